@@ -1,0 +1,128 @@
+"""The catalog: what a database contains. Pure data, stored as JSON by `store.catalogs`.
+
+A relation has a `name` that the user sees and an `id` that is never used twice: data, state
+and commits are kept under the id, so a name that is dropped and created again starts empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from watersmeet.types import Field, Schema
+
+RelationKind = Literal["table", "source", "view", "materialized view", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One named relation.
+
+    id: `<kind letter><number>` such as `t3`; unique for the life of the database, safe as a file name.
+    columns: the declared columns in order (of an index: those of its table).
+    primary_key: names of the key's columns, empty for a hidden row id.
+    append_only: True if no row is ever updated or deleted (sources, APPEND ONLY tables, and the
+        materialised views for which the planner proves it).
+    connector: the WITH options (lower-case names) of a source or a table that is fed by a connector.
+    sql: the text of the statement that made it.
+    depends_on: ids of the relations that this one reads (views), or its table (index).
+    index_columns: of an index, the names of its columns.
+    ready: of a materialised view, False until its first content (backfill) is complete.
+    """
+
+    id: str
+    name: str
+    kind: RelationKind
+    columns: Schema
+    primary_key: tuple[str, ...] = ()
+    append_only: bool = False
+    connector: dict[str, str] = field(default_factory=dict)
+    sql: str = ""
+    depends_on: tuple[str, ...] = ()
+    index_columns: tuple[str, ...] = ()
+    ready: bool = True
+
+    @property
+    def is_stored(self) -> bool:
+        """True if commits carry its changes, so that its content can be read."""
+        return self.kind in ("table", "materialized view")
+
+    @property
+    def is_fed_by_circuit(self) -> bool:
+        """True if epochs of the circuit (not the session's transactions) write its changes."""
+        return self.kind == "materialized view" or (self.kind == "table" and bool(self.connector))
+
+    def column(self, name: str) -> Field:
+        """The column called `name`; KeyError if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same relation."""
+        return {**asdict(self), "columns": [c.to_json() for c in self.columns]}
+
+    @staticmethod
+    def from_json(value: Any) -> Relation:
+        """The inverse of `to_json`."""
+        values = dict(value)
+        values["columns"] = tuple(Field.from_json(c) for c in value["columns"])
+        for name in ("primary_key", "depends_on", "index_columns"):
+            values[name] = tuple(value[name])
+        return Relation(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All relations of a database at one version. Immutable: every change gives a new catalog."""
+
+    version: int = 0
+    next_number: int = 1
+    relations: dict[str, Relation] = field(default_factory=dict)
+    """By id, in order of creation."""
+
+    def by_name(self, name: str) -> Relation | None:
+        """The relation called `name`, or None."""
+        for relation in self.relations.values():
+            if relation.name == name:
+                return relation
+        return None
+
+    def new_id(self, kind: RelationKind) -> str:
+        """The id that the next relation of `kind` gets."""
+        return f"{kind[0]}{self.next_number}"
+
+    def with_relation(self, relation: Relation) -> Catalog:
+        """A catalog in which `relation` is added, or replaced if its id is known."""
+        number = self.next_number + (relation.id not in self.relations)
+        return Catalog(self.version + 1, number, {**self.relations, relation.id: relation})
+
+    def without(self, ids: set[str]) -> Catalog:
+        """A catalog without the relations `ids`."""
+        kept = {i: r for i, r in self.relations.items() if i not in ids}
+        return replace(self, version=self.version + 1, relations=kept)
+
+    def dependents(self, relation_id: str) -> list[Relation]:
+        """The relations that read `relation_id`, directly or not, in order of creation."""
+        reached = {relation_id}
+        found = []
+        for relation in self.relations.values():
+            if reached & set(relation.depends_on):
+                reached.add(relation.id)
+                found.append(relation)
+        return found
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same catalog."""
+        return {
+            "version": self.version,
+            "next_number": self.next_number,
+            "relations": [r.to_json() for r in self.relations.values()],
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> Catalog:
+        """The inverse of `to_json`."""
+        relations = [Relation.from_json(r) for r in value["relations"]]
+        return Catalog(value["version"], value["next_number"], {r.id: r for r in relations})

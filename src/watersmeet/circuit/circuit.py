@@ -1,0 +1,100 @@
+"""A circuit: the operators of all views of a database, cut into stages.
+
+Stage 0 is what runs where the source is read: scans, maps, unions, up to the first exchange.
+Stage n > 0 runs once per bucket after exchange n: it holds the operators whose inputs all
+have arrived by then. Every edge from one stage to a later one is an `Exchange`, which belongs
+to the stage that sends. With one bucket there is no exchange and everything is stage 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink, operator_from_json
+
+#: Changes whenever key hashes, bucket numbers or the form of stored state change.
+STATE_FORMAT_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """buckets: number of state buckets. operators: in topological order. stages: the stage of each id."""
+
+    buckets: int
+    operators: tuple[Operator, ...]
+    stages: dict[str, int]
+
+    @cached_property
+    def by_id(self) -> dict[str, Operator]:
+        """The operators by id."""
+        return {o.id: o for o in self.operators}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[str, ...]]:
+        """For each id, the ids of the operators that read it, in topological order."""
+        found: dict[str, list[str]] = {o.id: [] for o in self.operators}
+        for o in self.operators:
+            for i in o.inputs:
+                if o.id not in found[i]:
+                    found[i].append(o.id)
+        return {i: tuple(c) for i, c in found.items()}
+
+    @property
+    def last_stage(self) -> int:
+        """The number of the last stage; 0 if nothing is exchanged."""
+        return max(self.stages.values(), default=0)
+
+    def in_stage(self, stage: int) -> list[Operator]:
+        """The operators of `stage`, in topological order."""
+        return [o for o in self.operators if self.stages[o.id] == stage]
+
+    @property
+    def scans(self) -> list[Scan]:
+        """The scans."""
+        return [o for o in self.operators if isinstance(o, Scan)]
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """The sinks."""
+        return [o for o in self.operators if isinstance(o, Sink)]
+
+    def upstream(self, ids: set[str]) -> set[str]:
+        """`ids` and all operators that they read, directly or not."""
+        reached = set(ids)
+        for o in reversed(self.operators):
+            if o.id in reached:
+                reached.update(o.inputs)
+        return reached
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the whole compiled plan; the plan file carries it."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def check(self) -> None:
+        """Raises AssertionError if the rules of the module's docstring do not hold."""
+        seen: set[str] = set()
+        for o in self.operators:
+            assert seen.issuperset(o.inputs), f"{o.id} comes before its inputs"
+            seen.add(o.id)
+            for i in o.inputs:
+                crosses = self.stages[i] < self.stages[o.id]
+                assert self.stages[i] <= self.stages[o.id], f"{o.id} runs before its input"
+                assert crosses == isinstance(self.by_id[i], Exchange), f"{i} -> {o.id} crosses stages wrongly"
+        assert self.buckets > 1 or self.last_stage == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes the same circuit."""
+        return {"state_format": STATE_FORMAT_VERSION, "buckets": self.buckets,
+                "operators": [[o.to_json(), self.stages[o.id]] for o in self.operators]}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Circuit:
+        """The inverse of `to_json`."""
+        pairs = [(operator_from_json(o), stage) for o, stage in value["operators"]]
+        return Circuit(value["buckets"], tuple(o for o, _ in pairs), {o.id: stage for o, stage in pairs})

@@ -1,0 +1,182 @@
+"""Operators of a circuit.
+
+Columns are positional: every operator's output is an Arrow table with columns `c0`, `c1` …
+and a diff. Expressions are DuckDB SQL over them. Operators that are equal in all they do are
+equal as values, so their `id`, a hash of their content and of their inputs, is the same in every
+view and after every restart: equal subplans are one operator with one state ("arrangement").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from watersmeet.types import Field, Schema
+
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Base: `inputs` are ids of operators; `schema` describes the output columns c0, c1, …
+
+    append_only: the output never has a diff below 0.
+    """
+
+    kind: ClassVar[str]
+    inputs: tuple[str, ...]
+    schema: Schema
+    append_only: bool
+
+    @cached_property
+    def id(self) -> str:
+        """`<kind>-<12 hex digits>` of the content (field names of the schema and flags included)."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `operator_from_json` makes the same operator."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["schema"] = [column.to_json() for column in self.schema]
+        if "calls" in values:
+            values["calls"] = [asdict(c) for c in values["calls"]]
+        return {"kind": self.kind, **values}
+
+
+@dataclass(frozen=True)
+class Scan(Operator):
+    """Changes of a relation: its columns `names` become c0, c1, …; no inputs.
+
+    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones.
+    """
+
+    kind: ClassVar[str] = "scan"
+    relation_id: str
+    names: tuple[str, ...]
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Constant(Operator):
+    """Fixed rows, given once in the life of the state, in bucket 0. `rows_sql`: DuckDB expressions by row."""
+
+    kind: ClassVar[str] = "constant"
+    rows_sql: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Map(Operator):
+    """Filter, then project: rows with `predicate` true (None: all), `exprs[i]` gives column i.
+
+    An expression that raises an error gives NULL (a predicate: false) and is counted.
+    """
+
+    kind: ClassVar[str] = "map"
+    exprs: tuple[str, ...]
+    predicate: str | None
+
+
+@dataclass(frozen=True)
+class Exchange(Operator):
+    """Moves rows to the bucket of `keys` (column positions).
+
+    mode: `hash` by keys; `broadcast` copies every row to every bucket.
+    """
+
+    kind: ClassVar[str] = "exchange"
+    keys: tuple[int, ...]
+    mode: Literal["hash", "broadcast"] = "hash"
+
+
+@dataclass(frozen=True)
+class Join(Operator):
+    """A regular join; inputs (left, right).
+
+    left_keys, right_keys: positions of key columns of equal types, pairwise; empty for a join
+    whose right input is broadcast. null_safe: per pair, IS NOT DISTINCT FROM.
+    residual: DuckDB SQL over l0, l1, … and r0, r1, …, or None. An error in it counts as false.
+    output: which columns come out, as `l<i>` and `r<i>`.
+    """
+
+    kind: ClassVar[str] = "join"
+    join_kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    residual: str | None
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AggregateSpec:
+    """One aggregate: function over column `argument` (None: count(*)), of rows where column `filter` is true.
+
+    function: count, sum, avg, min, max, bool_and, bool_or.
+    """
+
+    function: str
+    argument: int | None
+    filter: int | None
+    distinct: bool
+
+
+@dataclass(frozen=True)
+class Aggregate(Operator):
+    """GROUP BY columns `keys`; the output is the keys, then the calls (types in `schema`).
+
+    No calls: distinct rows. No keys and some calls: always exactly one row, in bucket 0,
+    from the first epoch on.
+    """
+
+    kind: ClassVar[str] = "aggregate"
+    keys: tuple[int, ...]
+    calls: tuple[AggregateSpec, ...]
+
+
+@dataclass(frozen=True)
+class Union(Operator):
+    """All rows of all inputs, which have equal schemas."""
+
+    kind: ClassVar[str] = "union"
+
+
+@dataclass(frozen=True)
+class Upsert(Operator):
+    """Last row per key wins: turns an ordered scan (last column `_seq`) into a retracting changelog.
+
+    keys: positions of the key. The output has the input's columns without `_seq`.
+    A row with diff -1 deletes the row of its key.
+    """
+
+    kind: ClassVar[str] = "upsert"
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sink(Operator):
+    """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's names."""
+
+    kind: ClassVar[str] = "sink"
+    relation_id: str
+
+
+KINDS = {cls.kind: cls for cls in (Scan, Constant, Map, Exchange, Join, Aggregate, Union, Upsert, Sink)}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+def operator_from_json(value: dict[str, Any]) -> Operator:
+    """The inverse of `Operator.to_json`."""
+    values = dict(value)
+    cls = KINDS[values.pop("kind")]
+    schema = tuple(Field.from_json(f) for f in values.pop("schema"))
+    calls = values.pop("calls", None)
+    values = {name: _tuples(v) for name, v in values.items()}
+    if calls is not None:
+        values["calls"] = tuple(AggregateSpec(**c) for c in calls)
+    return cls(schema=schema, **values)

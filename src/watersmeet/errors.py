@@ -1,0 +1,186 @@
+"""Errors: one constructor, one renderer, conditions by name.
+
+Every refusal is a `WatersmeetError` with a condition of the catalogue `CONDITIONS`. The class
+hierarchy is PEP 249's, so that database tools can handle the errors without knowing Watersmeet.
+Messages start in lower case and have no full stop; detail and hint are sentences.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A kind of error: its SQLSTATE and the PEP 249 class that carries it."""
+
+    sqlstate: str
+    error_class: str = "ProgrammingError"
+
+
+#: Sorted by name. A name never changes its meaning. `tests/unit/test_errors.py` checks the catalogue.
+CONDITIONS: Final[dict[str, Condition]] = {
+    "AMBIGUOUS_COLUMN": Condition("42702"),
+    "CATALOG_TYPE_MISMATCH": Condition("42809"),
+    "COLUMN_NOT_GROUPED": Condition("42803"),
+    "CONNECTION_CLOSED": Condition("08003", "InterfaceError"),
+    "CONNECTOR_OPTION": Condition("22023"),
+    "DATABASE_DAMAGED": Condition("XX001", "InternalError"),
+    "DATABASE_FORMAT": Condition("0A000", "NotSupportedError"),
+    "DATABASE_IN_USE": Condition("55006", "OperationalError"),
+    "DATATYPE_MISMATCH": Condition("42804"),
+    "DEPENDENT_OBJECTS": Condition("2BP01"),
+    "DISK_FULL": Condition("53100", "OperationalError"),
+    "DUPLICATE_COLUMN": Condition("42701"),
+    "DUPLICATE_OBJECT": Condition("42P07"),
+    "EXPRESSION_WITHOUT_NAME": Condition("42P16"),
+    "FEATURE_NOT_SUPPORTED": Condition("0A000", "NotSupportedError"),
+    "INTERNAL_ERROR": Condition("XX000", "InternalError"),
+    "INVALID_NAME": Condition("42602"),
+    "INVALID_PARAMETER": Condition("22023"),
+    "INVALID_VALUE": Condition("22P02", "DataError"),
+    "JOIN_WITHOUT_EQUALITY": Condition("0A000", "NotSupportedError"),
+    "NOT_NULL_VIOLATION": Condition("23502", "IntegrityError"),
+    "PARALLELISM_MISMATCH": Condition("55000", "OperationalError"),
+    "READ_ONLY_RELATION": Condition("42809"),
+    "RUNTIME_UNAVAILABLE": Condition("58000", "OperationalError"),
+    "SCALAR_SUBQUERY_ROWS": Condition("21000"),
+    "STATE_DAMAGED": Condition("XX001", "InternalError"),
+    "STATE_MISMATCH": Condition("55000", "OperationalError"),
+    "SYNTAX_ERROR": Condition("42601"),
+    "TRANSACTION_STATE": Condition("25000", "OperationalError"),
+    "UNDEFINED_COLUMN": Condition("42703"),
+    "UNDEFINED_FUNCTION": Condition("42883"),
+    "UNDEFINED_OBJECT": Condition("42704"),
+    "UNDEFINED_RELATION": Condition("42P01"),
+    "VIEW_FAILED": Condition("58000", "OperationalError"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a SQL text: characters [start, end)."""
+
+    start: int
+    end: int
+
+
+class Warning(Exception):  # noqa: A001, N818 - the name is PEP 249's
+    """PEP 249: an important warning."""
+
+
+class Error(Exception):
+    """PEP 249: the base of all errors. Made by `error()`, which chooses the subclass.
+
+    condition: a name of `CONDITIONS`. message: lower case, no full stop. detail, hint: sentences.
+    sql, span: the statement and the place in it, if the error has one.
+    """
+
+    def __init__(self, condition: str, message: str, *, detail: str | None = None, hint: str | None = None,
+                 sql: str | None = None, span: Span | None = None) -> None:
+        super().__init__(message)
+        self.condition = condition
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.sql = sql
+        self.span = span
+
+    @property
+    def sqlstate(self) -> str:
+        """The five characters of SQLSTATE."""
+        return CONDITIONS[self.condition].sqlstate
+
+    def __str__(self) -> str:
+        return render(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same data as the rendered text."""
+        place = None if self.span is None else {"start": self.span.start, "end": self.span.end}
+        return {"condition": self.condition, "sqlstate": self.sqlstate, "message": self.message,
+                "detail": self.detail, "hint": self.hint, "sql": self.sql, "span": place}
+
+
+class InterfaceError(Error):
+    """PEP 249: wrong use of the interface."""
+
+
+class DatabaseError(Error):
+    """PEP 249: an error of the database."""
+
+
+class DataError(DatabaseError):
+    """PEP 249: a value that can't be processed."""
+
+
+class OperationalError(DatabaseError):
+    """PEP 249: the operation of the database failed."""
+
+
+class IntegrityError(DatabaseError):
+    """PEP 249: a constraint does not hold."""
+
+
+class InternalError(DatabaseError):
+    """PEP 249: a bug or damage."""
+
+
+class ProgrammingError(DatabaseError):
+    """PEP 249: a wrong statement."""
+
+
+class NotSupportedError(DatabaseError):
+    """PEP 249: something that does not exist here."""
+
+
+_CLASSES: Final[dict[str, type[Error]]] = {
+    c.__name__: c
+    for c in (InterfaceError, DataError, OperationalError, IntegrityError, InternalError, ProgrammingError,
+              NotSupportedError)
+}
+
+
+def error(condition: str, message: str, *, detail: str | None = None, hint: str | None = None,
+          sql: str | None = None, span: Span | None = None) -> Error:
+    """The error of `condition`, in the class that the catalogue gives it. KeyError for an unknown condition."""
+    kind = _CLASSES[CONDITIONS[condition].error_class]
+    return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span)
+
+
+def _rebuild(condition: str, message: str, detail: str | None, hint: str | None, sql: str | None,
+             span: Span | None) -> Error:
+    return error(condition, message, detail=detail, hint=hint, sql=sql, span=span)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names the nearest of `known`, or None if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    if not near:
+        return None
+    return "Did you mean " + " or ".join(f'"{n}"' for n in near) + "?"
+
+
+def render(err: Error) -> str:
+    """The text of an error: condition, message, the line with a caret, detail, hint."""
+    lines = [f"error[{err.condition}] {err.sqlstate}: {err.message}"]
+    if err.sql is not None and err.span is not None:
+        start = min(err.span.start, len(err.sql))
+        line_start = err.sql.rfind("\n", 0, start) + 1
+        line_end = err.sql.find("\n", start)
+        line = err.sql[line_start : line_end if line_end >= 0 else len(err.sql)]
+        number = err.sql.count("\n", 0, start) + 1
+        width = max(1, min(err.span.end - start, line_start + len(line) - start))
+        prefix = f"LINE {number}: "
+        lines.append(prefix + line)
+        lines.append(" " * (len(prefix) + start - line_start) + "^" * width)
+    if err.detail:
+        lines.append(f"detail: {err.detail}")
+    if err.hint:
+        lines.append(f"hint: {err.hint}")
+    return "\n".join(lines)

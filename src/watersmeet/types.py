@@ -1,0 +1,200 @@
+"""SQL types: the one vocabulary of types that every layer shares.
+
+A `SqlType` knows its RisingWave spelling, the Arrow type that carries it through the
+circuit and the DuckDB type in which expressions over it run. Event times and timestamps
+are microseconds; `timestamptz` is UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+#: `numeric` without precision: RisingWave's has 28 digits; 38 digits with 10 behind the point hold them.
+DEFAULT_PRECISION: Final = 38
+DEFAULT_SCALE: Final = 10
+
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "varchar": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "interval": pa.month_day_nano_interval(),
+    "jsonb": pa.string(),
+}
+
+_DUCKDB: Final[dict[str, str]] = {
+    "boolean": "BOOLEAN",
+    "smallint": "SMALLINT",
+    "integer": "INTEGER",
+    "bigint": "BIGINT",
+    "real": "FLOAT",
+    "double precision": "DOUBLE",
+    "varchar": "VARCHAR",
+    "bytea": "BLOB",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "interval": "INTERVAL",
+    "jsonb": "JSON",
+}
+
+_INTEGERS: Final = ("smallint", "integer", "bigint")
+_FLOATS: Final = ("real", "double precision")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """One SQL type.
+
+    `name` is a key of the table above, or `numeric` (with `precision` and `scale`),
+    `array` (with `element`), `struct` (with `fields`).
+    """
+
+    name: str
+    precision: int | None = None
+    scale: int | None = None
+    element: SqlType | None = None
+    fields: tuple[tuple[str, SqlType], ...] = ()
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that carries values of this type."""
+        if self.name == "numeric":
+            return pa.decimal128(self.precision or DEFAULT_PRECISION, self._scale)
+        if self.name == "array":
+            assert self.element is not None
+            return pa.list_(self.element.arrow)
+        if self.name == "struct":
+            return pa.struct([pa.field(name, kind.arrow) for name, kind in self.fields])
+        return _ARROW[self.name]
+
+    @property
+    def duckdb(self) -> str:
+        """The DuckDB spelling, usable in CAST."""
+        if self.name == "numeric":
+            return f"DECIMAL({self.precision or DEFAULT_PRECISION},{self._scale})"
+        if self.name == "array":
+            assert self.element is not None
+            return f"{self.element.duckdb}[]"
+        if self.name == "struct":
+            inner = ", ".join(f'"{name}" {kind.duckdb}' for name, kind in self.fields)
+            return f"STRUCT({inner})"
+        return _DUCKDB[self.name]
+
+    @property
+    def sql(self) -> str:
+        """The RisingWave spelling, for messages, DESCRIBE and EXPLAIN."""
+        if self.name == "numeric":
+            return "numeric" if self.precision is None else f"numeric({self.precision},{self._scale})"
+        if self.name == "array":
+            assert self.element is not None
+            return f"{self.element.sql}[]"
+        if self.name == "struct":
+            return "struct<" + ", ".join(f"{name} {kind.sql}" for name, kind in self.fields) + ">"
+        return {"varchar": "character varying", "timestamp": "timestamp without time zone",
+                "timestamptz": "timestamp with time zone"}.get(self.name, self.name)
+
+    @property
+    def _scale(self) -> int:
+        if self.precision is None:
+            return DEFAULT_SCALE
+        return self.scale or 0
+
+    @property
+    def is_integer(self) -> bool:
+        """True for smallint, integer and bigint."""
+        return self.name in _INTEGERS
+
+    @property
+    def is_float(self) -> bool:
+        """True for real and double precision."""
+        return self.name in _FLOATS
+
+    @property
+    def is_numeric(self) -> bool:
+        """True for every number type."""
+        return self.is_integer or self.is_float or self.name == "numeric"
+
+    @property
+    def is_nested(self) -> bool:
+        """True for arrays and structs."""
+        return self.name in ("array", "struct")
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same type."""
+        if self.name == "numeric":
+            return ["numeric", self.precision, self.scale]
+        if self.name == "array":
+            assert self.element is not None
+            return ["array", self.element.to_json()]
+        if self.name == "struct":
+            return ["struct", [[name, kind.to_json()] for name, kind in self.fields]]
+        return self.name
+
+    @staticmethod
+    def from_json(value: Any) -> SqlType:
+        """The inverse of `to_json`."""
+        if isinstance(value, str):
+            return SqlType(value)
+        if value[0] == "numeric":
+            return SqlType("numeric", value[1], value[2])
+        if value[0] == "array":
+            return SqlType("array", element=SqlType.from_json(value[1]))
+        return SqlType("struct", fields=tuple((name, SqlType.from_json(kind)) for name, kind in value[1]))
+
+
+BOOLEAN: Final = SqlType("boolean")
+SMALLINT: Final = SqlType("smallint")
+INTEGER: Final = SqlType("integer")
+BIGINT: Final = SqlType("bigint")
+NUMERIC: Final = SqlType("numeric")
+REAL: Final = SqlType("real")
+DOUBLE: Final = SqlType("double precision")
+VARCHAR: Final = SqlType("varchar")
+BYTEA: Final = SqlType("bytea")
+DATE: Final = SqlType("date")
+TIME: Final = SqlType("time")
+TIMESTAMP: Final = SqlType("timestamp")
+TIMESTAMPTZ: Final = SqlType("timestamptz")
+INTERVAL: Final = SqlType("interval")
+JSONB: Final = SqlType("jsonb")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of a relation: its name as the user sees it, its type, whether it can be NULL."""
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same field."""
+        return [self.name, self.type.to_json(), self.nullable]
+
+    @staticmethod
+    def from_json(value: Any) -> Field:
+        """The inverse of `to_json`."""
+        return Field(value[0], SqlType.from_json(value[1]), value[2])
+
+
+Schema = tuple[Field, ...]
+
+
+def arrow_schema(schema: Schema, *, positional: bool) -> pa.Schema:
+    """The Arrow schema of `schema`: columns `c0`, `c1` … if `positional`, else by the fields' names."""
+    return pa.schema(
+        [pa.field(f"c{i}" if positional else f.name, f.type.arrow) for i, f in enumerate(schema)]
+    )
