@@ -1,0 +1,1 @@
+"""Binder: gives a parsed query its meaning, as a tree of the algebra."""

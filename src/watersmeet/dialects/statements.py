@@ -1,0 +1,249 @@
+"""Statements: what `dialects.parse` gives to the session. Frozen, free of any meaning of names.
+
+Names are already folded by the dialect's rule (unquoted names in lower case). Queries and
+expressions are sqlglot trees in the source dialect whose nodes know their place in `text`;
+`dialects.binder` and `dialects.batch` give them meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import exp
+
+from watersmeet.errors import Error, Span
+from watersmeet.types import Schema, SqlType
+
+DropKind = Literal["table", "source", "view", "materialized view", "index"]
+ExplainFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """Base of all statements.
+
+    text: the whole text that was parsed; the places of all tree nodes and spans are in it.
+    sql: the statement alone, without its semicolon. span: the place of `sql` in `text`.
+    """
+
+    text: str
+    sql: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Name:
+    """The name of a relation and its place."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """`WATERMARK FOR column AS expression`."""
+
+    column: str
+    expression: exp.Expression
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRelation(Statement):
+    """What CREATE TABLE and CREATE SOURCE share.
+
+    columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
+    options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
+    encoding (json, csv, parquet). No columns: to be read from the connector's data.
+    """
+
+    name: str
+    name_span: Span
+    columns: Schema
+    primary_key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    if_not_exists: bool = False
+    watermarks: tuple[Watermark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(CreateRelation):
+    """`CREATE TABLE`. append_only: refuses UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty
+    and the wanted names in `column_names` (empty: those of the query)."""
+
+    append_only: bool = False
+    query: exp.Expression | None = None
+    column_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSource(CreateRelation):
+    """`CREATE SOURCE`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateView(Statement):
+    """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
+
+    name: str
+    name_span: Span
+    query: exp.Expression
+    column_names: tuple[str, ...] = ()
+    if_not_exists: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateMaterializedView(CreateView):
+    """`CREATE MATERIALIZED VIEW name [(columns)] [WITH (options)] AS query`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateIndex(Statement):
+    """`CREATE INDEX name ON table (columns) [INCLUDE (include)]`."""
+
+    name: str
+    name_span: Span
+    table: Name
+    columns: tuple[str, ...]
+    include: tuple[str, ...] = ()
+    distributed_by: tuple[str, ...] = ()
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Statement):
+    """`DROP kind names [CASCADE]`."""
+
+    kind: DropKind
+    names: tuple[Name, ...]
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(Statement):
+    """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: select items, None without RETURNING."""
+
+    table: Name
+    columns: tuple[Name, ...]
+    query: exp.Expression
+    returning: tuple[exp.Expression, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Statement):
+    """`UPDATE table SET column = expression, … [WHERE where]`."""
+
+    table: Name
+    alias: str | None
+    assignments: tuple[tuple[Name, exp.Expression], ...]
+    where: exp.Expression | None = None
+    returning: tuple[exp.Expression, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(Statement):
+    """`DELETE FROM table [WHERE where]`."""
+
+    table: Name
+    alias: str | None
+    where: exp.Expression | None = None
+    returning: tuple[exp.Expression, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flush(Statement):
+    """`FLUSH` (and `WAIT`): returns when all views reflect everything that was committed before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select(Statement):
+    """A query: SELECT, WITH, VALUES or a set operation."""
+
+    query: exp.Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Statement):
+    """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages."""
+
+    statement: Statement
+    verbose: bool = False
+    level: Literal["logical", "physical", "distsql"] = "physical"
+    format: ExplainFormat = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe(Statement):
+    """`DESCRIBE name`."""
+
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Statement):
+    """`SHOW what [FROM name] [LIKE pattern]`.
+
+    what: lower-case words such as `tables`, `sources`, `views`, `materialized views`, `indexes`, `jobs`,
+    `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`, `files`.
+    """
+
+    what: str
+    name: Name | None = None
+    like: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetVariable(Statement):
+    """`SET name = value`; value None is DEFAULT (also RESET). Names are lower case, values are texts."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowVariable(Statement):
+    """`SHOW name`: of a session variable."""
+
+    name: str
+    name_span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Statement):
+    """`BEGIN` or `START TRANSACTION`."""
+
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit(Statement):
+    """`COMMIT` or `END`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback(Statement):
+    """`ROLLBACK` or `ABORT`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused(Statement):
+    """A statement of the dialect that Watersmeet lacks: executing it raises `error`.
+
+    It is a statement, so that those before it in a script still run.
+    """
+
+    error: Error
+
+
+@dataclass(frozen=True)
+class QuerySql:
+    """DuckDB SQL of a bounded query and what it gives: columns in order, ids of the relations it names."""
+
+    sql: str
+    columns: Schema
+    depends_on: tuple[str, ...] = ()
+    types: tuple[SqlType, ...] = ()
