@@ -1,0 +1,91 @@
+"""Memory and CPU of a process and of all that it started, from /proc."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def family(root: int) -> list[int]:
+    """`root` and all its descendants."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int(entry.joinpath("stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def pss_bytes(root: int) -> int:
+    """Proportional memory of the family: shared pages count once."""
+    total = 0
+    for pid in family(root):
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
+    return total
+
+
+def cpu_seconds(root: int) -> float:
+    """User and system time of the family so far (of living processes and their reaped children)."""
+    ticks = 0
+    for pid in family(root):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICK
+
+
+class PeakMemory:
+    """Samples `pss_bytes` in the background; `peak_bytes` is the largest seen."""
+
+    def __init__(self, root: int | None = None, every_s: float = 0.5) -> None:
+        self.peak_bytes = 0
+        self._root = root or os.getpid()
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def _sample(self) -> None:
+        while not self._stop.is_set():
+            self.peak_bytes = max(self.peak_bytes, pss_bytes(self._root))
+            self._stop.wait(self._every_s)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def wait_until(condition, timeout_s: float, every_s: float = 0.002) -> float:
+    """Seconds until `condition()` is true; TimeoutError after `timeout_s`."""
+    started = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - started > timeout_s:
+            raise TimeoutError
+        time.sleep(every_s)
+    return time.perf_counter() - started

@@ -1,0 +1,20 @@
+"""The phrases by which text tests name a refusal, and the conditions of the engine that they mean."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Phrase -> conditions, any of which fulfils it.
+PHRASES: Final[dict[str, tuple[str, ...]]] = {
+    "ambiguous column": ("AMBIGUOUS_COLUMN",),
+    "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
+    "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
+    "syntax error": ("SYNTAX_ERROR",),
+    "unknown column": ("UNDEFINED_COLUMN",),
+    "unknown relation": ("UNDEFINED_RELATION",),
+}
+
+
+def fulfils(phrase: str, condition: str) -> bool:
+    """True if an error of `condition` is what `phrase` names; a condition's own name works too."""
+    return condition in PHRASES.get(phrase, ()) or phrase.upper().replace(" ", "_") == condition

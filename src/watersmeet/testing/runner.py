@@ -1,0 +1,275 @@
+"""Runs the records of a script against a connection.
+
+Every statement is followed by FLUSH, so that a record begins when all before it is visible.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from watersmeet.errors import Error
+from watersmeet.session.connection import Connection
+from watersmeet.testing.comparison import Row, difference, read, written
+from watersmeet.testing.conditions import fulfils
+from watersmeet.testing.plans import broken, contains_in_order
+from watersmeet.testing.records import Record, Script
+
+#: Directives of the rich form that drive features which do not exist yet.
+_NOT_YET = ("watermark", "at", "start", "stop", "external", "failed", "schema")
+
+
+class Failure(Exception):
+    """A record whose outcome is not the one written: the message says where and what."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What running a script gave: records run, and the text of the first failure."""
+
+    records: int = 0
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    script: Script
+    connection: Connection
+    seen: dict[str, Counter[Row]] = field(default_factory=dict)
+    """By view, its content at the previous `expect`."""
+
+
+def run_script(script: Script, connect: Callable[[str], Connection]) -> Outcome:
+    """Runs `script`; `connect(dialect)` opens a fresh database. Stops at the first failure."""
+    first = script.records[0] if script.records else None
+    dialect = first.argument_text if first is not None and script.rich else "risingwave"
+    records = script.records[1:] if script.rich else script.records
+    outcome = Outcome()
+    with connect(dialect) as connection:
+        run = _Run(script, connection)
+        for record in records:
+            if record.directive == "halt":
+                break
+            try:
+                _run_record(run, record)
+            except Failure as failure:
+                outcome.failure = f"{script.path}:{record.line}: {failure}"
+                return outcome
+            except Exception:  # a crash of the engine is a failure of the record, whatever it is
+                outcome.failure = f"{script.path}:{record.line}: {traceback.format_exc()}"
+                return outcome
+            outcome.records += 1
+    return outcome
+
+
+def _run_record(run: _Run, record: Record) -> None:
+    handlers: dict[str, Callable[[_Run, Record], None]] = {
+        "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
+        "explain": _explain, "plan": _plan, "state": _state,
+    }
+    if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "name"):
+        return
+    if record.directive in _NOT_YET:
+        raise Failure(f"the directive {record.directive!r} needs a feature that does not exist yet")
+    if record.directive not in handlers:
+        raise Failure(f"unknown directive {record.directive!r}")
+    handlers[record.directive](run, record)
+
+
+def _statement(run: _Run, record: Record) -> None:
+    kind = record.arguments[0] if record.arguments else "ok"
+    if kind in ("ok", "count"):
+        cursor = run.connection.cursor()
+        cursor.execute(record.sql)
+        if kind == "count" and cursor.rowcount != int(record.arguments[1]):
+            raise Failure(f"{cursor.rowcount} rows instead of {record.arguments[1]}")
+        _flush(run)
+        return
+    if kind != "error":
+        raise Failure(f"unknown statement kind {kind!r}")
+    _expect_error(run, record, " ".join(record.arguments[1:]))
+
+
+def _expect_error(run: _Run, record: Record, wanted: str) -> None:
+    try:
+        cursor = run.connection.cursor()
+        cursor.execute(record.sql)
+    except Error as err:
+        if run.script.rich:
+            if not fulfils(wanted, err.condition):
+                raise Failure(f"refused with {err.condition}, not with {wanted!r}:\n{err}") from err
+            return
+        pattern = wanted or "\n".join(record.expected or ()).strip()
+        if pattern and pattern not in str(err) and not re.search(pattern, str(err)):
+            raise Failure(f"the error does not match {pattern!r}:\n{err}") from err
+        return
+    raise Failure("succeeded, but must be refused")
+
+
+def _insert(run: _Run, record: Record) -> None:
+    name, columns = record.arguments[0], None
+    if m := re.fullmatch(r"(\S+)\s*\((.+)\)", record.argument_text):
+        name, columns = m[1], [c.strip() for c in m[2].split(",")]
+    rows = [[None if v == "NULL" else ("" if v == "''" else v) for v in _cells(line)] for line in record.body]
+    run.connection.deliver(name, rows, columns)
+    _flush(run)
+
+
+def _query(run: _Run, record: Record) -> None:
+    if record.arguments[:1] == ("error",):
+        _expect_error(run, record, " ".join(record.arguments[1:]))
+        return
+    cursor = run.connection.cursor()
+    cursor.execute(record.sql)
+    names = [d[0] for d in cursor.description or ()]
+    rows = cursor.fetchall()
+    if record.expected is None:
+        return
+    if run.script.rich:
+        mode = record.argument_text or "ordered"
+        if mode not in ("ordered", "rowsort"):
+            raise Failure(f"the mode {mode!r} needs a feature that does not exist yet")
+        names, rows = _chosen(names, rows, record.columns)
+        _compare(record.expected, rows, ordered=mode == "ordered")
+        return
+    _compare_plain(record, rows)
+
+
+def _compare(expected: Sequence[str], rows: Sequence[tuple[Any, ...]], *, ordered: bool) -> None:
+    examples = list(zip(*rows, strict=True)) or []
+    wanted: list[Row] = []
+    for line in expected:
+        cells = _cells(line)
+        if rows and len(cells) != len(examples):
+            raise Failure(f"{len(cells)} values are written, the result has {len(examples)} columns: {line}")
+        wanted.append(tuple(read(c, examples[i] if rows else ()) for i, c in enumerate(cells)))
+    real = [tuple(written(v) for v in row) for row in rows]
+    if (text := difference(wanted, real)) is not None:
+        raise Failure("the rows differ\n" + text)
+    if ordered and wanted != real:
+        raise Failure("the rows are right, their order is not:\n" + "\n".join(" | ".join(r) for r in real))
+
+
+def _compare_plain(record: Record, rows: Sequence[tuple[Any, ...]]) -> None:
+    """DuckDB divides values by tabs, RisingWave by blanks; sqllogictest also writes one value a line."""
+    expected = list(record.expected or ())
+    modes = record.arguments[1:]
+    width = len(rows[0]) if rows else 0
+    examples = list(zip(*rows, strict=True)) or []
+    real = [tuple(written(v) for v in row) for row in rows]
+    if width > 1 and len(expected) == len(rows) * width and all(len(line.split()) <= 1 for line in expected):
+        expected = ["\t".join(expected[i : i + width]) for i in range(0, len(expected), width)]
+
+    def cells(line: str) -> list[str]:
+        if width == 1:
+            return [line]
+        return line.split("\t") if "\t" in line else line.split()
+
+    def value(text: str, i: int) -> str:
+        return "" if text in ("(empty)", "(empty string)") else read(text, examples[i] if i < len(examples) else ())
+
+    wanted = [tuple(value(c, i) for i, c in enumerate(cells(line))) for line in expected]
+    real_text = [tuple(v.replace(" ", "") if width > 1 and "\t" not in "".join(expected) else v for v in r) for r in real]
+    if wanted == real or ("rowsort" in modes and Counter(wanted) == Counter(real)):
+        return
+    if "valuesort" in modes and sorted(v for r in wanted for v in r) == sorted(v for r in real for v in r):
+        return
+    joined_real = sorted(" ".join(r) for r in real) if "rowsort" in modes else [" ".join(r) for r in real]
+    joined_wanted = [" ".join(cells(line)) for line in expected]
+    if joined_real == (sorted(joined_wanted) if "rowsort" in modes else joined_wanted):
+        return
+    text = difference(wanted, real_text)
+    raise Failure("the rows differ\n" + (text or "  (in order only)\n" + "\n".join(" | ".join(r) for r in real)))
+
+
+def _expect(run: _Run, record: Record) -> None:
+    """The result of a view is its content; its changes are the difference to the previous `expect`."""
+    label, modes = record.arguments[0], record.arguments[1:]
+    cursor = run.connection.cursor()
+    cursor.execute(f'SELECT * FROM "{label}"')
+    names = [d[0] for d in cursor.description or ()]
+    rows = cursor.fetchall()
+    before = run.seen.get(label, Counter())
+    now = Counter(tuple(written(v) for v in row) for row in rows)
+    run.seen[label] = now
+    if "changelog" in modes:
+        _compare_changes(record, names, rows, before, now)
+        return
+    if unknown := set(modes) - {"rowsort", "net"}:
+        raise Failure(f"the modes {sorted(unknown)} need a feature that does not exist yet")
+    _, rows = _chosen(names, rows, record.columns)
+    _compare(record.expected or (), rows, ordered=not modes)
+
+
+def _compare_changes(record: Record, names: list[str], rows: Sequence[tuple[Any, ...]], before: Counter[Row],
+                     now: Counter[Row]) -> None:
+    columns = record.columns[1:] if record.columns else ()
+    positions = [names.index(c) for c in columns] if columns else list(range(len(names)))
+    examples = list(zip(*rows, strict=True)) or [() for _ in names]
+    real = [("+", *(row[i] for i in positions)) for row in (now - before).elements()]
+    real += [("-", *(row[i] for i in positions)) for row in (before - now).elements()]
+    wanted: list[Row] = []
+    for line in record.expected or ():
+        sign, *cells = _cells(line)
+        wanted.append((sign, *(read(c, examples[positions[i]]) for i, c in enumerate(cells))))
+    if (text := difference(wanted, real)) is not None and (text := difference(
+            [tuple(map(_loose, r)) for r in wanted], [tuple(map(_loose, r)) for r in real])) is not None:
+        raise Failure("the changes differ\n" + text)
+
+
+def _loose(text: str) -> str:
+    """With no example of a column left, `1.0` and `1` can't be told apart by type: compare the number."""
+    return text.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", text) else text
+
+
+def _explain(run: _Run, record: Record) -> None:
+    cursor = run.connection.cursor()
+    cursor.execute(record.sql)
+    lines = [str(row[0]) for row in cursor.fetchall()]
+    if (missing := contains_in_order(list(record.expected or ()), lines)) is not None:
+        raise Failure(f"the plan has no line {missing!r} here:\n" + "\n".join(lines))
+
+
+def _plan(run: _Run, record: Record) -> None:
+    cursor = run.connection.cursor()
+    cursor.execute("EXPLAIN " + record.sql)
+    lines = [str(row[0]) for row in cursor.fetchall()]
+    for assertion in record.expected or ():
+        if (found := broken(assertion.strip(), lines)) is not None:
+            raise Failure(f"{assertion}: {found}\n" + "\n".join(lines))
+
+
+def _state(run: _Run, record: Record) -> None:
+    held = run.connection.join_state(record.arguments[0])
+    for line in record.expected or ():
+        m = re.fullmatch(r"(left|right) (=|<=|>=) (\d+)", line.strip())
+        if m is None:
+            raise Failure(f"unknown assertion {line!r}")
+        real, limit = held[m[1]], int(m[3])
+        if not {"=": real == limit, "<=": real <= limit, ">=": real >= limit}[m[2]]:
+            raise Failure(f"{line}: it is {real}")
+
+
+def _flush(run: _Run) -> None:
+    run.connection.cursor().execute("FLUSH")
+
+
+def _cells(line: str) -> list[str]:
+    return [c.strip() for c in re.split(r" \| |^\| | \|$", line)]
+
+
+def _chosen(names: list[str], rows: Sequence[tuple[Any, ...]],
+            columns: Sequence[str]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    if not columns:
+        return names, list(rows)
+    positions = []
+    for column in columns:
+        name = column.split(".")[-1]
+        if name not in names:
+            raise Failure(f"the result has no column {column!r}, only {', '.join(names)}")
+        positions.append(names.index(name))
+    return list(columns), [tuple(row[i] for i in positions) for row in rows]
