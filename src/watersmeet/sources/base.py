@@ -1,0 +1,117 @@
+"""What the runtime knows of a source: slices, polls and the protocol `Source`.
+
+A *slice* is a JSON object that names a piece of input (a byte range of a file, row groups, rows of a
+generator). The driver cuts slices (`Source.poll`), workers read them (`reading.read_slice`). A slice
+that is read again gives the same rows with the same ordinals, or dead letters that say why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Slice = dict[str, Any]
+"""JSON. Every slice has `kind`, `relation`, `ordinal` (0, 1, 2 … in the life of the source: the order of
+arrival), `rows` (an estimate, never below the truth) and `bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What a source has to give now.
+
+    slices: in order of arrival. position: JSON; the source's position once the slices are committed.
+    more: True if another poll, right after these slices are accepted, would give more (the budget was the limit).
+    pending: files or lines that are there but not complete yet. next_us: when a pending thing becomes
+    readable if nothing else happens (None: only news can help).
+    finished: the source will never give anything again.
+    """
+
+    slices: tuple[Slice, ...]
+    position: Any
+    more: bool = False
+    pending: int = 0
+    next_us: int | None = None
+    finished: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The estimated number of rows of all slices."""
+        return sum(int(s["rows"]) for s in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A piece of what a source gave up to a position. cursor: where the next piece starts, None at the end."""
+
+    slices: tuple[Slice, ...]
+    cursor: Any
+
+
+class Source(Protocol):
+    """A connector on the driver. Not thread-safe.
+
+    Life: `load` (what was saved) and `accept` (slices of later commits), then again and again
+    `poll`, commit, `accept`. `poll` changes nothing that matters: a poll whose slices were not
+    accepted may be forgotten, the next one finds the same input again.
+    """
+
+    relation_id: str
+
+    def spec(self) -> dict[str, Any]:
+        """JSON that `read_slice` needs beside each slice: columns and options. Constant for the source."""
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        """Slices that follow `position` (None at first; else that of the newest accepted poll).
+
+        Never more than the budget, but at least one slice if there is input. fresh: look at the
+        outside world now, whatever the cadence (FLUSH). Raises DATABASE_DAMAGED if `position` is not where
+        the accepted slices end.
+        """
+
+    def accept(self, slices: Iterable[Slice]) -> None:
+        """Takes note that `slices` are committed. Idempotent; raises DATABASE_DAMAGED on a gap in the ordinals."""
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        """All accepted input once more, in pieces within the budget (backfill). cursor None: from the start.
+
+        Slices of a history have ordinals of their own and must not be given to `accept`.
+        """
+
+    def save(self, path: Path) -> None:
+        """Writes what was accepted so far to `path` (a file, replaced atomically)."""
+
+    def load(self, path: Path) -> None:
+        """The inverse of `save`; later slices are then accepted again."""
+
+    def status(self) -> dict[str, Any]:
+        """Counters and problems for SHOW: JSON."""
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """The rows of a slice.
+
+    table: the requested columns by name, in Arrow types of their SQL types. ordinals: int64, ascending, the
+    rows' places in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
+    even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
+    """
+
+    table: pa.Table
+    ordinals: npt.NDArray[np.int64]
+    missing_columns: tuple[str, ...] = field(default=())
+
+
+class DeadLetterSink(Protocol):
+    """Where rows that can't be read go."""
+
+    def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:
+        """Sets one record aside. line: 1-based line (Parquet: row) of the file, None for a whole file or slice."""
+
+    def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
+        """Sets several rows aside."""

@@ -1,0 +1,92 @@
+"""Dead letters: rows and files that could not be read, kept with file, line and reason."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+MAX_TEXT: Final = 1000
+"""Characters of a record's text that are kept."""
+
+
+class DeadLetterWriter:
+    """Collects the dead letters of one slice of one epoch and writes them to a file when closed.
+
+    The file is `<directory>/<epoch>-<slice ordinal>.jsonl`; the same epoch run again writes the same
+    file again (or removes it if there is nothing to set aside any more). directory None: counts only.
+    A context manager: it closes at the end unless an error passes through.
+    """
+
+    def __init__(self, directory: Path | None, epoch: int = 0, ordinal: int = 0) -> None:
+        self._directory = directory
+        self._name = f"{epoch:012d}-{ordinal:08d}.jsonl"
+        self._records: list[dict[str, Any]] = []
+        self.rows = 0
+        """Rows set aside; a whole slice counts the rows it was estimated to have, at least one."""
+
+    @property
+    def count(self) -> int:
+        """Records set aside."""
+        return len(self._records)
+
+    @property
+    def first(self) -> dict[str, Any] | None:
+        """The first record: file, line, reason, text."""
+        return self._records[0] if self._records else None
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """All records, in order."""
+        return list(self._records)
+
+    def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:
+        """Sets one record aside."""
+        record: dict[str, Any] = {"file": file, "line": line, "reason": reason, "text": text[:MAX_TEXT]}
+        if rows != 1:
+            record["rows"] = rows
+        self._records.append(record)
+        self.rows += max(rows, 1)
+
+    def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
+        """Sets several rows aside."""
+        for line, reason, text in zip(lines, reasons, texts, strict=True):
+            self.add(file, int(line), reason, text)
+
+    def receipt(self) -> dict[str, Any]:
+        """JSON for the epoch's receipt: `count`, `rows`, `first`."""
+        return {"count": self.count, "rows": self.rows, "first": self.first}
+
+    def close(self) -> None:
+        """Writes the file, atomically."""
+        if self._directory is None:
+            return
+        path = self._directory / self._name
+        if not self._records:
+            path.unlink(missing_ok=True)
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        with temporary.open("w", encoding="utf-8") as out:
+            for record in self._records:
+                out.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
+        temporary.replace(path)
+
+    def __enter__(self) -> DeadLetterWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+
+
+def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
+    """All records under `directory`, by epoch and slice; empty if there is none."""
+    records: list[dict[str, Any]] = []
+    for path in sorted(directory.glob("[0-9]*.jsonl")):
+        records.extend(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return records

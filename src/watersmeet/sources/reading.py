@@ -1,0 +1,21 @@
+"""Reading slices, in workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from watersmeet.errors import error
+from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
+from watersmeet.types import Field
+
+
+def read_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field],
+               dead_letters: DeadLetterSink) -> SourceRows:
+    """The rows of a slice: `columns` by name.
+
+    spec: `Source.spec()` of the slice's source. Which rows are set aside never depends on `columns`,
+    so views that read different columns of a source see the same rows. Raises OSError if a
+    file can't be read for now, RUNTIME_UNAVAILABLE if the directory of a file source is not reachable.
+    """
+    raise error("FEATURE_NOT_SUPPORTED", f"reading slices of kind {piece['kind']} is not there yet")
