@@ -1,0 +1,24 @@
+"""What a step function is given besides its operator, its inputs and its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.metrics import Counters
+from watersmeet.types import Schema
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """One step of one operator in one bucket.
+
+    initial: the first step in the life of the operator's state. schemas: those of the operator's
+    inputs, in order: expressions need the SQL types, because Arrow shows jsonb as a string.
+    """
+
+    bucket: int
+    initial: bool
+    evaluator: Evaluator
+    schemas: tuple[Schema, ...]
+    counters: Counters = field(default_factory=Counters)

@@ -1,0 +1,38 @@
+"""What operators count while they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Counters:
+    """What happened in one step of one operator. The executor makes one per step and reports it.
+
+    expression_errors: cells that became NULL, and predicates that became false, because of an error.
+    """
+
+    expression_errors: int = 0
+
+
+@dataclass(frozen=True)
+class OperatorMetrics:
+    """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    expression_errors: int = 0
+
+    def __add__(self, other: OperatorMetrics) -> OperatorMetrics:
+        """Totals over buckets."""
+        return OperatorMetrics(self.rows_in + other.rows_in, self.rows_out + other.rows_out,
+                               self.state_rows + other.state_rows, self.state_bytes + other.state_bytes,
+                               self.expression_errors + other.expression_errors)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {"rows_in": self.rows_in, "rows_out": self.rows_out, "state_rows": self.state_rows,
+                "state_bytes": self.state_bytes, "expression_errors": self.expression_errors}

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import datetime as dt
+import os
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import Error
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.metrics import Counters
+from watersmeet.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    NUMERIC,
+    REAL,
+    SMALLINT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    Field,
+    Schema,
+    SqlType,
+)
+
+EVALUATOR = Evaluator()
+UTC = dt.UTC
+
+VALUES = {
+    BOOLEAN: [True, False, None],
+    SMALLINT: [-32768, 32767, None],
+    INTEGER: [-(2**31), 2**31 - 1, None],
+    BIGINT: [-(2**63), 2**63 - 1, None],
+    REAL: [1.5, float("inf"), None],
+    DOUBLE: [0.1, -float("inf"), None],
+    NUMERIC: [Decimal("1234567890123456789012345678.0123456789"), Decimal("-0.0000000001"), None],
+    SqlType("numeric", 5, 2): [Decimal("999.99"), Decimal("-0.01"), None],
+    SqlType("numeric", 18, 0): [Decimal(10**18 - 1), Decimal(-1), None],
+    VARCHAR: ["", "a'b\u00e4\u4e2d\U0001f600", None],
+    BYTEA: [b"", b"\x00\xff", None],
+    DATE: [dt.date(1, 1, 1), dt.date(9999, 12, 31), None],
+    TIME: [dt.time(0), dt.time(23, 59, 59, 999999), None],
+    TIMESTAMP: [dt.datetime(1900, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), None],
+    TIMESTAMPTZ: [dt.datetime(1900, 1, 1, tzinfo=UTC), dt.datetime(2024, 3, 31, 1, 30, 0, 1, tzinfo=UTC), None],
+    INTERVAL: [pa.MonthDayNano([13, -2, 3_000_001_000]), pa.MonthDayNano([0, 0, 0]), None],
+    JSONB: ['{"a": [1, null]}', "null", None],
+    SqlType("array", element=VARCHAR): [["a", None], [], None],
+    SqlType("array", element=JSONB): [["1", None], [], None],
+    SqlType("array", element=SqlType("array", element=NUMERIC)): [[[Decimal("1.5000000000")], None], [], None],
+    SqlType("struct", fields=(("x y", INTEGER), ("z", SqlType("array", element=TIMESTAMPTZ)))): [
+        {"x y": 1, "z": [dt.datetime(2024, 1, 1, tzinfo=UTC), None]}, {"x y": None, "z": None}, None],
+}
+
+
+def columns(*kinds: SqlType) -> Schema:
+    return tuple(Field(f"f{i}", kind) for i, kind in enumerate(kinds))
+
+
+def table(*pairs: tuple[SqlType, list]) -> pa.Table:
+    return pa.table({f"c{i}": pa.array(values, kind.arrow) for i, (kind, values) in enumerate(pairs)})
+
+
+def project(rows: pa.Table, types: list[SqlType], exprs: list[str], results: list[SqlType],
+            predicate: str | None = None) -> tuple[list[list], list[int] | None, int]:
+    counters = Counters()
+    result, kept = EVALUATOR.project(rows, columns(*types), exprs, columns(*results), predicate, counters)
+    assert result.schema.types == [kind.arrow for kind in results]
+    assert result.column_names == [f"c{i}" for i in range(len(exprs))]
+    result.validate(full=True)
+    return [c.to_pylist() for c in result.columns], None if kept is None else kept.tolist(), counters.expression_errors
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.sql)
+def test_every_type_survives_a_computation(kind: SqlType):
+    """Through DuckDB and out again; also its items' names are those of the schema's Arrow type."""
+    rows = table((kind, VALUES[kind]), (BOOLEAN, [True, True, False]))
+    result, _ = EVALUATOR.project(rows, columns(kind, BOOLEAN), ["CASE WHEN c1 THEN c0 END", "c0"], columns(kind, kind))
+    for column in result.columns:
+        assert column.to_pylist() == VALUES[kind]
+        assert str(column.type) == str(kind.arrow)
+    counted, _, errors = project(rows, [kind, BOOLEAN], ["c0 IS NULL"], [BOOLEAN], "c0 IS NULL OR c1")
+    assert counted == [[False, False, True]]
+    assert errors == 0
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.sql)
+def test_every_type_has_its_duckdb_type(kind: SqlType):
+    rows = table((kind, VALUES[kind]))
+    (found,), _, _ = project(rows, [kind], ["typeof(c0)"], [VARCHAR])
+    assert found[0].replace('"', "") == kind.duckdb.replace('"', "")
+
+
+def test_filter_first_and_positions_of_kept_rows():
+    rows = table((INTEGER, [1, 0, None, 4]), (VARCHAR, ["a", "b", "c", "d"]))
+    assert project(rows, [INTEGER, VARCHAR], ["12 // c0", "c1", "7"], [INTEGER, VARCHAR, BIGINT], "c0 <> 0") == (
+        [[12, 3], ["a", "d"], [7, 7]], [0, 3], 0)
+    assert project(rows, [INTEGER, VARCHAR], ["c1"], [VARCHAR], "c1 > ''")[1] is None
+    assert project(rows, [INTEGER, VARCHAR], ["c1", "c0 + 1"], [VARCHAR, INTEGER], "c1 = 'x'") == ([[], []], [], 0)
+    assert EVALUATOR.mask(rows, columns(INTEGER, VARCHAR), "c0 > 0").tolist() == [True, False, False, True]
+
+
+def test_erroneous_cells_are_null_and_counted():
+    rows = table((VARCHAR, ["1", "x", None, "", "5"]), (INTEGER, [2**31 - 1, 1, 1, None, 0]))
+    values, kept, errors = project(rows, [VARCHAR, INTEGER], ["CAST(c0 AS INT)", "c1 + 1", "c0"],
+                                   [INTEGER, INTEGER, VARCHAR])
+    assert values == [[1, None, None, None, 5], [None, 2, 2, None, 1], ["1", "x", None, "", "5"]]
+    assert kept is None
+    assert errors == 3
+
+
+def test_erroneous_predicate_is_false_and_counted():
+    rows = table((VARCHAR, ["1", "x", None, "9999999999", "-5"]))
+    assert project(rows, [VARCHAR], ["CAST(c0 AS INT) * 2"], [INTEGER], "CAST(c0 AS INT) > 0") == ([[2]], [0], 2)
+    counters = Counters()
+    assert EVALUATOR.mask(rows, columns(VARCHAR), "CAST(c0 AS INT) < 0", counters).tolist() == [False] * 4 + [True]
+    assert counters.expression_errors == 2
+
+
+def test_errors_where_try_is_not_possible():
+    rows = table((INTEGER, list(range(100))))
+    values, _, errors = project(rows, [INTEGER], ["CASE WHEN c0 % 30 = 7 THEN error('bad') ELSE 'ok' END"], [VARCHAR])
+    assert errors == 4
+    assert [i for i, v in enumerate(values[0]) if v is None] == [7, 37, 67, 97]
+
+
+def test_an_error_in_a_constant_makes_all_rows_null():
+    rows = table((INTEGER, [1, 2]))
+    assert project(rows, [INTEGER], ["CAST('x' AS INTEGER)", "sqrt(-1) + c0"], [INTEGER, DOUBLE]) == (
+        [[None, None], [None, None]], None, 4)
+    assert project(rows, [INTEGER], ["c0"], [INTEGER], "CAST('x' AS BOOLEAN)") == ([[]], [], 2)
+
+
+def test_errors_of_json_and_of_casts_to_the_result_type():
+    rows = table((JSONB, ['{"a": "x"}', '{"a": 3}', None]), (BIGINT, [1, 2**40, None]))
+    values, _, errors = project(rows, [JSONB, BIGINT], ["CAST(c0->>'a' AS INT)", "c1", "c0->'a'"],
+                                [INTEGER, INTEGER, JSONB])
+    assert values == [[None, 3, None], [1, None, None], ['"x"', "3", None]]
+    assert errors == 2
+
+
+def test_no_columns_and_no_rows():
+    empty, kept = EVALUATOR.project(pa.table({}), (), ["1", "'it''s'", "1 + 1"], columns(INTEGER, VARCHAR, BIGINT), num_rows=3)
+    assert empty.to_pydict() == {"c0": [1] * 3, "c1": ["it's"] * 3, "c2": [2] * 3}
+    assert kept is None
+    rows = table((INTEGER, []))
+    assert project(rows, [INTEGER], ["c0", "c0 + 1", "NULL"], [INTEGER, BIGINT, VARCHAR], "c0 > 1") == ([[], [], []], None, 0)
+    none, kept = EVALUATOR.project(table((INTEGER, [1, 2, 3])), columns(INTEGER), [], (), "c0 > 1")
+    assert kept is not None
+    assert kept.tolist() == [1, 2]
+    assert none.num_columns == 0
+
+
+def test_constant_rows():
+    found = EVALUATOR.rows([["1", "'a'"], ["2 * 3", "NULL"]], columns(BIGINT, VARCHAR))
+    assert found.to_pydict() == {"c0": [1, 6], "c1": ["a", None]}
+    assert EVALUATOR.rows([], columns(BIGINT)).num_rows == 0
+
+
+def test_sql_reaches_neither_files_nor_settings():
+    for text in ("(SELECT count(*) FROM read_csv('/etc/hostname'))", "(SELECT content FROM read_text('/etc/hostname'))"):
+        with pytest.raises(Exception, match="disabled by configuration"):
+            EVALUATOR.project(table((INTEGER, [1])), columns(INTEGER), [text], columns(VARCHAR))
+
+
+def test_a_wrong_plan_is_an_internal_error():
+    with pytest.raises(Error, match="INTERNAL_ERROR"):
+        EVALUATOR.project(table((INTEGER, [1])), columns(INTEGER), ["c0 + nowhere"], columns(INTEGER))
+
+
+def test_sliced_and_chunked_input():
+    rows = table((BIGINT, list(range(100)))).slice(10, 50)
+    rows = pa.concat_tables([rows, rows.slice(5, 5)])
+    values, kept, _ = project(rows, [BIGINT], ["c0 * 2", "c0"], [BIGINT, BIGINT], "c0 % 2 = 0")
+    assert values[0] == [2 * v for v in values[1]]
+    assert values[1] == [v for v in [*range(10, 60), *range(15, 20)] if v % 2 == 0]
+    assert kept == [i for i, v in enumerate([*range(10, 60), *range(15, 20)]) if v % 2 == 0]
+
+
+def test_order_of_many_rows_is_kept():
+    numbers = np.random.default_rng(1).integers(0, 1000, 500_000)
+    rows = pa.table({"c0": numbers})
+    values, kept = EVALUATOR.project(rows, columns(BIGINT), ["c0 + 1"], columns(BIGINT), "c0 % 3 = 0")
+    assert kept is not None
+    assert (values.column(0).to_numpy() - 1 == numbers[kept]).all()
+    assert kept.size == (numbers % 3 == 0).sum()
+
+
+def test_a_forked_child_has_its_own_connection():
+    rows = table((INTEGER, [1, 2]))
+    project(rows, [INTEGER], ["c0 + 40"], [INTEGER])
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        values, _, _ = project(rows, [INTEGER], ["c0 + 40"], [INTEGER])
+        os.write(writer, repr(values).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 100) == b"[[41, 42]]"
+
+
+def test_many_plans_are_forgotten_again():
+    rows = table((INTEGER, [1]))
+    for i in range(600):
+        assert project(rows, [INTEGER], [f"c0 + {i}"], [INTEGER])[0] == [[1 + i]]
+    assert project(rows, [INTEGER], ["c0 + 0"], [INTEGER])[0] == [[1]]
