@@ -1,0 +1,195 @@
+"""The few ways in which the store touches the file system: all writing, publishing and deleting goes through here.
+
+A file appears complete under its name or not at all. `durable` says whether it also survives a
+loss of power: then the file and the directory entry are flushed before the call returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from watersmeet.errors import Error, error
+
+#: Names of files in the making start so; nothing but the clean-up at start reads them.
+TEMPORARY: Final = ".tmp-"
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_counter = itertools.count()
+
+#: The most buffers that one writev takes on every system.
+_WRITEV_BUFFERS: Final = 512
+
+Bytes = bytes | memoryview
+
+
+def failure(cause: OSError, path: Path) -> Error:
+    """The error that stands for `cause`, which happened at `path`."""
+    if cause.errno in _FULL:
+        return error("DISK_FULL", f"no space left for {path.name}", detail=f"Writing in {path.parent} failed.",
+                     hint="Free some space and try again: nothing of the failed step was kept.")
+    reason = os.strerror(cause.errno) if cause.errno else str(cause)
+    return error("DATABASE_ACCESS", f"cannot access {path}: {reason}")
+
+
+def temporary_path(directory: Path) -> Path:
+    """A name in `directory` that no other thread or process uses."""
+    return directory / f"{TEMPORARY}{os.getpid()}-{next(_counter)}"
+
+
+def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
+    """Puts `data` under `path` in one step, instead of what is there."""
+    temporary = temporary_path(path.parent)
+    with _cleaning(temporary, path):
+        _write(temporary, [data], durable=durable)
+        os.replace(temporary, path)
+        if durable:
+            sync_directory(path.parent)
+
+
+def create_file(path: Path, data: Bytes, *, durable: bool) -> None:
+    """Puts `data` under `path` in one step; FileExistsError if the name is taken.
+
+    Does not flush the directory: the caller does (`sync_directory`), to tell "not there" from "not yet durable".
+    """
+    temporary = temporary_path(path.parent)
+    with _cleaning(temporary, path):
+        _write(temporary, [data], durable=durable)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError as cause:
+            if cause.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+                raise
+            # A file system without hard links: the writer lock keeps others out between the two calls.
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, "exists", str(path)) from None
+            os.rename(temporary, path)
+        else:
+            os.unlink(temporary)
+
+
+def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> None:
+    """Puts the joined `pieces` under `path`, whose name is made from the content.
+
+    If a file of that name and size is there, it is that content (an attempt that was repeated) and is kept.
+    Does not flush the directory.
+    """
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_size == sum(len(p) for p in pieces):
+            return
+    temporary = temporary_path(path.parent)
+    with _cleaning(temporary, path):
+        _write(temporary, pieces, durable=durable)
+        os.replace(temporary, path)
+
+
+def publish_file(temporary: Path, path: Path, *, durable: bool) -> None:
+    """Gives the finished file `temporary` (written by a library) the name `path`. Does not flush the directory."""
+    with _cleaning(temporary, path):
+        if durable:
+            _sync(temporary)
+        os.replace(temporary, path)
+
+
+def sync_directory(directory: Path) -> None:
+    """Flushes the entries of `directory`."""
+    _sync(directory)
+
+
+def remove_files(paths: Iterable[Path]) -> int:
+    """Deletes `paths` in order, those that are gone already too; the number of files deleted."""
+    removed = 0
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as cause:
+            raise failure(cause, path) from cause
+        removed += 1
+    return removed
+
+
+def list_names(directory: Path) -> list[str]:
+    """The names of the finished files in `directory`, sorted."""
+    return sorted(name for name in os.listdir(directory) if not name.startswith("."))
+
+
+def remove_temporaries(directory: Path) -> int:
+    """Deletes what crashed attempts left unfinished in `directory`. Only for the writer, before it starts."""
+    return remove_files(directory / n for n in os.listdir(directory) if n.startswith(TEMPORARY))
+
+
+def read_file(path: Path) -> bytes:
+    """The content of `path`; FileNotFoundError if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as cause:
+        raise failure(cause, path) from cause
+
+
+def exists(path: Path) -> bool:
+    """True if there is a file at `path`."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _cleaning(temporary: Path, path: Path) -> Iterator[None]:
+    """Turns errors of the system into ours and takes the unfinished file away."""
+    try:
+        yield
+    except FileExistsError:
+        _discard(temporary)
+        raise
+    except OSError as cause:
+        _discard(temporary)
+        raise failure(cause, path) from cause
+
+
+def _discard(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _write(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        _write_all(handle, pieces)
+        if durable:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:
+    """Writes everything: one call may take only a part of it (2 GiB at most, or the last free blocks)."""
+    views = [memoryview(p).cast("B") for p in pieces if len(p)]
+    while views:
+        written = os.writev(handle, views[:_WRITEV_BUFFERS])
+        while views and written >= len(views[0]):
+            written -= len(views[0])
+            views.pop(0)
+        if written:
+            views[0] = views[0][written:]
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,55 @@
+"""The writer's lock: at most one process writes a database. It goes with the process, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+
+from watersmeet.errors import error
+from watersmeet.store import files
+from watersmeet.store.layout import Layout
+
+
+class WriterLock:
+    """Held from construction to `release()`. DATABASE_IN_USE, naming the process, if another one holds it.
+
+    A second connection of the same process is another one, too.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._path = layout.lock
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as cause:
+            raise files.failure(cause, self._path) from cause
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            os.close(handle)
+            raise error("DATABASE_IN_USE", f"the database at {layout.root} is in use by {_holder(self._path)}",
+                        hint=f"Read it meanwhile with: watersmeet query 'SELECT …' --path {layout.root}") from cause
+        self._handle: int | None = handle
+        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
+        with contextlib.suppress(OSError):  # The text is for messages only: a full disk must not keep us out.
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, text.encode(), 0)
+
+    def release(self) -> None:
+        """Lets others write. May be called again."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+def _holder(path: Path) -> str:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return "another process"
+    if value.get("pid") == os.getpid():
+        return f"another connection of this process (pid {os.getpid()})"
+    return f"process {value.get('pid')} on host {value.get('host')}"

@@ -1,0 +1,159 @@
+"""What a commit says: plain data, stored as JSON."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from watersmeet.errors import error
+
+CommitKind = Literal["transaction", "epoch"]
+
+
+class BlobRef(NamedTuple):
+    """A piece of a file in packs/. `rows`: of the table in it. `file` is "" for "the pack in which this is written"."""
+
+    file: str
+    offset_bytes: int
+    length_bytes: int
+    rows: int
+
+    def to_json(self) -> list[Any]:
+        """A JSON value from which `from_json` makes the same reference."""
+        return list(self)
+
+    @staticmethod
+    def from_json(value: Any) -> BlobRef:
+        """The inverse of `to_json`."""
+        return BlobRef(*value)
+
+    def within(self, pack: str) -> BlobRef:
+        """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""
+        return self if self.file else self._replace(file=pack)
+
+
+@dataclass(frozen=True, slots=True)
+class RelationChange:
+    """The change of one relation in one commit: blobs of `changes.encode_change`, to be added up.
+
+    inserted_rows, deleted_rows: sums of the positive and (negated) of the negative diffs.
+    """
+
+    blobs: tuple[BlobRef, ...]
+    inserted_rows: int
+    deleted_rows: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all blobs."""
+        return sum(b.length_bytes for b in self.blobs)
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same change."""
+        return [[b.to_json() for b in self.blobs], self.inserted_rows, self.deleted_rows]
+
+    @staticmethod
+    def from_json(value: Any) -> RelationChange:
+        """The inverse of `to_json`."""
+        return RelationChange(tuple(BlobRef(*b) for b in value[0]), value[1], value[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """What of the inputs an epoch's results reflect.
+
+    transaction: all commits up to this number, of the tables that the session writes.
+    sources: by relation id, the position in what feeds it (any JSON value).
+    backfill: how far the content of new views has been worked through, None if none is under way.
+    """
+
+    transaction: int = 0
+    sources: dict[str, Any] = field(default_factory=dict)
+    backfill: dict[str, Any] | None = None
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same frontier."""
+        return {"transaction": self.transaction, "sources": self.sources, "backfill": self.backfill}
+
+    @staticmethod
+    def from_json(value: Any) -> Frontier:
+        """The inverse of `to_json`."""
+        return Frontier(value["transaction"], value["sources"], value["backfill"])
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One step of the database: a transaction of the session or an epoch of the circuit.
+
+    number: its place in the log, from 1; 0 before it is appended. Commits are contiguous.
+    time_us: UTC microseconds when it was made.
+    relations: changes by relation id.
+    epoch, frontier, circuit, packs: of epochs only. `packs` names the pack of each "stage/bucket" that
+        holds its whole state manifest as of this epoch, those that did not change included.
+    retired: names of pack and run files that belong to the state no longer.
+    last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
+        and of the one before that; 0 if there is none. Set by the log.
+    """
+
+    kind: CommitKind
+    time_us: int = 0
+    relations: dict[str, RelationChange] = field(default_factory=dict)
+    epoch: int | None = None
+    frontier: Frontier | None = None
+    packs: dict[str, str] = field(default_factory=dict)
+    circuit: str | None = None
+    catalog_version: int = 0
+    metrics: dict[str, Any] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
+    number: int = 0
+    last_epoch: int = 0
+    epoch_before: int = 0
+
+    def to_bytes(self) -> bytes:
+        """One line of compact JSON, one line with its checksum."""
+        frontier = None if self.frontier is None else self.frontier.to_json()
+        value = {
+            "number": self.number,
+            "kind": self.kind,
+            "time_us": self.time_us,
+            "epoch": self.epoch,
+            "last_epoch": self.last_epoch,
+            "epoch_before": self.epoch_before,
+            "catalog_version": self.catalog_version,
+            "circuit": self.circuit,
+            "frontier": frontier,
+            "relations": {i: c.to_json() for i, c in self.relations.items()},
+            "packs": self.packs,
+            "retired": self.retired,
+            "metrics": self.metrics,
+        }
+        return sealed(value)
+
+    @staticmethod
+    def from_bytes(data: bytes, name: str) -> Commit:
+        """The inverse of `to_bytes`; DATABASE_DAMAGED, naming `name`, if it is not what was written."""
+        value = unsealed(data, name)
+        try:
+            frontier = value["frontier"]
+            value["frontier"] = None if frontier is None else Frontier.from_json(frontier)
+            value["relations"] = {i: RelationChange.from_json(c) for i, c in value["relations"].items()}
+            value["retired"] = tuple(value["retired"])
+            return Commit(**value)
+        except (KeyError, TypeError, IndexError) as cause:
+            raise error("DATABASE_DAMAGED", f"{name} is not a commit") from cause
+
+
+def sealed(value: Any) -> bytes:
+    """`value` as one line of compact JSON and one line with the checksum of the first."""
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return b"%s\n%08x\n" % (text, zlib.crc32(text))
+
+
+def unsealed(data: bytes, name: str) -> Any:
+    """The inverse of `sealed`; DATABASE_DAMAGED, naming `name`, if the checksum does not fit."""
+    text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+    if not text or checksum != b"%08x" % zlib.crc32(text):
+        raise error("DATABASE_DAMAGED", f"{name} is damaged: its checksum does not fit its content")
+    return json.loads(text)

@@ -1,0 +1,139 @@
+"""Reading packs: files are mapped into memory and checked once, then blobs are given without copying."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from watersmeet.errors import Error, error
+from watersmeet.store import files
+from watersmeet.store.layout import check_name
+from watersmeet.store.manifests import BlobRef
+from watersmeet.store.packs import HEADER_BYTES, MAGIC, PACK_FORMAT_VERSION, TRAILER, content_hash
+
+_FILE_NAME: Final = re.compile(rb'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
+
+
+@dataclass
+class _Mapped:
+    """One mapped file. checksums: by offset, of the blobs not checked yet. lengths: by offset."""
+
+    buffer: pa.Buffer
+    footer: bytes = b""
+    lengths: dict[int, int] = field(default_factory=dict)
+    checksums: dict[int, int] = field(default_factory=dict)
+
+
+class PackFiles:
+    """The packs of one directory, for one process. Safe for several threads.
+
+    A mapped file may be deleted meanwhile: its buffers stay valid. The least recently used maps are let go
+    above `max_files` or `max_mapped_bytes` (of address space; buffers given out keep theirs).
+    """
+
+    def __init__(self, directory: Path, *, max_files: int = 4096, max_mapped_bytes: int = 16 << 30) -> None:
+        self._directory = directory
+        self._max_files = max_files
+        self._max_mapped_bytes = max_mapped_bytes
+        self._mapped_bytes = 0
+        self._maps: OrderedDict[str, _Mapped] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read_blob(self, ref: BlobRef, condition: str = "STATE_DAMAGED") -> pa.Buffer:
+        """The bytes of `ref`, mapped. Raises `condition`, naming the file, if it is missing, short or damaged."""
+        mapped = self._map(ref.file, condition)
+        end = ref.offset_bytes + ref.length_bytes
+        whole_run = not mapped.footer and (ref.offset_bytes, ref.length_bytes) == (0, mapped.buffer.size)
+        if not whole_run and mapped.lengths.get(ref.offset_bytes) != ref.length_bytes:
+            raise error(condition, f"{ref.file} has no blob at bytes {ref.offset_bytes} to {end}",
+                        detail=f"The file in {self._directory} has {mapped.buffer.size} bytes.")
+        blob = mapped.buffer.slice(ref.offset_bytes, ref.length_bytes)
+        checksum = mapped.checksums.get(ref.offset_bytes)
+        if checksum is not None:
+            if zlib.crc32(blob) != checksum:
+                raise self._damaged(ref.file, condition, "its checksum does not fit its content")
+            mapped.checksums.pop(ref.offset_bytes, None)
+        return blob
+
+    def read_footer(self, name: str, condition: str = "STATE_DAMAGED") -> dict[str, Any]:
+        """The footer that was given to `PackWriter.finish`. References in it with file "" mean this pack."""
+        footer = json.loads(self._map(name, condition).footer)["footer"]
+        assert isinstance(footer, dict)
+        return footer
+
+    def referenced_files(self, name: str) -> set[str]:
+        """The names of all pack and run files that the footer of pack `name` mentions, and `name`."""
+        footer = self._map(name, "STATE_DAMAGED").footer
+        return {name, *(m.decode() for m in _FILE_NAME.findall(footer))}
+
+    def check(self, ref: BlobRef) -> None:
+        """As reading `ref`, and the whole content of a run file is checked against the hash in its name."""
+        blob = self.read_blob(ref)
+        if ref.file.endswith(".run") and content_hash([blob]) != ref.file.rpartition("-")[2][:-4]:
+            raise self._damaged(ref.file, "STATE_DAMAGED", "its content does not fit its name")
+
+    def close(self) -> None:
+        """Lets all maps go."""
+        with self._lock:
+            self._maps.clear()
+            self._mapped_bytes = 0
+
+    def _map(self, name: str, condition: str) -> _Mapped:
+        with self._lock:
+            found = self._maps.get(name)
+            if found is not None:
+                self._maps.move_to_end(name)
+                return found
+        mapped = self._open(name, condition)
+        with self._lock:
+            if name not in self._maps:
+                self._maps[name] = mapped
+                self._mapped_bytes += mapped.buffer.size
+            while len(self._maps) > self._max_files or (
+                self._mapped_bytes > self._max_mapped_bytes and len(self._maps) > 1
+            ):
+                _, dropped = self._maps.popitem(last=False)
+                self._mapped_bytes -= dropped.buffer.size
+        return mapped
+
+    def _open(self, name: str, condition: str) -> _Mapped:
+        path = self._directory / check_name(name)
+        try:
+            with pa.memory_map(str(path)) as file:
+                # The buffer keeps the map alive after the file is closed, so no descriptor is held.
+                buffer = file.read_buffer()
+        except FileNotFoundError as cause:
+            raise error(condition, f"{name} is missing from {self._directory}",
+                        detail="A commit names this file.") from cause
+        except OSError as cause:
+            if not path.stat().st_size:
+                raise self._damaged(name, condition, "it is empty") from cause
+            raise files.failure(cause, path) from cause
+        return _Mapped(buffer) if name.endswith(".run") else self._parse(name, buffer, condition)
+
+    def _parse(self, name: str, buffer: pa.Buffer, condition: str) -> _Mapped:
+        size = buffer.size
+        if size < HEADER_BYTES + TRAILER.size or buffer.slice(0, len(MAGIC)).to_pybytes() != MAGIC:
+            raise self._damaged(name, condition, "it is short or no pack")
+        trailer = buffer.slice(size - TRAILER.size).to_pybytes()
+        offset, length, checksum, version, magic = TRAILER.unpack(trailer)
+        if magic != MAGIC or offset + length + TRAILER.size != size:
+            raise self._damaged(name, condition, "its end is missing")
+        if version > PACK_FORMAT_VERSION:
+            raise error("DATABASE_FORMAT", f"{name} has pack format {version}, newer than {PACK_FORMAT_VERSION}")
+        footer = buffer.slice(offset, length).to_pybytes()
+        if zlib.crc32(footer) != checksum:
+            raise self._damaged(name, condition, "its checksum does not fit its footer")
+        blobs = json.loads(footer)["blobs"]
+        return _Mapped(buffer, footer, {b[0]: b[1] for b in blobs}, {b[0]: b[3] for b in blobs})
+
+    def _damaged(self, name: str, condition: str, reason: str) -> Error:
+        return error(condition, f"{name} is damaged: {reason}", detail=f"The file is in {self._directory}.")

@@ -1,0 +1,98 @@
+"""Writing packs: one file holds all blobs that one task (or transaction) wrote, and says what is in it.
+
+Layout: header of 64 bytes (magic), blobs each at a multiple of 64 bytes (so that Arrow maps them without
+copying), footer (JSON), trailer: offset and length of the footer (uint64), its crc32 and the format (uint32),
+magic. Blobs of at least 1 MiB are files of their own (`.run`), the blob and nothing else, and survive the pack
+when state that has not changed moves on to the next epoch. Names carry a hash of the content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.store import files
+from watersmeet.store.manifests import BlobRef
+
+MAGIC: Final = b"WMPACK\r\n"
+PACK_FORMAT_VERSION: Final = 1
+HEADER_BYTES: Final = 64
+ALIGNMENT_BYTES: Final = 64
+OWN_FILE_BYTES: Final = 1 << 20
+TRAILER: Final = struct.Struct("<QQII8s")
+
+_HASH_CHARACTERS: Final = 32
+_PREFIX: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+
+
+def epoch_prefix(epoch: int, stage: int, bucket: int) -> str:
+    """The start of the names of what one task writes."""
+    return f"{epoch:010d}-{stage}-{bucket}"
+
+
+class PackWriter:
+    """Collects blobs; `finish` writes them. Not for several threads.
+
+    directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`).
+    After an error nothing that was written is referenced by anything; the clean-up at start takes it away.
+    """
+
+    def __init__(self, directory: Path, prefix: str, *, durable: bool) -> None:
+        if not _PREFIX.match(prefix):
+            raise error("INTERNAL_ERROR", f"not a prefix of a pack: {prefix!r}")
+        self._directory = directory
+        self._prefix = prefix
+        self._durable = durable
+        self._pieces: list[bytes | memoryview] = [MAGIC.ljust(HEADER_BYTES, b"\0")]
+        self._end_bytes = HEADER_BYTES
+        self._blobs: list[tuple[int, int, int, int]] = []
+
+    def add(self, buffer: pa.Buffer | bytes, rows: int) -> BlobRef:
+        """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own."""
+        view = memoryview(buffer).cast("B")
+        if len(view) >= OWN_FILE_BYTES:
+            name = f"{self._prefix}-{content_hash([view])}.run"
+            files.publish_content(self._directory / name, [view], durable=self._durable)
+            return BlobRef(name, 0, len(view), rows)
+        offset = self._pad()
+        self._pieces.append(view)
+        self._end_bytes += len(view)
+        self._blobs.append((offset, len(view), rows, zlib.crc32(view)))
+        return BlobRef("", offset, len(view), rows)
+
+    def finish(self, footer: dict[str, Any] | None = None) -> str:
+        """Writes the pack with `footer` (any JSON object) and gives its name. Same content, same name."""
+        value = {"blobs": self._blobs, "footer": footer or {}}
+        text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        offset = self._pad()
+        self._pieces += [text, TRAILER.pack(offset, len(text), zlib.crc32(text), PACK_FORMAT_VERSION, MAGIC)]
+        name = f"{self._prefix}-{content_hash(self._pieces)}.pack"
+        files.publish_content(self._directory / name, self._pieces, durable=self._durable)
+        if self._durable:
+            files.sync_directory(self._directory)
+        return name
+
+    def _pad(self) -> int:
+        padding = -self._end_bytes % ALIGNMENT_BYTES
+        if padding:
+            self._pieces.append(bytes(padding))
+            self._end_bytes += padding
+        return self._end_bytes
+
+
+def content_hash(pieces: Sequence[bytes | memoryview | pa.Buffer]) -> str:
+    """The hash that names of packs and runs carry."""
+    # SHA-256 has instructions of its own on today's processors: 1.7 GB/s where BLAKE2 makes 0.7.
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()[:_HASH_CHARACTERS]

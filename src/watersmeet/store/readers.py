@@ -1,0 +1,151 @@
+"""Who still reads what: holds that keep the clean-up from deleting commits and snapshots under a reader.
+
+A reader has a file in readers/, locked while it lives, with one line: a state letter and a commit number n,
+"all commits above n, and the snapshots of their content from n on, are needed". `A`: now, the clean-up waits.
+`I`: between two reads; kept if that costs little, otherwise the reader starts again from a snapshot.
+
+Reader and clean-up agree without a lock on each other: the reader writes its hold, then reads the floor (below
+which things may be gone); the clean-up writes the floor, then reads the holds. One of them sees the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from watersmeet.store import files
+from watersmeet.store.layout import Layout
+
+ACTIVE: Final = "A"
+IDLE: Final = "I"
+FREE: Final = "F"
+
+_FLOOR: Final = "FLOOR"
+
+
+class Hold(NamedTuple):
+    """state: one of the letters above. commit: all commits above it are needed."""
+
+    state: str
+    commit: int
+
+
+class Reader:
+    """This reader's hold. It needs nothing (FREE) at first. Where nothing can be written, it holds nothing."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._path = files.temporary_path(layout.readers)
+        self._handle: int | None = None
+        self._text = b""
+        with contextlib.suppress(OSError):
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._write(FREE, 0)
+            # Named only once it is locked: an unlocked one is taken for a dead reader's.
+            named = layout.readers / self._path.name.removeprefix(files.TEMPORARY)
+            os.rename(self._path, named)
+            self._path = named
+
+    def hold(self, commit: int) -> bool:
+        """Nothing above `commit` is deleted from now on. False if some of it may be gone already."""
+        self._write(ACTIVE, commit)
+        return read_floor(self._layout) <= commit
+
+    def rest(self, commit: int) -> None:
+        """As `hold`, but only as long as it costs little."""
+        self._write(IDLE, commit)
+
+    def release(self) -> None:
+        """Needs nothing for now."""
+        self._write(FREE, 0)
+
+    @contextlib.contextmanager
+    def holding(self, commit: int) -> Iterator[bool]:
+        """`hold` inside the block, `release` after it."""
+        try:
+            yield self.hold(commit)
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Takes the reader off the list. May be called again."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            os.close(handle)
+
+    def _write(self, state: str, commit: int) -> None:
+        text = f"{state}{commit:012d}\n".encode()
+        if self._handle is not None and text != self._text:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._handle, text, 0)
+                self._text = text
+
+
+def read_holds(layout: Layout) -> list[Hold]:
+    """The holds of all living readers; files of dead ones are deleted. A line that can't be read holds everything."""
+    holds = []
+    for name in files.list_names(layout.readers):
+        path = layout.readers / name
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            if _is_dead(handle):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                continue
+            holds.append(_parse(os.pread(handle, 64, 0)))
+        finally:
+            os.close(handle)
+    return [h for h in holds if h.state != FREE]
+
+
+def read_floor(layout: Layout) -> int:
+    """Commits up to this number may be gone, and snapshots that need any of them."""
+    try:
+        return int(files.read_file(layout.snapshots / _FLOOR))
+    except FileNotFoundError:
+        return 0
+
+
+def write_floor(layout: Layout, commit: int) -> None:
+    """Announces what is going to be deleted. Never falls, except back before anything was deleted."""
+    files.replace_file(layout.snapshots / _FLOOR, f"{commit}\n".encode(), durable=layout.durable)
+
+
+def _is_dead(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _parse(line: bytes) -> Hold:
+    text = line.decode(errors="replace").strip()
+    if len(text) == 13 and text[0] in (ACTIVE, IDLE, FREE) and text[1:].isdigit():
+        return Hold(text[0], int(text[1:]))
+    return Hold(ACTIVE, 0)
+
+
+def clear(layout: Layout) -> None:
+    """Deletes what readers that died left behind. Only for the writer, before it starts."""
+    read_holds(layout)
+    # Unnamed ones are being made by a reader just now, or were left by one that died in the middle.
+    for path in list(Path(layout.readers).iterdir()):
+        if path.name.startswith(files.TEMPORARY):
+            with contextlib.suppress(OSError):
+                handle = os.open(path, os.O_RDWR)
+                try:
+                    if _is_dead(handle):
+                        os.unlink(path)
+                finally:
+                    os.close(handle)
