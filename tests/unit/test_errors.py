@@ -1,0 +1,47 @@
+"""The catalogue of conditions and the rendering of errors."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+from watersmeet import errors
+from watersmeet.errors import CONDITIONS, Span, did_you_mean, error
+
+SOURCES = Path(errors.__file__).parent
+
+
+def test_catalogue_is_sorted_and_complete():
+    assert list(CONDITIONS) == sorted(CONDITIONS)
+    for name, condition in CONDITIONS.items():
+        assert re.fullmatch(r"[A-Z_]+", name)
+        assert re.fullmatch(r"[0-9A-Z]{5}", condition.sqlstate), name
+        assert issubclass(getattr(errors, condition.error_class), errors.Error)
+
+
+def test_every_condition_is_raised_somewhere():
+    text = "\n".join(p.read_text() for p in SOURCES.rglob("*.py") if p.name != "errors.py")
+    assert [name for name in CONDITIONS if f'"{name}"' not in text] == []
+
+
+def test_only_conditions_of_the_catalogue_are_raised():
+    raised = {m for p in SOURCES.rglob("*.py") for m in re.findall(r"\berror\(\s*\"([A-Z_]+)\"", p.read_text())}
+    assert raised <= set(CONDITIONS)
+
+
+def test_rendering_shows_the_place():
+    sql = "SELECT a,\n       bb\nFROM t"
+    err = error("UNDEFINED_COLUMN", 'column "bb" does not exist', sql=sql, span=Span(17, 19),
+                detail="The table has: a, b.", hint=did_you_mean("bb", ["a", "bbb"]))
+    assert str(err) == ('error[UNDEFINED_COLUMN] 42703: column "bb" does not exist\nLINE 2:        bb\n'
+                        '               ^^\ndetail: The table has: a, b.\nhint: Did you mean "bbb"?')
+    assert isinstance(err, errors.ProgrammingError)
+    assert err.to_json()["sqlstate"] == "42703"
+
+
+def test_errors_survive_pickling():
+    err = error("VIEW_FAILED", "the view stopped", hint="Look.")
+    again = pickle.loads(pickle.dumps(err))
+    assert str(again) == str(err)
+    assert type(again) is type(err)
