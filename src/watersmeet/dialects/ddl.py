@@ -1,0 +1,366 @@
+"""CREATE and DROP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlglot.dialects.dialect import Dialect
+
+from watersmeet.dialects.queries import read_expression, read_tree
+from watersmeet.dialects.sqltypes import read_type
+from watersmeet.dialects.statements import (
+    CreateIndex,
+    CreateMaterializedView,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    DropKind,
+    Name,
+    Refused,
+    Statement,
+    Watermark,
+)
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Error, Span, error
+from watersmeet.types import Field
+
+_EMIT: Final = ("EMIT", "ON", "WINDOW", "CLOSE")
+_KINDS: Final[dict[tuple[str, ...], DropKind]] = {
+    ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
+    ("INDEX",): "index",
+}  # fmt: skip
+
+
+def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
+    """The error that Watersmeet lacks a feature of the dialect."""
+    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
+
+
+class _Definition:
+    """What is read of a CREATE TABLE or CREATE SOURCE, clause by clause."""
+
+    def __init__(self, cursor: Cursor, dialect: Dialect) -> None:
+        self.cursor = cursor
+        self.dialect = dialect
+        self.columns: list[Field] = []
+        self.bare_names: list[str] = []
+        self.spans: dict[str, Span] = {}
+        self.primary_key: tuple[str, ...] = ()
+        self.watermarks: list[Watermark] = []
+        self.options: dict[str, str] = {}
+        self.append_only = False
+        self.refusal: Error | None = None
+
+    def refuse(self, feature: str, span: Span, hint: str | None = None) -> None:
+        """Notes that the statement has a feature that is lacking; the first one is reported."""
+        self.refusal = self.refusal or not_supported(feature, self.cursor.text, span, hint=hint)
+
+    def read_columns(self) -> None:
+        cursor = self.cursor
+        if not cursor.take("("):
+            return
+        while not cursor.at(")"):
+            self._read_item()
+            if not cursor.take(","):
+                break
+        cursor.expect(")")
+        self._finish_columns()
+
+    def _read_item(self) -> None:
+        cursor = self.cursor
+        start = cursor.index
+        if cursor.take("WATERMARK", "FOR"):
+            column = cursor.name()
+            cursor.expect("AS")
+            tokens = cursor.until(",", ")")
+            tree = read_expression(cursor.originals(tokens), cursor.text, self.dialect)
+            span = span_of(cursor.tokens[start : cursor.index])
+            self.watermarks.append(Watermark(column.name, tree, span))
+            self.refuse("WATERMARK", span)
+        elif cursor.take("PRIMARY", "KEY"):
+            self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
+        elif cursor.at("*"):
+            self.refuse("a column list with *", span_of([cursor.tokens[cursor.index]]),
+                        "List the columns or leave the list out.")
+            cursor.index += 1
+        elif any(cursor.at(word) for word in ("CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "PERIOD")):
+            self.refuse(f"{cursor.tokens[start].text.upper()} in a table", span_of([cursor.tokens[start]]))
+            cursor.until(",", ")")
+        else:
+            self._read_column()
+
+    def _read_column(self) -> None:
+        cursor = self.cursor
+        name = cursor.name()
+        if name.name in self.spans:
+            raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text,
+                        span=name.span)
+        self.spans[name.name] = name.span
+        if cursor.at(",") or cursor.at(")"):
+            self.bare_names.append(name.name)
+            return
+        kind = read_type(cursor)
+        nullable = True
+        while not (cursor.at(",") or cursor.at(")")):
+            start = cursor.index
+            if cursor.take("NOT", "NULL"):
+                nullable = False
+            elif cursor.take("PRIMARY", "KEY"):
+                self._set_key((name.name,), name.span)
+            elif cursor.at("DEFAULT") or cursor.at("AS") or cursor.at("GENERATED"):
+                what = "DEFAULT" if cursor.at("DEFAULT") else "a generated column"
+                cursor.until(",", ")")
+                self.refuse(what, span_of(cursor.tokens[start : cursor.index]))
+            elif any(cursor.at(word) for word in ("UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "COLLATE")):
+                word = cursor.tokens[start].text.upper()
+                cursor.until(",", ")")
+                self.refuse(f"{word} on a column", span_of(cursor.tokens[start : cursor.index]))
+            elif not cursor.take("NULL"):
+                raise cursor.error()
+        self.columns.append(Field(name.name, kind, nullable))
+
+    def _set_key(self, names: tuple[str, ...], span: Span) -> None:
+        if self.primary_key:
+            raise error("SYNTAX_ERROR", "multiple primary keys are not allowed", sql=self.cursor.text, span=span)
+        self.primary_key = names
+        self.key_span = span
+
+    def _finish_columns(self) -> None:
+        names = [c.name for c in self.columns]
+        for key in self.primary_key:
+            if key not in names:
+                raise error("UNDEFINED_COLUMN", f'column "{key}" named in key does not exist', sql=self.cursor.text,
+                            span=self.key_span)
+        if len(set(self.primary_key)) < len(self.primary_key):
+            raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=self.cursor.text,
+                        span=self.key_span)
+        self.columns = [Field(c.name, c.type, c.nullable and c.name not in self.primary_key) for c in self.columns]
+        for mark in self.watermarks:
+            if mark.column not in names:
+                raise error("UNDEFINED_COLUMN", f'column "{mark.column}" of the watermark does not exist',
+                            sql=self.cursor.text, span=mark.span)
+        if self.bare_names and self.columns:
+            name = self.bare_names[0]
+            raise error("SYNTAX_ERROR", f'column "{name}" has no type', sql=self.cursor.text, span=self.spans[name])
+
+    def read_clauses(self) -> None:
+        """The clauses between the columns and the end (or AS)."""
+        cursor = self.cursor
+        while not cursor.done and not cursor.at("AS"):
+            start = cursor.index
+            if cursor.take("APPEND", "ONLY"):
+                self.append_only = True
+            elif cursor.at("WITH", "("):
+                cursor.index += 1
+                self.options.update(read_options(cursor))
+            elif cursor.take("FORMAT"):
+                self._read_format(start)
+            elif cursor.take("ON", "CONFLICT"):
+                if not (cursor.take("OVERWRITE") or cursor.take("DO", "UPDATE", "FULL")):
+                    cursor.until("WITH", "APPEND", "FORMAT", "AS")
+                    self.refuse("ON CONFLICT other than OVERWRITE", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.at("INCLUDE"):
+                cursor.until("WITH", "FORMAT", "APPEND")
+                self.refuse("INCLUDE", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.take("WITH", "VERSION", "COLUMN"):
+                cursor.names()
+                self.refuse("WITH VERSION COLUMN", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.at("FROM"):
+                cursor.until()
+                self.refuse("a table of a shared source (FROM … TABLE)", span_of(cursor.tokens[start : cursor.index]))
+            else:
+                raise cursor.error()
+
+    def _read_format(self, start: int) -> None:
+        cursor = self.cursor
+        row_format = cursor.name(reserved=True).name
+        cursor.expect("ENCODE")
+        encoding = cursor.name(reserved=True).name
+        if cursor.at("("):
+            for key, value in read_options(cursor).items():
+                self.options.setdefault(key, value)
+        self.options.setdefault("format", encoding)
+        if row_format != "plain":
+            self.refuse(f"FORMAT {row_format.upper()}", span_of(cursor.tokens[start : cursor.index]),
+                        "Only FORMAT PLAIN is supported.")
+
+
+def read_options(cursor: Cursor) -> dict[str, str]:
+    """`(name = value, …)`; names may contain dots and are lower-cased."""
+    cursor.expect("(")
+    options: dict[str, str] = {}
+    while not cursor.at(")"):
+        tokens = cursor.until("=", ",")
+        key = "".join(t.text for t in tokens).lower()
+        if not key or not cursor.take("="):
+            raise cursor.error(detail="An option is written name = 'value'.")
+        if key in options:
+            raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
+        options[key] = read_value(cursor)
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def read_value(cursor: Cursor) -> str:
+    """A string, a number or a word as text."""
+    sign = "-" if cursor.take("-") else ""
+    token = cursor.current
+    if token is None or not (token.text[:1].isalnum() or token.token_type.name in ("STRING", "IDENTIFIER")):
+        raise cursor.error(detail="A value was expected here.")
+    cursor.index += 1
+    return sign + token.text
+
+
+def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """CREATE …: the cursor stands behind CREATE. base: the fields of `Statement`."""
+    if cursor.at("OR", "REPLACE"):
+        error_ = not_supported("CREATE OR REPLACE", cursor.text, span_of(cursor.tokens[:3]),
+                               hint="Drop the old relation first.")
+        return Refused(**base, error=error_)
+    readers: dict[tuple[str, ...], Callable[[Cursor, Dialect, dict[str, Any]], Statement]] = {
+        ("TABLE",): _read_table, ("SOURCE",): _read_source, ("VIEW",): _read_view,
+        ("MATERIALIZED", "VIEW"): _read_materialized_view, ("INDEX",): _read_index,
+    }  # fmt: skip
+    for words, reader in readers.items():
+        if cursor.take(*words):
+            return reader(cursor, dialect, base)
+    token = cursor.current
+    if token is None:
+        raise cursor.error()
+    word = token.text.upper()
+    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "SCHEMA", "DATABASE", "USER", "ROLE", "TYPE",
+               "SUBSCRIPTION", "SEQUENCE", "TEMPORARY", "TEMP", "UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")
+    if word in lacking:
+        place = span_of([cursor.tokens[0], token])
+        return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place))
+    raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW and INDEX exist.")
+
+
+def _if_not_exists(cursor: Cursor) -> bool:
+    return cursor.take("IF", "NOT", "EXISTS")
+
+
+def _read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    if_not_exists = _if_not_exists(cursor)
+    name = cursor.relation_name()
+    definition = _Definition(cursor, dialect)
+    definition.read_columns()
+    definition.read_clauses()
+    query = None
+    if cursor.take("AS"):
+        if definition.columns:
+            raise cursor.error(detail="CREATE TABLE … AS takes column names without types.")
+        query = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
+        if definition.options or definition.primary_key:
+            definition.refuse("CREATE TABLE … AS with options or a primary key", name.span)
+    elif definition.bare_names:
+        column = definition.bare_names[0]
+        raise error("SYNTAX_ERROR", f'column "{column}" has no type', sql=cursor.text, span=definition.spans[column])
+    elif not definition.columns and "connector" not in definition.options:
+        raise error("SYNTAX_ERROR", "a table needs columns", sql=cursor.text, span=name.span)
+    if definition.refusal:
+        return Refused(**base, error=definition.refusal)
+    return CreateTable(
+        **base, name=name.name, name_span=name.span, columns=tuple(definition.columns),
+        primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
+        watermarks=tuple(definition.watermarks), append_only=definition.append_only, query=query,
+        column_names=tuple(definition.bare_names),
+    )
+
+
+def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    if_not_exists = _if_not_exists(cursor)
+    name = cursor.relation_name()
+    definition = _Definition(cursor, dialect)
+    definition.read_columns()
+    definition.read_clauses()
+    cursor.end()
+    if definition.bare_names:
+        column = definition.bare_names[0]
+        raise error("SYNTAX_ERROR", f'column "{column}" has no type', sql=cursor.text, span=definition.spans[column])
+    if definition.refusal:
+        return Refused(**base, error=definition.refusal)
+    return CreateSource(
+        **base, name=name.name, name_span=name.span, columns=tuple(definition.columns),
+        primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
+        watermarks=tuple(definition.watermarks),
+    )
+
+
+def _read_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    return _view(CreateView, cursor, dialect, base)
+
+
+def _read_materialized_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    return _view(CreateMaterializedView, cursor, dialect, base)
+
+
+def _view(kind: type[CreateView], cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    if_not_exists = _if_not_exists(cursor)
+    name = cursor.relation_name()
+    names: list[Name] = list(cursor.names()) if cursor.at("(") else []
+    for i, column in enumerate(names):
+        if column.name in [n.name for n in names[:i]]:
+            raise error("DUPLICATE_COLUMN", f'column "{column.name}" specified more than once', sql=cursor.text,
+                        span=column.span)
+    options = read_options(cursor) if cursor.take("WITH") else {}
+    cursor.expect("AS")
+    tokens = cursor.rest
+    emit = None
+    if len(tokens) > len(_EMIT) and tuple(t.text.upper() for t in tokens[-len(_EMIT) :]) == _EMIT:
+        emit = span_of(tokens[-len(_EMIT) :])
+        tokens = tokens[: -len(_EMIT)]
+    if not tokens:
+        raise cursor.error()
+    query = read_tree(cursor.originals(tokens), cursor.text, dialect)
+    if emit is not None:
+        return Refused(**base, error=not_supported("EMIT ON WINDOW CLOSE", cursor.text, emit))
+    return kind(**base, name=name.name, name_span=name.span, query=query, column_names=tuple(n.name for n in names),
+                if_not_exists=if_not_exists, options=options)
+
+
+def _read_index(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Statement:
+    if_not_exists = _if_not_exists(cursor)
+    name = cursor.relation_name()
+    cursor.expect("ON")
+    table = cursor.relation_name()
+    columns = cursor.names()
+    include = cursor.names() if cursor.take("INCLUDE") else ()
+    distributed = cursor.names() if cursor.take("DISTRIBUTED", "BY") else ()
+    if cursor.take("WITH"):
+        read_options(cursor)
+    cursor.end()
+    return CreateIndex(
+        **base, name=name.name, name_span=name.span, table=table, columns=tuple(c.name for c in columns),
+        include=tuple(c.name for c in include), distributed_by=tuple(c.name for c in distributed),
+        if_not_exists=if_not_exists,
+    )
+
+
+def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP …: the cursor stands behind DROP."""
+    for words, kind in _KINDS.items():
+        if not cursor.take(*words):
+            continue
+        if_exists = cursor.take("IF", "EXISTS")
+        names = [cursor.relation_name()]
+        while cursor.take(","):
+            names.append(cursor.relation_name())
+        cascade = cursor.take("CASCADE")
+        if not cascade:
+            cursor.take("RESTRICT")
+        cursor.end()
+        return Drop(**base, kind=kind, names=tuple(names), if_exists=if_exists, cascade=cascade)
+    token = cursor.current
+    if token is None:
+        raise cursor.error()
+    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "SCHEMA", "DATABASE", "USER", "ROLE", "TYPE",
+               "SUBSCRIPTION", "SEQUENCE")
+    if token.text.upper() in lacking:
+        place = span_of([cursor.tokens[0], token])
+        return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, place))
+    raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW and INDEX exist.")

@@ -1,0 +1,181 @@
+"""Parsing of queries and of the statements that contain expressions, by sqlglot's parser.
+
+sqlglot accepts more than PostgreSQL does; `_check` refuses what would silently mean something else.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.tokens import syntax_error
+from watersmeet.errors import Span, error
+
+_AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")"})
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+def place_of(node: exp.Expression) -> Span | None:
+    """The place of a tree: from its first to its last node that knows its place."""
+    starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
+    ends = [n.meta["end"] for n in node.walk() if "end" in n.meta]
+    return Span(min(starts), max(ends) + 1) if starts else None
+
+
+def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters = ()) -> exp.Expression:
+    """The tree of a query, INSERT, UPDATE or DELETE. Its nodes' places are in `text`."""
+    _check_tokens(tokens, text)
+    parser = dialect.parser()
+    try:
+        trees = parser.parse(list(tokens), text)
+    except ParseError as found:
+        token = found.errors[0].get("token") if found.errors else None
+        end = tokens[-1].end + 1
+        if token is not None and token.start >= end:
+            token = None
+        raise syntax_error(text, token, end=end) from None
+    if len(trees) != 1 or trees[0] is None:
+        raise syntax_error(text, tokens[0])
+    tree: exp.Expression = trees[0]
+    _check(tree, text)
+    return _bind_parameters(tree, parameters, text)
+
+
+def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp.Expression:
+    """The tree of one scalar expression."""
+    if not tokens:
+        raise syntax_error(text, None)
+    select = Token(TokenType.SELECT, "SELECT", 1, 1, tokens[0].start, tokens[0].start, [])
+    tree = read_tree([select, *tokens], text, dialect)
+    if len(tree.expressions) != 1 or tree.args.get("from_"):
+        raise syntax_error(text, tokens[-1])
+    found: exp.Expression = tree.expressions[0]
+    return found
+
+
+def _check_tokens(tokens: Sequence[Token], text: str) -> None:
+    following: list[Token | None] = [*tokens[1:], None]
+    for token, after in zip(tokens, following, strict=True):
+        kind = token.token_type
+        if kind == TokenType.COMMA and (after is None or after.text.upper() in _AFTER_A_LIST
+                                        and after.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)):
+            raise syntax_error(text, after, end=tokens[-1].end + 1)
+        if kind in (TokenType.SEMI, TokenType.ANTI) and after is not None and after.token_type == TokenType.JOIN:
+            raise syntax_error(text, token, hint="Write a semi join as EXISTS or IN (SELECT …), an anti join as "
+                                                 "NOT EXISTS or NOT IN (SELECT …).")
+
+
+def _check(tree: exp.Expression, text: str) -> None:
+    for node in tree.walk():
+        if isinstance(node, exp.Join):
+            _check_join(node, text)
+        elif isinstance(node, exp.Select) and not node.expressions:
+            raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node))
+        elif isinstance(node, exp.Group) and not _has_content(node):
+            raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=place_of(tree))
+        elif isinstance(node, exp.Order) and not node.expressions:
+            raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=place_of(tree))
+
+
+def _has_content(node: exp.Expression) -> bool:
+    return any(value for value in node.args.values())
+
+
+def _check_join(join: exp.Join, text: str) -> None:
+    span = Span(join.meta["start"], join.meta["end"] + 1) if "start" in join.meta else place_of(join)
+    has_condition = bool(join.args.get("on") or join.args.get("using"))
+    method, kind = join.method.upper(), join.kind.upper()
+    free = join.meta.get("comma") or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
+    if free and has_condition:
+        word = "NATURAL" if method == "NATURAL" else "CROSS"
+        raise error("SYNTAX_ERROR", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
+    if not free and not has_condition:
+        raise error("SYNTAX_ERROR", "JOIN without ON or USING", sql=text, span=span)
+    if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF"):
+        raise error("SYNTAX_ERROR", f"{(method + ' ' + kind).strip()} JOIN does not exist", sql=text, span=span)
+
+
+def _is_lateral(join: exp.Join) -> bool:
+    return isinstance(join.this, exp.Lateral) and join.kind.upper() == "CROSS"
+
+
+def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
+    holders = [n for n in tree.walk() if isinstance(n, (exp.Placeholder, exp.Parameter))]
+    if not holders:
+        if parameters:
+            raise error("INVALID_PARAMETER", "the statement has no parameters, but values were given", sql=text)
+        return tree
+    used = 0
+    for holder in holders:
+        if isinstance(holder, exp.Parameter):
+            index = int(holder.this.name) - 1 if holder.this.name.isdecimal() else -1
+        else:
+            index, used = used, used + 1
+        name = holder.name
+        if isinstance(parameters, Mapping):
+            if name not in parameters:
+                raise error("INVALID_PARAMETER", f'no value for parameter "{name}"', sql=text, span=place_of(holder))
+            value = parameters[name]
+        elif 0 <= index < len(parameters):
+            value = parameters[index]
+        else:
+            raise error("INVALID_PARAMETER", f"no value for parameter {index + 1}", sql=text, span=place_of(holder),
+                        detail=f"{len(parameters)} values were given.")
+        literal = literal_of(value, text)
+        literal.meta.update(holder.meta)
+        if holder is tree:
+            return literal
+        holder.replace(literal)
+    return tree
+
+
+def literal_of(value: Any, text: str) -> exp.Expression:
+    """The literal of a Python value; INVALID_PARAMETER for a type without one."""
+    if value is None:
+        return exp.null()
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
+    if isinstance(value, (int, float, Decimal)):
+        return _number(value)
+    if isinstance(value, str):
+        return exp.Literal.string(value)
+    if isinstance(value, (bytes, bytearray)):
+        return exp.cast(exp.Literal.string("\\x" + bytes(value).hex()), exp.DataType.Type.VARBINARY)
+    if isinstance(value, datetime.datetime):
+        kind = exp.DataType.Type.TIMESTAMP if value.tzinfo is None else exp.DataType.Type.TIMESTAMPTZ
+        return exp.cast(exp.Literal.string(value.isoformat(sep=" ")), kind)
+    if isinstance(value, datetime.date):
+        return exp.cast(exp.Literal.string(value.isoformat()), exp.DataType.Type.DATE)
+    if isinstance(value, datetime.time):
+        return exp.cast(exp.Literal.string(value.isoformat()), exp.DataType.Type.TIME)
+    if isinstance(value, datetime.timedelta):
+        microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+        return exp.cast(exp.Literal.string(f"{microseconds} microseconds"), exp.DataType.Type.INTERVAL)
+    if isinstance(value, (list, tuple)):
+        return exp.Array(expressions=[literal_of(v, text) for v in value])
+    raise error("INVALID_PARAMETER", f"a parameter can't be a value of Python's type {type(value).__name__}", sql=text)
+
+
+def _number(value: float | Decimal) -> exp.Expression:
+    if isinstance(value, float):
+        return exp.cast(exp.Literal.string(repr(value)), exp.DataType.Type.DOUBLE)
+    if isinstance(value, Decimal) and not value.is_finite():
+        return exp.cast(exp.Literal.string(str(value)), exp.DataType.Type.DOUBLE)
+    digits = format(abs(value), "f") if isinstance(value, Decimal) else str(abs(value))
+    literal = exp.Literal.number(digits)
+    return exp.Neg(this=literal) if value < 0 else literal
+
+
+def name_of(identifier: exp.Expression) -> str:
+    """The folded name of an identifier: lower case unless quoted."""
+    return identifier.name if identifier.args.get("quoted") else identifier.name.lower()
+
+

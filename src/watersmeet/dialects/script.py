@@ -1,0 +1,135 @@
+"""From a text to statements: cuts it at semicolons and finds the reader of each statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects import ddl, utility
+from watersmeet.dialects.queries import Parameters, read_tree
+from watersmeet.dialects.statements import Refused, Select, Statement
+from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
+from watersmeet.errors import Error, Span, did_you_mean, error
+
+_QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
+_DML: Final = ("INSERT", "UPDATE", "DELETE")
+_LACKING: Final = (
+    "ALTER", "ANALYZE", "CALL", "CANCEL", "CLOSE", "COMMENT", "COPY", "DEALLOCATE", "DECLARE", "DISCARD", "DO",
+    "EXECUTE", "FETCH", "GRANT", "KILL", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
+    "REVOKE", "SAVEPOINT", "TRUNCATE", "USE", "VACUUM",
+)  # fmt: skip
+_HINTS: Final = {"TRUNCATE": "Write DELETE FROM.", "COPY": "Use a table with connector = 'file'."}
+
+_SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
+    "ABORT": utility.read_rollback,
+    "BEGIN": utility.read_begin,
+    "COMMIT": utility.read_commit,
+    "DESCRIBE": utility.read_describe,
+    "DROP": ddl.read_drop,
+    "END": utility.read_commit,
+    "FLUSH": utility.read_flush,
+    "RESET": utility.read_reset,
+    "ROLLBACK": utility.read_rollback,
+    "SET": utility.read_set,
+    "SHOW": utility.read_show,
+    "START": utility.read_begin,
+    "WAIT": utility.read_flush,
+}
+_WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "EXPLAIN")
+
+
+def read_script(text: str, dialect: Dialect, parameters: Parameters = ()) -> list[Statement]:
+    """The statements of `text` in order; empty ones are dropped."""
+    return [_read(part, text, dialect, parameters) for part in cut(tokenize(text, dialect)) if part]
+
+
+def tokenize(text: str, dialect: Dialect) -> list[Token]:
+    """The tokens of `text`; SYNTAX_ERROR for a quote or comment that does not end."""
+    try:
+        return list(dialect.tokenize(text))
+    except TokenError as found:
+        raise unfinished(text, found) from None
+
+
+def unfinished(text: str, found: TokenError) -> Error:
+    """The error of a text that ends inside a quote."""
+    reason = str(found.__cause__ or found)
+    opened = _opened_at(text)
+    if opened is None:
+        return error("SYNTAX_ERROR", "the text can't be read", detail=reason.splitlines()[0] + ".", sql=text)
+    what = {"'": "quoted string", '"': "quoted identifier", "/": "comment", "$": "dollar-quoted string"}[text[opened]]
+    return error("SYNTAX_ERROR", f"unterminated {what}", sql=text, span=Span(opened, opened + 1))
+
+
+def _opened_at(text: str) -> int | None:
+    """The offset of the quote or comment that is open at the end of `text`."""
+    index = 0
+    while index < len(text):
+        char = text[index]
+        if text.startswith("--", index):
+            index = text.find("\n", index)
+            if index < 0:
+                return None
+        elif text.startswith("/*", index) or char in "'\"" or text.startswith("$$", index):
+            closing = "*/" if char == "/" else "$$" if char == "$" else char
+            end = text.find(closing, index + len(closing))
+            if end < 0:
+                return index
+            index = end + len(closing)
+            continue
+        index += 1
+    return None
+
+
+def cut(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The tokens of each statement; the last list holds what follows the last semicolon (maybe nothing)."""
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _read(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters) -> Statement:
+    span = span_of(tokens)
+    base = {"text": text, "sql": text[span.start : span.end], "span": span}
+    return _dispatch(Cursor(tokens, text), base, dialect, parameters)
+
+
+def _dispatch(cursor: Cursor, base: dict[str, Any], dialect: Dialect, parameters: Parameters) -> Statement:
+    token = cursor.current
+    if token is None:
+        raise cursor.error()
+    word = token.text.upper()
+    if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        raise syntax_error(cursor.text, token)
+    if word in _QUERIES:
+        return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters))
+    if word in _DML:
+        return utility.read_dml(cursor, dialect, base, parameters)
+    if parameters:
+        raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
+    cursor.index += 1
+    if word == "CREATE":
+        return ddl.read_create(cursor, dialect, base)
+    if word == "EXPLAIN":
+        return utility.read_explain(cursor, base, lambda c: _explained(c, dialect))
+    if word in _SIMPLE:
+        return _SIMPLE[word](cursor, base)
+    if word in _LACKING:
+        lacking = ddl.not_supported(word, cursor.text, span_of([token]), hint=_HINTS.get(word))
+        return Refused(**base, error=lacking)
+    near = did_you_mean(word, _WORDS)
+    raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)
+
+
+def _explained(cursor: Cursor, dialect: Dialect) -> Statement:
+    if cursor.done:
+        raise cursor.error()
+    return _read(cursor.originals(cursor.rest), cursor.text, dialect, ())

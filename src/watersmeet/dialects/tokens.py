@@ -1,0 +1,197 @@
+"""A cursor over the tokens of one statement, for what is not a query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.statements import Name
+from watersmeet.errors import Error, Span, error
+
+_WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
+
+#: Words that PostgreSQL reserves: no relation or column is called so without quotes.
+RESERVED: Final = frozenset(
+    "all and any array as asc both case cast check collate column constraint create cross default desc distinct do "
+    "else end except false fetch for foreign from full grant group having in inner intersect into is join lateral "
+    "leading left limit natural not null offset on or order outer primary references returning right select some "
+    "table then to trailing true union unique using when where window with".split()
+)
+
+
+def span_of(tokens: Sequence[Token]) -> Span:
+    """The place of one or more tokens."""
+    return Span(tokens[0].start, tokens[-1].end + 1)
+
+
+def words_of(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with those of several words (`PRIMARY KEY`) cut into one each."""
+    words: list[Token] = []
+    for token in tokens:
+        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or not re.search(r"\w\s+\w", token.text):
+            words.append(token)
+            continue
+        for found in re.finditer(r"\S+", token.text):
+            start = token.start + found.start()
+            words.append(Token(TokenType.VAR, found.group(), token.line, token.col, start, start + len(found.group()) - 1,
+                               []))
+    return words
+
+
+def syntax_error(text: str, token: Token | None, *, end: int | None = None, detail: str | None = None,
+                 hint: str | None = None) -> Error:
+    """PostgreSQL's syntax error at `token`, or at the end of the input (offset `end`) for None."""
+    if token is None:
+        place = len(text.rstrip()) if end is None else end
+        return error("SYNTAX_ERROR", "syntax error at end of input", detail=detail, hint=hint, sql=text,
+                     span=Span(place, place + 1))
+    shown = text[token.start : token.end + 1]
+    return error("SYNTAX_ERROR", f'syntax error at or near "{shown}"', detail=detail, hint=hint, sql=text,
+                 span=span_of([token]))
+
+
+class Cursor:
+    """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a place."""
+
+    def __init__(self, tokens: Sequence[Token], text: str) -> None:
+        self.tokens: Sequence[Token] = words_of(tokens)
+        self.text = text
+        self.index = 0
+        self._originals = tokens
+
+    @property
+    def current(self) -> Token | None:
+        """The token at the cursor, None at the end."""
+        return self.tokens[self.index] if self.index < len(self.tokens) else None
+
+    @property
+    def done(self) -> bool:
+        """True at the end."""
+        return self.index >= len(self.tokens)
+
+    @property
+    def rest(self) -> Sequence[Token]:
+        """The tokens from the cursor on."""
+        return self.tokens[self.index :]
+
+    def originals(self, tokens: Sequence[Token]) -> list[Token]:
+        """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser wants them."""
+        if not tokens:
+            return []
+        start, end = tokens[0].start, tokens[-1].end
+        return [t for t in self._originals if start <= t.start and t.end <= end]
+
+    def at(self, *words: str) -> bool:
+        """True if the next tokens are these words (upper case) or signs, none of them quoted."""
+        if self.index + len(words) > len(self.tokens):
+            return False
+        pairs = zip(words, self.tokens[self.index :], strict=False)
+        return all(
+            token.text.upper() == word and token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+            for word, token in pairs
+        )
+
+    def take(self, *words: str) -> bool:
+        """Like `at`, and moves past them if true."""
+        if not self.at(*words):
+            return False
+        self.index += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Moves past the words; an error if they are not there."""
+        for word in words:
+            if not self.take(word):
+                raise self.error(detail=f"{word} was expected here.")
+
+    def error(self, *, detail: str | None = None, hint: str | None = None) -> Error:
+        """A syntax error at the cursor."""
+        end = self.tokens[-1].end + 1 if self.tokens else None
+        return syntax_error(self.text, self.current, end=end, detail=detail, hint=hint)
+
+    def end(self) -> None:
+        """An error unless at the end."""
+        if not self.done:
+            raise self.error()
+
+    def name(self, *, reserved: bool = False) -> Name:
+        """The next token as a name, folded to lower case unless quoted. reserved: reserved words are names here."""
+        token = self.current
+        if token is None:
+            raise self.error(detail="A name was expected here.")
+        if token.token_type == TokenType.IDENTIFIER:
+            if not token.text:
+                raise error("INVALID_NAME", "zero-length name", sql=self.text, span=span_of([token]))
+            self.index += 1
+            return Name(token.text, span_of([token]))
+        folded = token.text.lower()
+        if token.token_type == TokenType.STRING or not _WORD.match(token.text) or (
+                not reserved and folded in RESERVED):
+            raise self.error(detail="A name was expected here.")
+        self.index += 1
+        return Name(folded, span_of([token]))
+
+    def relation_name(self) -> Name:
+        """A name that may be qualified by the only schema, `public`."""
+        first = self.name()
+        if not self.take("."):
+            return first
+        second = self.name(reserved=True)
+        if first.name != "public":
+            raise error("UNDEFINED_OBJECT", f'schema "{first.name}" does not exist', sql=self.text, span=first.span,
+                        hint='The only schema is "public".')
+        return Name(second.name, Span(first.span.start, second.span.end))
+
+    def names(self) -> tuple[Name, ...]:
+        """`(name, …)`, with optional ASC or DESC behind a name, which mean nothing here."""
+        self.expect("(")
+        found = [self.name()]
+        self._skip_order()
+        while self.take(","):
+            found.append(self.name())
+            self._skip_order()
+        self.expect(")")
+        return tuple(found)
+
+    def _skip_order(self) -> None:
+        if not self.take("ASC"):
+            self.take("DESC")
+        if self.take("NULLS") and not self.take("FIRST"):
+            self.expect("LAST")
+
+    def string(self) -> str:
+        """The value of the next token, a string literal."""
+        token = self.current
+        if token is None or token.token_type not in (TokenType.STRING, TokenType.NATIONAL_STRING):
+            raise self.error(detail="A string was expected here.")
+        self.index += 1
+        return token.text
+
+    def integer(self) -> int:
+        """The value of the next token, an integer literal."""
+        token = self.current
+        if token is None or not token.text.isdecimal() or token.token_type != TokenType.NUMBER:
+            raise self.error(detail="An integer was expected here.")
+        self.index += 1
+        return int(token.text)
+
+    def split_shift(self) -> None:
+        """If the cursor is at `>>` (two ends of STRUCT<…> that the tokenizer read as one sign), cuts it in two."""
+        token = self.current
+        if token is None or not self.at(">>"):
+            return
+        halves = [Token(TokenType.GT, ">", token.line, token.col, place, place, []) for place in (token.start, token.end)]
+        self.tokens = [*self.tokens[: self.index], *halves, *self.tokens[self.index + 1 :]]
+
+    def until(self, *stops: str) -> Sequence[Token]:
+        """The tokens up to the first of `stops` outside parentheses, or the end; moves to it."""
+        start, depth = self.index, 0
+        while not self.done:
+            if depth == 0 and any(self.at(stop) for stop in stops):
+                break
+            depth += self.at("(") - self.at(")")
+            self.index += 1
+        return self.tokens[start : self.index]

@@ -1,0 +1,273 @@
+"""EXPLAIN, SHOW, SET, DESCRIBE, transactions, FLUSH and DML: the statements that are not DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+
+from watersmeet.dialects.ddl import not_supported, read_value
+from watersmeet.dialects.queries import Parameters, name_of, place_of, read_tree
+from watersmeet.dialects.statements import (
+    Begin,
+    Commit,
+    Delete,
+    Describe,
+    Explain,
+    Flush,
+    Insert,
+    Name,
+    Refused,
+    Rollback,
+    SetVariable,
+    Show,
+    ShowVariable,
+    Statement,
+    Update,
+)
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Span, error
+
+_LISTS: Final = (
+    ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
+    ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
+    ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
+)  # fmt: skip
+_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",))
+
+
+def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:
+    """EXPLAIN …: the cursor stands behind EXPLAIN; `read` reads the statement that is explained."""
+    wanted: dict[str, Any] = {}
+    if cursor.take("ANALYZE"):
+        return Refused(**base, error=not_supported("EXPLAIN ANALYZE", cursor.text, span_of(cursor.tokens[:2]),
+                                                   hint="SHOW JOBS shows what the views do."))
+    if cursor.at("(") and not _is_query_in_parentheses(cursor):
+        cursor.expect("(")
+        _read_explain_option(cursor, wanted)
+        while cursor.take(","):
+            _read_explain_option(cursor, wanted)
+        cursor.expect(")")
+    elif cursor.take("VERBOSE"):
+        wanted["verbose"] = True
+    return Explain(**base, statement=read(cursor), **wanted)
+
+
+def _is_query_in_parentheses(cursor: Cursor) -> bool:
+    return cursor.at("(", "SELECT") or cursor.at("(", "(") or cursor.at("(", "WITH") or cursor.at("(", "VALUES")
+
+
+def _flag(cursor: Cursor) -> bool:
+    if cursor.take("FALSE") or cursor.take("OFF"):
+        return False
+    if not cursor.take("TRUE"):
+        cursor.take("ON")
+    return True
+
+
+def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
+    start = cursor.index
+    word = cursor.name(reserved=True).name
+    if word == "verbose":
+        wanted["verbose"] = _flag(cursor)
+    elif word in ("logical", "physical", "distsql"):
+        wanted["level"] = word
+    elif word in ("trace", "backfill"):
+        _flag(cursor)
+    elif word == "type":
+        level = cursor.name().name
+        if level not in ("logical", "physical", "distsql"):
+            cursor.index -= 1
+            raise cursor.error(detail="LOGICAL, PHYSICAL or DISTSQL was expected here.")
+        wanted["level"] = level
+    elif word == "format":
+        kind = cursor.name().name
+        if kind not in ("text", "json"):
+            raise not_supported(f"EXPLAIN (FORMAT {kind.upper()})", cursor.text,
+                                span_of(cursor.tokens[start : cursor.index]), hint="FORMAT TEXT and JSON exist.")
+        wanted["format"] = kind
+    else:
+        cursor.index = start
+        raise cursor.error(detail="The options are VERBOSE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
+
+
+def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SHOW …: the cursor stands behind SHOW."""
+    for words in _LISTS:
+        if cursor.take(*words):
+            return _show(cursor, base, " ".join(words).lower())
+    if cursor.take("COLUMNS"):
+        cursor.expect("FROM")
+        name = cursor.relation_name()
+        return _show(cursor, base, "columns", name)
+    if cursor.take("CREATE"):
+        for words in _CREATED:
+            if cursor.take(*words):
+                name = cursor.relation_name()
+                return _show(cursor, base, "create " + " ".join(words).lower(), name)
+        raise cursor.error()
+    if cursor.take("TIME", "ZONE"):
+        variable = Name("timezone", span_of(cursor.tokens[1:3]))
+    elif cursor.take("TRANSACTION", "ISOLATION", "LEVEL"):
+        variable = Name("transaction_isolation", span_of(cursor.tokens[1:4]))
+    else:
+        variable = cursor.name(reserved=True)
+    cursor.end()
+    return ShowVariable(**base, name=variable.name, name_span=variable.span)
+
+
+def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = None) -> Statement:
+    if name is None and cursor.take("FROM"):
+        name = cursor.relation_name()
+    like = cursor.string() if cursor.take("LIKE") else None
+    cursor.end()
+    return Show(**base, what=what, name=name, like=like)
+
+
+def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SET …: the cursor stands behind SET."""
+    if not cursor.take("SESSION"):
+        cursor.take("LOCAL")
+    if cursor.take("TIME", "ZONE"):
+        name = "timezone"
+    elif cursor.at("TRANSACTION"):
+        return Refused(**base, error=not_supported("SET TRANSACTION", cursor.text, span_of(cursor.tokens[:2])))
+    else:
+        name = cursor.name(reserved=True).name
+        if not cursor.take("TO"):
+            cursor.expect("=")
+    if cursor.take("DEFAULT"):
+        cursor.end()
+        return SetVariable(**base, name=name, value=None)
+    values = [read_value(cursor)]
+    while cursor.take(","):
+        values.append(read_value(cursor))
+    cursor.end()
+    return SetVariable(**base, name=name, value=", ".join(values))
+
+
+def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """RESET name."""
+    name = cursor.name(reserved=True).name
+    cursor.end()
+    return SetVariable(**base, name=name, value=None)
+
+
+def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DESCRIBE name."""
+    name = cursor.relation_name()
+    cursor.end()
+    return Describe(**base, name=name)
+
+
+def read_begin(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """BEGIN or START: the cursor stands behind it."""
+    if not cursor.take("TRANSACTION"):
+        cursor.take("WORK")
+    read_only = cursor.take("READ", "ONLY")
+    if not read_only:
+        cursor.take("READ", "WRITE")
+    if cursor.at("ISOLATION"):
+        place = span_of(cursor.rest)
+        return Refused(**base, error=not_supported("an isolation level", cursor.text, place))
+    cursor.end()
+    return Begin(**base, read_only=read_only)
+
+
+def _end_of_transaction(cursor: Cursor) -> None:
+    if not cursor.take("TRANSACTION"):
+        cursor.take("WORK")
+    cursor.end()
+
+
+def read_commit(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """COMMIT or END."""
+    _end_of_transaction(cursor)
+    return Commit(**base)
+
+
+def read_rollback(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """ROLLBACK or ABORT."""
+    if cursor.at("TO"):
+        return Refused(**base, error=not_supported("ROLLBACK TO SAVEPOINT", cursor.text, span_of(cursor.tokens)))
+    _end_of_transaction(cursor)
+    return Rollback(**base)
+
+
+def read_flush(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """FLUSH or WAIT."""
+    cursor.end()
+    return Flush(**base)
+
+
+def read_dml(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement:
+    """INSERT, UPDATE and DELETE: the cursor stands at the first word."""
+    tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
+    if isinstance(tree, exp.Insert):
+        return _insert(tree, base)
+    if isinstance(tree, exp.Update):
+        return _update(tree, base)
+    if isinstance(tree, exp.Delete):
+        return _delete(tree, base)
+    raise cursor.error()
+
+
+def _allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
+    for name, value in tree.args.items():
+        if value and name not in allowed:
+            shown = name.strip("_").upper()
+            place = place_of(value) if isinstance(value, exp.Expression) else place_of(tree)
+            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place)
+
+
+def _target(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, str | None]:
+    text = base["text"]
+    if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
+        raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
+    _allow(tree, base, "this", "alias", "db")
+    if tree.args.get("db") and name_of(tree.args["db"]) != "public":
+        raise error("UNDEFINED_OBJECT", f'schema "{tree.db}" does not exist', sql=text, span=place_of(tree))
+    alias = tree.args.get("alias")
+    return Name(name_of(tree.this), place_of(tree.this) or base["span"]), name_of(alias.this) if alias else None
+
+
+def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
+    clause = tree.args.get("returning")
+    return tuple(clause.expressions) if clause else None
+
+
+def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
+    _allow(tree, base, "this", "expression", "returning", "default")
+    columns: tuple[Name, ...] = ()
+    target = tree.this
+    if isinstance(target, exp.Schema):
+        columns = tuple(Name(name_of(c), place_of(c) or base["span"]) for c in target.expressions)
+        target = target.this
+    name, _ = _target(target, base)
+    if tree.args.get("default") or tree.expression is None:
+        raise not_supported("INSERT … DEFAULT VALUES", base["text"], name.span)
+    return Insert(**base, table=name, columns=columns, query=tree.expression, returning=_returning(tree))
+
+
+def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
+    _allow(tree, base, "this", "expressions", "where", "returning")
+    name, alias = _target(tree.this, base)
+    assignments = []
+    for item in tree.expressions:
+        target = item.this
+        if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
+            raise not_supported("this form of SET", base["text"], place_of(item) or name.span)
+        place = place_of(target.this) or Span(0, 0)
+        assignments.append((Name(name_of(target.this), place), item.expression))
+    where = tree.args.get("where")
+    return Update(**base, table=name, alias=alias, assignments=tuple(assignments),
+                  where=where.this if where else None, returning=_returning(tree))
+
+
+def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:
+    _allow(tree, base, "this", "where", "returning")
+    name, alias = _target(tree.this, base)
+    where = tree.args.get("where")
+    return Delete(**base, table=name, alias=alias, where=where.this if where else None, returning=_returning(tree))
