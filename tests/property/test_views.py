@@ -1,0 +1,63 @@
+"""The law: after every batch a view equals the batch result of its query over the current tables.
+
+Covers RW-01 to RW-19, RA-03, RA-26, RA-27, RA-30 over random schemas, queries and histories.
+WATERSMEET_SEEDS=from-to runs other seeds, for example WATERSMEET_SEEDS=10000-15000.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import watersmeet
+from tests.property.generator import Generator
+from tests.property.oracle import Oracle, rows
+
+#: Seeds that once failed: what was wrong is in the commit that added them.
+REGRESSIONS: tuple[int, ...] = ()
+
+
+def chosen(default: range) -> list[int]:
+    text = os.environ.get("WATERSMEET_SEEDS")
+    if text:
+        first, last = text.split("-")
+        return list(range(int(first), int(last)))
+    return [*REGRESSIONS, *default]
+
+
+def run(seed: int, **options) -> None:
+    generator = Generator(seed)
+    case = generator.case()
+    late = generator.random.randrange(len(case.batches) + 1) if generator.random.random() < 0.4 else 0
+    oracle = Oracle(case)
+    with watersmeet.connect(**options) as connection:
+        cursor = connection.cursor()
+        for table in case.tables:
+            cursor.execute(table.ddl)
+        for number in range(len(case.batches) + 1):
+            if number == late:
+                cursor.execute(f"CREATE MATERIALIZED VIEW v AS {case.query}")
+            if number >= late:
+                cursor.execute("FLUSH")
+                cursor.execute("SELECT * FROM v")
+                expected, real = oracle.content(case.query), rows(cursor.fetchall())
+                assert real == expected, (
+                    f"seed {seed}, after batch {number}: {case.query}\n{case}\nmissing {expected - real}\n"
+                    f"surplus {real - expected}")
+            if number < len(case.batches):
+                for statement in case.batches[number]:
+                    oracle.execute(statement)
+                    cursor.execute(statement)
+
+
+@pytest.mark.parametrize("seed", chosen(range(150)))
+def test_in_process(seed: int) -> None:
+    run(seed, runtime="inprocess", parallelism=1 + seed % 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_many_in_process(block: int) -> None:
+    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+        run(seed, runtime="inprocess", parallelism=1 + seed % 3)
