@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watersmeet.kernel import exact_sum, wide
+
+FINITE = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(-1e6, 1e6),
+    st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 2.0**-1022, 1e16, 1.0, -1e16, 0.1, 1.7976931348623157e308, 2.0**53, 2.0**-60]),
+)
+
+
+def sums(rows: list[tuple[int, float, int]], num_rows: int, precision: int = 53) -> list[float]:
+    group, value, weight = (np.array([r[i] for r in rows], t) for i, t in enumerate((np.int64, np.float64, np.int64)))
+    digits = exact_sum.split(group, value, weight)
+    result = [t.rounded(precision) for (t,) in exact_sum.tables(num_rows, [digits])]
+    return np.concatenate(result).tolist()
+
+
+def nearest(value: Fraction) -> float:
+    try:
+        return value.numerator / value.denominator
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), FINITE, st.sampled_from([1, -1, 2, 1000])), max_size=20))
+def test_sums_are_exact_and_rounded_once(rows):
+    expected = [nearest(sum((Fraction(v) * w for g, v, w in rows if g == k), Fraction(0))) for k in range(4)]
+    found = sums(rows, 4)
+    assert found == expected
+    assert sums(rows[::-1], 4) == found
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=12))
+def test_reals_are_rounded_once_to_24_bits(values):
+    total = sum(map(Fraction, values), Fraction(0))
+    (found,) = sums([(0, v, 1) for v in values], 1, 24)
+    if abs(found) < 3.4e38:
+        assert float(np.float32(found)) == found
+        below, above = (np.nextafter(np.float32(found), np.float32(to)) for to in (-np.inf, np.inf))
+        error = abs(Fraction(found) - total)
+        assert all(math.isinf(n) or error <= abs(Fraction(float(n)) - total) for n in (below, above))
+
+
+def test_retraction_leaves_no_trace():
+    assert sums([(0, 1e16, 1), (0, 1.0, 1), (0, 1e16, -1)], 1) == [1.0]
+    assert sums([(0, 1e308, 1), (0, 1e308, 1), (0, 1e308, -1)], 1) == [1e308]
+    digits = exact_sum.split(np.array([0, 0]), np.array([0.1, 0.1]), np.array([1, -1]))
+    ((table,),) = exact_sum.tables(1, [digits])
+    assert table.triples().rows.size == 0
+
+
+def test_half_to_even_with_a_far_rest():
+    one = 2.0**53
+    assert sums([(0, one, 1), (0, 1.0, 1)], 1) == [one]
+    assert sums([(0, one, 1), (0, 1.0, 1), (0, 5e-324, 1)], 1) == [one + 2]
+    assert sums([(0, one, 1), (0, 1.0, 1), (0, 5e-324, -1)], 1) == [one]
+    assert sums([(0, one + 2, 1), (0, 1.0, 1)], 1) == [one + 4]
+
+
+def test_normal_form_is_unique_and_additive():
+    """New sums minus old ones are what brings the stored digits to the new normal form."""
+    rng = np.random.default_rng(3)
+    rows = rng.integers(0, 50, 2000)
+    values = rng.standard_normal(2000) * 10.0 ** rng.integers(-30, 30, 2000)
+    ones = np.ones(2000, np.int64)
+    old, change = exact_sum.split(rows[:900], values[:900], ones[:900]), exact_sum.split(rows[900:], values[900:], ones[900:])
+    ((before, after),) = exact_sum.tables(50, [old, change])
+    stored = exact_sum.Digits.concat([before.triples(), after.minus(before)])
+    ((again,),) = exact_sum.tables(50, [stored])
+    ((whole,),) = exact_sum.tables(50, [exact_sum.split(rows[::-1].copy(), values[::-1].copy(), ones)])
+    for name in ("rows", "bins", "digits"):
+        assert (getattr(again.triples(), name) == getattr(whole.triples(), name)).all()
+    assert whole.triples().digits.min() >= -(2**31)
+    assert whole.triples().digits.max() < 2**31
+
+
+def test_many_rows_in_pieces(monkeypatch):
+    monkeypatch.setattr(exact_sum, "_CELLS", 1000)
+    values = np.arange(5000) * 0.1
+    rows = [(int(i) % 700, float(v), 1) for i, v in enumerate(values)]
+    assert sums(rows, 700) == [math.fsum(values[k::700]) for k in range(700)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(-(10**37), 10**37), st.integers(1, 2**40)), min_size=1, max_size=8),
+       st.integers(-12, 20))
+def test_wide_quotients(pairs, power):
+    values = pa.array([Decimal(v) for v, _ in pairs], pa.decimal128(38, 0))
+    divisor = np.array([d for _, d in pairs], np.int64)
+    magnitude, negative = wide.scaled(wide.split(values), power, divisor)
+    for i, (v, d) in enumerate(pairs):
+        exact = Fraction(abs(v)) * Fraction(10) ** power / d
+        assert sum(int(limb) << 32 * k for k, limb in enumerate(magnitude[:, i])) == math.floor(exact + Fraction(1, 2))
+        assert negative[i] == (v < 0)
+    kind = pa.decimal128(38, 0)
+    decimals, errors = wide.to_decimal(magnitude, negative, kind, np.ones(len(pairs), np.bool_))
+    decimals.validate(full=True)
+    expected = []
+    for v, d in pairs:
+        rounded = math.floor(Fraction(abs(v)) * Fraction(10) ** power / d + Fraction(1, 2))
+        expected.append(None if rounded >= 10**38 else Decimal(rounded if v > 0 else -rounded))
+    assert decimals.to_pylist() == expected
+    assert errors == expected.count(None)
+
+
+@pytest.mark.parametrize("kind", [pa.int16(), pa.int32(), pa.int64(), pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(38, 10)])
+def test_wide_sums_of_extremes(kind):
+    if pa.types.is_decimal(kind):
+        big = Decimal(10**kind.precision - 1).scaleb(-kind.scale)
+        small = big.copy_negate()
+        values = [big, small, big, big, small, small, small]
+    else:
+        values = [2 ** (kind.bit_width - 1) - 1, -(2 ** (kind.bit_width - 1)), 1, -1, 0, -7]
+    limbs = wide.split(pa.array(values, kind))
+    total = limbs.sum(axis=1, keepdims=True)
+    scale = kind.scale if pa.types.is_decimal(kind) else 0
+    magnitude, negative = wide.scaled(total, 0)
+    found, errors = wide.to_decimal(magnitude, negative, pa.decimal128(38, scale), np.array([True]))
+    assert (found.to_pylist(), errors) == ([Decimal(int(sum(Fraction(v) * 10**scale for v in values))).scaleb(-scale)], 0)
+
+
+def test_wide_integers_and_their_overflow():
+    limbs = wide.split(pa.array([2**63 - 1, -(2**63), 5], pa.int64()))
+    assert wide.to_integer(limbs, pa.int64(), np.array([True, True, False]))[0].to_pylist() == [2**63 - 1, -(2**63), None]
+    found, errors = wide.to_integer(limbs * 2, pa.int64(), np.ones(3, np.bool_))
+    assert (found.to_pylist(), errors) == ([None, None, 10], 2)
+
+
+def test_struct_of_subnormals():
+    tiny = struct.unpack("<d", struct.pack("<q", 3))[0]
+    assert sums([(0, tiny, 7)], 1) == [tiny * 7]
