@@ -45,6 +45,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "INVALID_VALUE": Condition("22P02", "DataError"),
     "JOIN_WITHOUT_EQUALITY": Condition("0A000", "NotSupportedError"),
     "NOT_NULL_VIOLATION": Condition("23502", "IntegrityError"),
+    "NO_RESULT": Condition("24000"),
     "PARALLELISM_MISMATCH": Condition("55000", "OperationalError"),
     "READ_ONLY_RELATION": Condition("42809"),
     "RUNTIME_UNAVAILABLE": Condition("58000", "OperationalError"),
