@@ -141,13 +141,15 @@ class CommitLog:
 
     def _numbered(self, commit: Commit, before: Commit | None) -> Commit:
         number = self._head + 1
-        last = before.last_epoch if before else 0
-        if commit.kind != "epoch":
-            return replace(commit, number=number, last_epoch=last, epoch_before=before.epoch_before if before else 0)
+        last, earlier, transaction = (0, 0, 0)
+        if before is not None:
+            last, earlier, transaction = before.last_epoch, before.epoch_before, before.last_transaction
+        if commit.kind == "transaction":
+            return replace(commit, number=number, last_epoch=last, epoch_before=earlier, last_transaction=number)
         previous = self.read(last).epoch if last else None
         if commit.epoch is None or (previous is not None and commit.epoch <= previous):
             raise error("INTERNAL_ERROR", f"epoch {commit.epoch} is committed after epoch {previous}")
-        return replace(commit, number=number, last_epoch=number, epoch_before=last)
+        return replace(commit, number=number, last_epoch=number, epoch_before=last, last_transaction=transaction)
 
     def _remember(self, commit: Commit) -> None:
         with self._lock:

@@ -153,14 +153,15 @@ def _cleaning(temporary: Path, path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError:
-        _discard(temporary)
+        discard(temporary)
         raise
     except OSError as cause:
-        _discard(temporary)
+        discard(temporary)
         raise failure(cause, path) from cause
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Deletes an unfinished file, if it is there."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 

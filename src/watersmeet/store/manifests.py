@@ -95,6 +95,7 @@ class Commit:
     retired: names of pack and run files that belong to the state no longer.
     last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
         and of the one before that; 0 if there is none. Set by the log.
+    last_transaction: number of the newest transaction up to this one; 0 if there is none. Set by the log.
     """
 
     kind: CommitKind
@@ -110,6 +111,7 @@ class Commit:
     number: int = 0
     last_epoch: int = 0
     epoch_before: int = 0
+    last_transaction: int = 0
 
     def to_bytes(self) -> bytes:
         """One line of compact JSON, one line with its checksum."""
@@ -121,6 +123,7 @@ class Commit:
             "epoch": self.epoch,
             "last_epoch": self.last_epoch,
             "epoch_before": self.epoch_before,
+            "last_transaction": self.last_transaction,
             "catalog_version": self.catalog_version,
             "circuit": self.circuit,
             "frontier": frontier,

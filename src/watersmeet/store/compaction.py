@@ -1,0 +1,207 @@
+"""Compaction: from time to time the content of every relation is written as a snapshot, then old files are deleted.
+
+A relation's snapshot is a few levels of geometrically falling size, each a consolidated change: what came
+since the last checkpoint is a new level, merged with those before it that are not at least twice as large. A large
+relation with small changes is thus rewritten only when the changes have grown with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.errors import error
+from watersmeet.store.changes import Diff, decode_change
+from watersmeet.store.checkpoints import Checkpoint, Level, Snapshot, SnapshotFile, newest_checkpoint, save_checkpoint
+from watersmeet.store.commits import CommitLog, RelationChange
+from watersmeet.store.layout import Layout
+from watersmeet.store.merging import merged
+from watersmeet.store.moments import Moment, moment_at
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.retention import clean
+from watersmeet.store.snapshots import FILE_ROWS, SnapshotWriter, read_snapshot, stem
+from watersmeet.types import arrow_schema
+
+#: A checkpoint is due after this many commits …
+COMMITS: Final = 256
+#: … or when the changes since the last one have more bytes than it, but at least these.
+MIN_BYTES: Final = 64 << 20
+#: Levels that together have no more rows are merged whatever their sizes.
+SMALL_ROWS: Final = 1 << 15
+
+_POLL_S: Final = 1.0
+_RETRY_S: Final = 30.0
+_logger = logging.getLogger(__name__)
+
+Parts = Iterator[tuple[pa.Table, Diff]]
+
+
+class Compactor:
+    """Makes checkpoints and cleans up, in the process that holds the writer lock.
+
+    catalog: gives the newest catalog. `run` works in the caller's thread, `start` in one of its own;
+    commits go on meanwhile. What a stop or a crash leaves behind is unreferenced and is deleted at the next start.
+    """
+
+    def __init__(self, layout: Layout, log: CommitLog, packs: PackFiles, catalog: Callable[[], Catalog], *,
+                 commits: int = COMMITS, min_bytes: int = MIN_BYTES) -> None:
+        self._layout = layout
+        self._log = log
+        self._packs = packs
+        self._catalog = catalog
+        self._commits = commits
+        self._min_bytes = min_bytes
+        self._running = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last = newest_checkpoint(layout)
+        self._counted = self._last.moment.transaction
+        self._change_bytes = 0
+        self.last_error: Exception | None = None
+
+    @property
+    def last(self) -> Checkpoint:
+        """The newest checkpoint; an empty one if there is none."""
+        return self._last
+
+    def due(self) -> bool:
+        """True if a checkpoint is worth its while now. Costs the commits since the last call."""
+        moment = moment_at(self._log, self._catalog())
+        for number in range(self._counted + 1, moment.head + 1):
+            self._change_bytes += sum(c.size_bytes for c in self._log.read(number).relations.values())
+        self._counted = moment.head
+        # Commits above the transaction can't go yet: a checkpoint would not help.
+        if moment.transaction - self._last.moment.transaction >= self._commits:
+            return True
+        return self._change_bytes > max(self._min_bytes, self._last.size_bytes)
+
+    def run(self) -> Checkpoint:
+        """Makes a checkpoint of the newest moment and deletes what nobody needs any more; the checkpoint."""
+        with self._running:
+            # The head first: a relation that is not in a catalog read after it has no change up to it.
+            head = self._log.head()
+            catalog = self._catalog()
+            now = moment_at(self._log, catalog, head)
+            last = self._last
+            # A moment never goes back, also when the first view after a time without views gets ready.
+            moment = Moment(now.head, max(now.transaction, last.moment.transaction))
+            # One checkpoint a commit: file names are made from its number.
+            if moment.head > last.moment.head:
+                checkpoint = self._checkpoint(catalog, moment, last)
+                save_checkpoint(self._layout, checkpoint)
+                self._last = checkpoint
+                self._change_bytes = 0
+            clean(self._layout, self._log, self._packs, self._last)
+            return self._last
+
+    def start(self) -> None:
+        """Runs whenever it is due, in a thread, until `stop`."""
+        self._thread = threading.Thread(target=self._loop, name="watersmeet-compaction", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread, in the middle of a run if need be. May be called again."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._stop.clear()
+
+    def _loop(self) -> None:
+        pause_s = _POLL_S
+        while not self._stop.wait(pause_s):
+            pause_s = _POLL_S
+            try:
+                if self.due():
+                    self.run()
+                self.last_error = None
+            except _StoppedError:
+                return
+            except Exception as cause:
+                # Commits go on without compaction: a full disk or a damaged file is told once and tried again.
+                if self.last_error is None:
+                    _logger.warning("compaction failed: %s", cause)
+                self.last_error = cause
+                pause_s = _RETRY_S
+
+    def _checkpoint(self, catalog: Catalog, moment: Moment, last: Checkpoint) -> Checkpoint:
+        relations = [r for r in catalog.relations.values() if r.is_stored]
+        changes = self._changes(relations, moment, last)
+        found = {}
+        for relation in relations:
+            before = last.relations.get(relation.id, Snapshot(0))
+            found[relation.id] = self._snapshot(relation, moment, before, changes[relation.id])
+        return Checkpoint(moment, found, catalog.next_number)
+
+    def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:
+        """By relation, the changes between its last snapshot and `moment`."""
+        found: dict[str, list[RelationChange]] = {r.id: [] for r in relations}
+        bounds = {}
+        for r in relations:
+            before = last.relations.get(r.id)
+            bounds[r.id] = (before.upto if before else 0, moment.upto(r))
+        # Not from commit 1: a relation without a snapshot was made after the last checkpoint.
+        for number in range(last.moment.transaction + 1, moment.head + 1):
+            self._check_stop()
+            for relation_id, change in self._log.read(number).relations.items():
+                after, upto = bounds.get(relation_id, (0, 0))
+                if after < number <= upto:
+                    found[relation_id].append(change)
+        return found
+
+    def _snapshot(self, relation: Relation, moment: Moment, before: Snapshot,
+                  changes: list[RelationChange]) -> Snapshot:
+        upto = max(moment.upto(relation), before.upto)
+        rows = before.rows + sum(c.inserted_rows - c.deleted_rows for c in changes)
+        fresh_rows = sum(b.rows for c in changes for b in c.blobs)
+        if not fresh_rows:
+            return Snapshot(upto, before.rows, before.levels)
+        kept, merging = _split(before.levels, fresh_rows)
+        inserts = all(level.insert_only for level in merging) and not any(c.deleted_rows for c in changes)
+        reused: tuple[SnapshotFile, ...] = ()
+        if inserts:
+            reused = tuple(f for level in merging for f in level.files if f.rows >= FILE_ROWS)
+        schema = arrow_schema(relation.columns, positional=False)
+        writer = SnapshotWriter(self._layout, stem(relation.id, moment.head), schema)
+        old = [f for level in merging for f in level.files if f not in reused]
+        parts = self._parts(old, changes, schema)
+        for table, diff in parts if inserts else merged(parts, schema):
+            self._check_stop()
+            if not kept and bool((diff < 0).any()):
+                raise error("DATABASE_DAMAGED", f'the changes of "{relation.name}" delete rows that are not there')
+            writer.add(table, diff)
+        files = reused + writer.finish()
+        levels = (*kept, Level(files, inserts or not kept)) if files else tuple(kept)
+        return Snapshot(upto, rows, levels)
+
+    def _parts(self, old: list[SnapshotFile], changes: list[RelationChange], schema: pa.Schema) -> Parts:
+        for file in old:
+            yield from read_snapshot(self._layout, file, schema)
+        for change in changes:
+            self._check_stop()
+            for blob in change.blobs:
+                table, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
+                yield table.select(schema.names).cast(schema), diff
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise _StoppedError
+
+
+class _StoppedError(Exception):
+    """`stop` was called in the middle of a run."""
+
+
+def _split(levels: tuple[Level, ...], fresh_rows: int) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
+    """(levels that stay, levels to be merged with `fresh_rows` new rows)."""
+    rows = fresh_rows
+    count = len(levels)
+    while count and (levels[count - 1].rows <= 2 * rows or levels[count - 1].rows + rows <= SMALL_ROWS):
+        count -= 1
+        rows += levels[count].rows
+    return levels[:count], levels[count:]

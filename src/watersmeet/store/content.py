@@ -1,0 +1,304 @@
+"""Reading: the content of relations at one moment, in a DuckDB in memory that follows the commit log.
+
+Each relation is loaded when a query first touches it and then follows by changes alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.errors import error
+from watersmeet.store.changes import Diff, decode_change
+from watersmeet.store.checkpoints import Checkpoint, newest_checkpoint
+from watersmeet.store.commits import CommitLog, RelationChange
+from watersmeet.store.layout import Layout
+from watersmeet.store.merging import merged, quoted
+from watersmeet.store.moments import Moment, moment_at
+from watersmeet.store.overlay import Overlay
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.readers import Reader
+from watersmeet.store.snapshots import read_snapshot
+from watersmeet.store.tables import SPACE, ContentTable
+from watersmeet.types import arrow_schema
+
+#: The DuckDB schema whose views show tables as of the newest transaction and the open one.
+NEWEST: Final = "newest"
+
+#: A loaded relation that no query touches is brought up to date when it is this many commits behind.
+_LAG_COMMITS: Final = 512
+
+
+class Content:
+    """The relations of a database as DuckDB views of their names, at one moment. Safe for several threads.
+
+    A row that is there n times is n rows. external_access: whether queries may read files and the network.
+    After `refresh`, the relations that were named show the same moment (views the newest epoch, tables what that
+    epoch reflects); `newest` queries see tables as of the newest transaction, with the overlay on top.
+    """
+
+    def __init__(self, layout: Layout, log: CommitLog, packs: PackFiles, *, external_access: bool = True,
+                 threads: int = 2, memory_limit: str = "2GB") -> None:
+        self._layout = layout
+        self._log = log
+        self._packs = packs
+        self._lock = threading.RLock()
+        self._reader = Reader(layout)
+        self._directory = tempfile.mkdtemp(prefix="watersmeet-content-")
+        self._connection = _connect(self._directory, threads, memory_limit, external_access=external_access)
+        self._tables: dict[str, ContentTable] = {}
+        self._overlays: dict[str, Overlay] = {}
+        self._own: dict[str, list[tuple[pa.Table, Diff]]] = {}
+        self._moment = Moment(0, 0)
+
+    @property
+    def moment(self) -> Moment:
+        """The moment of the last refresh."""
+        return self._moment
+
+    def refresh(self, catalog: Catalog, relation_ids: Iterable[str], *, to_commit: int | None = None,
+                newest: bool = False) -> Moment:
+        """Brings the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
+
+        newest: also prepares them for `query(…, newest=True)`. All or nothing. DATABASE_DAMAGED.
+        """
+        with self._lock:
+            relations = [_stored(catalog, i) for i in sorted(set(relation_ids))]
+            saved = (dict(self._tables), dict(self._overlays))
+            marks = [(t, t.applied, t.rows, t.version) for t in self._tables.values()]
+            self._connection.execute("BEGIN")
+            try:
+                moment = self._refresh(catalog, relations, to_commit)
+                if newest:
+                    self._cover(relations)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                self._tables, self._overlays = saved
+                for table, *values in marks:
+                    table.applied, table.rows, table.version = values
+                raise
+            finally:
+                self._rest()
+            self._moment = moment
+            return moment
+
+    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, newest: bool = False) -> pa.Table:
+        """The result of a SELECT in DuckDB's dialect over relations that were refreshed. Raises duckdb.Error."""
+        with self._lock:
+            self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
+            return self._connection.execute(sql, parameters or None).to_arrow_table()
+
+    @contextlib.contextmanager
+    def session(self, *, newest: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The DuckDB connection, for this thread alone inside the block. Nothing there may change relations."""
+        with self._lock:
+            self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
+            yield self._connection
+
+    def overlay(self, relation_id: str, table: pa.Table, diff: Diff) -> None:
+        """Adds a change of the open transaction (columns in the relation's order): `newest` queries see it.
+
+        It shows after the next `refresh(…, newest=True)`.
+        """
+        with self._lock:
+            self._own.setdefault(relation_id, []).append((table, diff))
+
+    def clear_overlay(self) -> None:
+        """Forgets the open transaction's changes: it was rolled back, or committed and is in the log now."""
+        with self._lock:
+            for relation_id in self._own:
+                self._drop_overlay(relation_id)
+            self._own.clear()
+
+    def drop(self, relation_id: str) -> None:
+        """Forgets a relation (which was dropped, or is not worth its memory)."""
+        with self._lock:
+            self._own.pop(relation_id, None)
+            self._unload(relation_id)
+
+    def rows(self, relation_id: str) -> int | None:
+        """The rows of a loaded relation at the last refresh; None if it is not loaded."""
+        table = self._tables.get(relation_id)
+        return None if table is None else table.rows
+
+    def close(self) -> None:
+        """Gives everything back. May be called again."""
+        with self._lock:
+            self._connection.close()
+            self._reader.close()
+            self._tables.clear()
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _refresh(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
+        """Loads and brings up to date, under a hold on everything it reads."""
+        if to_commit is not None and to_commit < self._moment.head:
+            for relation_id in list(self._tables):
+                self._unload(relation_id)
+        known = [t for i, t in self._tables.items() if i in catalog.relations]
+        start = min((t.applied for t in known), default=None)
+        if start is not None and not self._reader.hold(start):
+            # Commits that we need went while we were idle: start again from the checkpoint.
+            for table in known:
+                self._unload(table.relation.id)
+        missing = [r for r in relations if r.id not in self._tables]
+        if missing:
+            checkpoint = self._hold_checkpoint(to_commit)
+            for relation in missing:
+                self._load(relation, checkpoint)
+        moment = moment_at(self._log, catalog, to_commit)
+        wanted = {r.id for r in relations}
+        behind = {}
+        for relation_id, table in self._tables.items():
+            relation = catalog.relations.get(relation_id, table.relation)
+            upto = max(moment.upto(relation), table.applied)
+            if relation_id in wanted or upto - table.applied > _LAG_COMMITS:
+                behind[relation_id] = (table.applied, upto)
+        changes = self._changes(behind)
+        for relation_id, (_, upto) in behind.items():
+            self._advance(self._tables[relation_id], changes.get(relation_id, []), upto)
+        return moment
+
+    def _hold_checkpoint(self, to_commit: int | None) -> Checkpoint:
+        """A checkpoint that stays, with all commits above it, until the reader rests."""
+        starts = [t.applied for t in self._tables.values()]
+        while True:
+            checkpoint = newest_checkpoint(self._layout, to_commit)
+            if self._reader.hold(min([checkpoint.moment.transaction, *starts])):
+                return checkpoint
+            if to_commit is not None:
+                raise error("INVALID_PARAMETER", f"commit {to_commit} is too old: its content was compacted")
+
+    def _load(self, relation: Relation, checkpoint: Checkpoint) -> None:
+        snapshot = checkpoint.relations.get(relation.id)
+        if snapshot is None and int(relation.id.lstrip("abcdefghijklmnopqrstuvwxyz")) < checkpoint.next_number:
+            raise error("UNDEFINED_RELATION", f'relation "{relation.name}" was dropped meanwhile')
+        table = ContentTable(self._connection, relation)
+        self._tables[relation.id] = table
+        self._show(relation, "main", f"SELECT {table.select} FROM {table.table}")
+        table.applied = checkpoint.moment.transaction
+        if snapshot is None:
+            return
+        schema = arrow_schema(relation.columns, positional=False)
+        for level in snapshot.levels:
+            parts = (p for file in level.files for p in read_snapshot(self._layout, file, schema))
+            self._add(table, parts, insert_only=level.insert_only)
+        table.applied = snapshot.upto
+
+    def _changes(self, bounds: dict[str, tuple[int, int]]) -> dict[str, list[RelationChange]]:
+        """By relation id, the changes in the commits of its bounds (after, up to)."""
+        found: dict[str, list[RelationChange]] = {}
+        bounds = {i: b for i, b in bounds.items() if b[0] < b[1]}
+        if not bounds:
+            return found
+        for number in range(min(a for a, _ in bounds.values()) + 1, max(u for _, u in bounds.values()) + 1):
+            for relation_id, change in self._log.read(number).relations.items():
+                after, upto = bounds.get(relation_id, (0, 0))
+                if after < number <= upto:
+                    found.setdefault(relation_id, []).append(change)
+        return found
+
+    def _advance(self, table: ContentTable, changes: list[RelationChange], upto: int) -> None:
+        if changes:
+            insert_only = not any(c.deleted_rows for c in changes)
+            self._add(table, self._parts(table, changes), insert_only=insert_only)
+        table.applied = upto
+
+    def _parts(self, table: ContentTable, changes: list[RelationChange]) -> Iterator[tuple[pa.Table, Diff]]:
+        for change in changes:
+            for blob in change.blobs:
+                rows, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
+                if rows.column_names != table.names:
+                    raise error("DATABASE_DAMAGED", f"{blob.file} has other columns than \"{table.relation.name}\"")
+                yield rows, diff
+
+    def _add(self, table: ContentTable, parts: Iterable[tuple[pa.Table, Diff]], *, insert_only: bool) -> None:
+        if insert_only:
+            for rows, diff in parts:
+                table.append(rows, diff)
+            return
+        change = _joined(parts)
+        if change is not None:
+            table.apply(*change)
+
+    def _cover(self, relations: list[Relation]) -> None:
+        """Brings the overlays of session tables to the newest commit and the open transaction."""
+        head = self._log.head()
+        tables = [self._tables[r.id] for r in relations if r.kind == "table"]
+        for table in tables:
+            overlay = self._overlays.get(table.relation.id)
+            if overlay is not None and not overlay.is_valid:
+                self._drop_overlay(table.relation.id)
+        covers = {t.relation.id: self._overlays.get(t.relation.id) or Overlay(self._connection, t) for t in tables}
+        changes = self._changes({i: (o.upto, head) for i, o in covers.items()})
+        for relation_id, overlay in covers.items():
+            parts = self._parts(overlay.base, changes.get(relation_id, []))
+            own = self._own.get(relation_id, [])
+            change = _joined([*parts, *own[overlay.own :]])
+            if change is not None:
+                overlay.apply(*change)
+            overlay.upto, overlay.own = max(head, overlay.upto), len(own)
+            if change is not None or relation_id not in self._overlays:
+                self._show(overlay.base.relation, NEWEST, overlay.select)
+            self._overlays[relation_id] = overlay
+
+    def _show(self, relation: Relation, schema: str, sql: str) -> None:
+        self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.name)} AS {sql}")
+
+    def _drop_overlay(self, relation_id: str) -> None:
+        overlay = self._overlays.pop(relation_id, None)
+        if overlay is not None:
+            self._connection.execute(f"DROP VIEW IF EXISTS {NEWEST}.{quoted(overlay.base.relation.name)}")
+            overlay.drop()
+
+    def _unload(self, relation_id: str) -> None:
+        self._drop_overlay(relation_id)
+        table = self._tables.pop(relation_id, None)
+        if table is not None:
+            self._connection.execute(f"DROP VIEW IF EXISTS main.{quoted(table.relation.name)}")
+            table.drop()
+
+    def _rest(self) -> None:
+        """Leaves a hold that lets the next refresh follow by changes."""
+        if self._tables:
+            self._reader.rest(min(t.applied for t in self._tables.values()))
+        else:
+            self._reader.release()
+
+
+def _joined(parts: Iterable[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | None:
+    import numpy as np
+    found = list(parts)
+    if not found:
+        return None
+    first = found[0][0].column_names
+    return pa.concat_tables([t.rename_columns(first) for t, _ in found]), np.concatenate([d for _, d in found])
+
+
+def _stored(catalog: Catalog, relation_id: str) -> Relation:
+    relation = catalog.relations.get(relation_id)
+    if relation is None or not relation.is_stored:
+        raise error("INTERNAL_ERROR", f"relation {relation_id} has no stored content")
+    return relation
+
+
+def _connect(directory: str, threads: int, memory_limit: str, *, external_access: bool) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={
+        "threads": threads, "memory_limit": memory_limit, "temp_directory": directory,
+        "autoinstall_known_extensions": False, "autoload_known_extensions": False,
+        "enable_external_access": external_access,
+        # Otherwise a query could read Python variables by their names.
+        "python_enable_replacements": False,
+    })
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"CREATE SCHEMA {SPACE}")
+    connection.execute(f"CREATE SCHEMA {NEWEST}")
+    return connection

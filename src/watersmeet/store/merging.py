@@ -1,0 +1,84 @@
+"""Adding changes up: rows that are equal become one, with the sum of their diffs; those with sum 0 go.
+
+NULL equals NULL, NaN equals NaN, -0.0 equals 0.0; intervals are equal if their parts are. Works in DuckDB,
+which spills to disk, so that a relation need not fit into memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.store.changes import Diff
+from watersmeet.store.intervals import convert, has_interval
+
+_BATCH_ROWS: Final = 1 << 17
+
+
+def quoted(name: str) -> str:
+    """`name` as a DuckDB identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def key_sql(column: str, kind: pa.DataType) -> str:
+    """The expression whose values are equal (in DuckDB's GROUP BY and hash) exactly if the column's values are."""
+    # DuckDB compares intervals by length (1 month = 30 days); as text their parts count.
+    return f"CAST({column} AS VARCHAR)" if has_interval(kind) else column
+
+
+def sum_sql(schema: pa.Schema, source: str, diff: str) -> str:
+    """SELECT that adds up `source`, with columns c0.. of `schema` and `diff`: c0.., and the sum (BIGINT) as `diff`."""
+    columns, keys = [], []
+    for i, field in enumerate(schema):
+        name = f"c{i}"
+        key = key_sql(name, field.type)
+        columns.append(name if key == name else f"any_value({name}) AS {name}")
+        keys.append(key)
+    return (f"SELECT {', '.join(columns)}, CAST(sum({diff}) AS BIGINT) AS {diff} FROM {source} "
+            f"GROUP BY {', '.join(keys)} HAVING sum({diff}) <> 0")
+
+
+def merged(parts: Iterable[tuple[pa.Table, Diff]], schema: pa.Schema, *,
+           memory_limit: str = "512MB") -> Iterator[tuple[pa.Table, Diff]]:
+    """The sum of `parts` in bounded pieces; the order of rows is not defined."""
+    positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
+    source = _Source(parts, positional)
+    with tempfile.TemporaryDirectory(prefix="watersmeet-") as directory:
+        connection = duckdb.connect(config={
+            "threads": 1, "memory_limit": memory_limit, "temp_directory": directory,
+            "preserve_insertion_order": False, "autoinstall_known_extensions": False,
+        })
+        try:
+            connection.register("parts", pa.RecordBatchReader.from_batches(positional, source.batches()))
+            try:
+                result = connection.execute(sum_sql(schema, "parts", "_diff")).to_arrow_reader(_BATCH_ROWS)
+            except duckdb.Error as cause:
+                raise source.failure or cause from cause
+            for batch in result:
+                columns = [convert(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
+                yield pa.table(columns, schema=schema), batch.column(len(columns)).to_numpy(zero_copy_only=False)
+        finally:
+            connection.close()
+
+
+class _Source:
+    """Feeds parts to DuckDB and keeps the error that stopped them: DuckDB would turn it into its own."""
+
+    def __init__(self, parts: Iterable[tuple[pa.Table, Diff]], schema: pa.Schema) -> None:
+        self._parts = parts
+        self._schema = schema
+        self.failure: Exception | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for table, diff in self._parts:
+                columns = [*table.columns, pa.chunked_array([np.ascontiguousarray(diff)], pa.int64())]
+                yield from pa.table(columns, schema=self._schema).to_batches(_BATCH_ROWS)
+        except Exception as cause:
+            self.failure = cause
+            raise

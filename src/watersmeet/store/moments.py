@@ -1,0 +1,40 @@
+"""What one moment of a database is: for each relation, up to which commit its changes count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.store.commits import CommitLog
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Relations that the circuit writes are read up to commit `head`, the session's tables up to `transaction`.
+
+    transaction <= head. A later moment may have a smaller `transaction`, but then no transaction lies between.
+    """
+
+    head: int
+    transaction: int
+
+    def upto(self, relation: Relation) -> int:
+        """The number of the last commit that counts for `relation`."""
+        return self.head if relation.is_fed_by_circuit else self.transaction
+
+
+def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None) -> Moment:
+    """The moment that commit `head` (default: the newest) shows.
+
+    All views show the inputs up to the frontier of the newest epoch, so tables are shown at that frontier, too.
+    Where no view is ready there is nothing to agree with, and tables are shown as they are.
+    """
+    head = log.head() if head is None else head
+    if not any(r.kind == "materialized view" and r.ready for r in catalog.relations.values()):
+        return Moment(head, head)
+    epoch = log.last_epoch(head)
+    if epoch is None or epoch.frontier is None:
+        return Moment(head, head)
+    reflected = min(epoch.frontier.transaction, head)
+    # Without later transactions the tables are the same at the head, and old commits need not be kept for them.
+    return Moment(head, head if log.read(head).last_transaction <= reflected else reflected)

@@ -1,0 +1,67 @@
+"""What lies on top of a table's content: commits that no epoch has reflected yet, and an open transaction's changes.
+
+The table itself stays as it is: hidden rows are a list of row ids, added rows a second table.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.store.changes import Diff
+from watersmeet.store.tables import ContentTable
+
+
+class Overlay:
+    """Changes above `base`. upto: the last commit in it. own: how many changes of the open transaction are in it.
+
+    Void (`is_valid` False) once the base has changed. One thread, inside a DuckDB transaction of the caller.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, base: ContentTable) -> None:
+        self.base = base
+        self.upto = base.applied
+        self.own = 0
+        self._version = base.version
+        self._connection = connection
+        self._added = f"{base.table}_added"
+        self._hidden = f"{base.table}_hidden"
+        self._is_empty = True
+
+    @property
+    def is_valid(self) -> bool:
+        """True while the base is as it was."""
+        return self._version == self.base.version
+
+    def apply(self, table: pa.Table, diff: Diff) -> None:
+        """Adds a change. INTERNAL_ERROR if it deletes a row that is not there."""
+        inserted, deleted = self.base.stage(table, diff)
+        if self._is_empty and (inserted or deleted):
+            self.base.create(self._added)
+            self._connection.execute(f"CREATE OR REPLACE TABLE {self._hidden} (r BIGINT)")
+            self._is_empty = False
+        if deleted:
+            # Rows of the overlay get negative numbers, so they are taken before rows of the base.
+            self.base.find(
+                f"SELECT rowid AS r, * FROM {self.base.table} WHERE rowid NOT IN (SELECT r FROM {self._hidden}) "
+                f"UNION ALL SELECT -1 - rowid AS r, * FROM {self._added}", deleted)
+            self._connection.execute(f"INSERT INTO {self._hidden} SELECT r FROM gone WHERE r >= 0")
+            self._connection.execute(
+                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM gone WHERE r < 0)")
+        if inserted:
+            self.base.insert_staged(self._added)
+
+    def drop(self) -> None:
+        """Takes its tables away."""
+        if not self._is_empty:
+            self._connection.execute(f"DROP TABLE IF EXISTS {self._added}")
+            self._connection.execute(f"DROP TABLE IF EXISTS {self._hidden}")
+
+    @property
+    def select(self) -> str:
+        """The content with the overlay, as a SELECT with the columns' names."""
+        base = f"SELECT {self.base.select} FROM {self.base.table}"
+        if self._is_empty:
+            return base
+        return (f"{base} WHERE rowid NOT IN (SELECT r FROM {self._hidden}) "
+                f"UNION ALL SELECT {self.base.select} FROM {self._added}")
