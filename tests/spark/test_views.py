@@ -1,0 +1,21 @@
+"""The law and the text tests on Spark: few of each, with one, two and three buckets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.property.test_views import run as run_seed
+from tests.slt.test_text import files
+from tests.slt.test_text import run as run_text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_views(seed: int) -> None:
+    run_seed(seed, runtime="spark", parallelism=1 + seed % 3)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: p.name)
+def test_text(path: Path) -> None:
+    run_text(path, runtime="spark", parallelism=2)
