@@ -5,7 +5,9 @@ sqlglot accepts more than PostgreSQL does; `_check` refuses what would silently 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
+import json
+import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -19,6 +21,9 @@ from watersmeet.dialects.tokens import syntax_error
 from watersmeet.errors import Span, error
 
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")"})
+
+#: No name that a user can write starts so.
+_HOLDER: Final = "?"
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -35,7 +40,7 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     _check_tokens(tokens, text)
     parser = dialect.parser()
     try:
-        trees = parser.parse(list(tokens), text)
+        trees = parser.parse(_numbered(tokens) if parameters else list(tokens), text)
     except ParseError as found:
         token = found.errors[0].get("token") if found.errors else None
         end = tokens[-1].end + 1
@@ -107,34 +112,60 @@ def _is_lateral(join: exp.Join) -> bool:
     return isinstance(join.this, exp.Lateral) and join.kind.upper() == "CROSS"
 
 
-def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
-    holders = [n for n in tree.walk() if isinstance(n, (exp.Placeholder, exp.Parameter))]
-    if not holders:
-        if parameters:
-            raise error("INVALID_PARAMETER", "the statement has no parameters, but values were given", sql=text)
-        return tree
+def _numbered(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with each `?` made a name with its number, because a tree does not keep the order of the text."""
+    numbered: list[Token] = []
     used = 0
+    for t in tokens:
+        if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON):
+            numbered.append(t)
+            continue
+        numbered.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))
+        used += 1
+        if t.token_type == TokenType.QDCOLON:  # `?::int` is read as one sign and the type
+            numbered.append(Token(TokenType.DCOLON, "::", t.line, t.col, t.start + 1, t.end, []))
+    return numbered
+
+
+def _is_holder(node: exp.Expression) -> bool:
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        return True
+    return isinstance(node, (exp.Column, exp.Var)) and node.name.startswith(_HOLDER)
+
+
+def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
+    holders = [n for n in tree.walk() if _is_holder(n)]
+    used: set[int | str] = set()
     for holder in holders:
-        if isinstance(holder, exp.Parameter):
-            index = int(holder.this.name) - 1 if holder.this.name.isdecimal() else -1
-        else:
-            index, used = used, used + 1
-        name = holder.name
+        key = _key_of(holder)
         if isinstance(parameters, Mapping):
-            if name not in parameters:
-                raise error("INVALID_PARAMETER", f'no value for parameter "{name}"', sql=text, span=place_of(holder))
-            value = parameters[name]
-        elif 0 <= index < len(parameters):
-            value = parameters[index]
+            known = key in parameters
         else:
-            raise error("INVALID_PARAMETER", f"no value for parameter {index + 1}", sql=text, span=place_of(holder),
+            known = isinstance(key, int) and 0 <= key < len(parameters)
+        if not known:
+            shown = key + 1 if isinstance(key, int) else f'"{key}"'
+            raise error("INVALID_PARAMETER", f"no value for parameter {shown}", sql=text, span=place_of(holder),
                         detail=f"{len(parameters)} values were given.")
-        literal = literal_of(value, text)
+        used.add(key)
+        literal = literal_of(parameters[key], text)  # type: ignore[call-overload,index]
         literal.meta.update(holder.meta)
         if holder is tree:
             return literal
         holder.replace(literal)
+    if len(used) < len(parameters):
+        raise error("INVALID_PARAMETER",
+                    f"the statement has {len(used)} parameters, but {len(parameters)} values were given", sql=text)
     return tree
+
+
+def _key_of(holder: exp.Expression) -> int | str:
+    """The number (from 0) or the name of the parameter that `holder` stands for."""
+    name = holder.this.name if isinstance(holder, exp.Parameter) else holder.name
+    if isinstance(holder, exp.Parameter) and name.isdecimal():
+        return int(name) - 1
+    if name.startswith(_HOLDER):
+        return int(name.removeprefix(_HOLDER) or 0)
+    return name
 
 
 def literal_of(value: Any, text: str) -> exp.Expression:
@@ -149,19 +180,31 @@ def literal_of(value: Any, text: str) -> exp.Expression:
         return exp.Literal.string(value)
     if isinstance(value, (bytes, bytearray)):
         return exp.cast(exp.Literal.string("\\x" + bytes(value).hex()), exp.DataType.Type.VARBINARY)
-    if isinstance(value, datetime.datetime):
+    if isinstance(value, dt.datetime):
         kind = exp.DataType.Type.TIMESTAMP if value.tzinfo is None else exp.DataType.Type.TIMESTAMPTZ
         return exp.cast(exp.Literal.string(value.isoformat(sep=" ")), kind)
-    if isinstance(value, datetime.date):
+    if isinstance(value, dt.date):
         return exp.cast(exp.Literal.string(value.isoformat()), exp.DataType.Type.DATE)
-    if isinstance(value, datetime.time):
+    if isinstance(value, dt.time):
         return exp.cast(exp.Literal.string(value.isoformat()), exp.DataType.Type.TIME)
-    if isinstance(value, datetime.timedelta):
-        microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-        return exp.cast(exp.Literal.string(f"{microseconds} microseconds"), exp.DataType.Type.INTERVAL)
+    if isinstance(value, dt.timedelta):
+        return exp.cast(exp.Literal.string(_interval_text(value)), exp.DataType.Type.INTERVAL)
+    if isinstance(value, dict):
+        return exp.cast(exp.Literal.string(json.dumps(value, default=str)), exp.DataType.Type.JSONB)
+    if isinstance(value, uuid.UUID):
+        return exp.Literal.string(str(value))
     if isinstance(value, (list, tuple)):
         return exp.Array(expressions=[literal_of(v, text) for v in value])
     raise error("INVALID_PARAMETER", f"a parameter can't be a value of Python's type {type(value).__name__}", sql=text)
+
+
+def _interval_text(value: dt.timedelta) -> str:
+    """The text of an interval; one that keeps its months apart (`session.values.Interval`) keeps them."""
+    months = getattr(value, "months", None)
+    if months is not None:
+        days, microseconds = getattr(value, "month_days", 0), getattr(value, "microseconds_of_day", 0)
+        return f"{months} months {days} days {microseconds} microseconds"
+    return f"{value.days} days {value.seconds * 1_000_000 + value.microseconds} microseconds"
 
 
 def _number(value: float | Decimal) -> exp.Expression:

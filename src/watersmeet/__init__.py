@@ -1,0 +1,107 @@
+"""Watersmeet: streaming SQL joins that follow every insert, update and delete.
+
+`connect()` gives a PEP 249 connection to a database. Importing this package is light: the session,
+and with it the SQL front-end and DuckDB, are imported when they are first used, because every
+Spark worker imports the package too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from watersmeet.errors import (
+    DatabaseError,
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Warning,  # noqa: A004 - the name is PEP 249's
+)
+
+if TYPE_CHECKING:
+    from watersmeet.session.connection import Connection, connect
+    from watersmeet.session.cursor import Cursor
+    from watersmeet.session.dbapi import (
+        BINARY,
+        DATETIME,
+        NUMBER,
+        ROWID,
+        STRING,
+        Binary,
+        Date,
+        DateFromTicks,
+        Time,
+        TimeFromTicks,
+        Timestamp,
+        TimestampFromTicks,
+    )
+    from watersmeet.session.values import Interval
+
+__version__ = "0.1.0"
+
+#: PEP 249.
+apilevel: Final = "2.0"
+#: PEP 249: threads may share the module and connections. The statements of one connection run one after the other.
+threadsafety: Final = 2
+#: PEP 249: parameters are question marks.
+paramstyle: Final = "qmark"
+
+_LAZY: Final[dict[str, str]] = {
+    "Connection": "watersmeet.session.connection",
+    "Cursor": "watersmeet.session.cursor",
+    "Interval": "watersmeet.session.values",
+    "connect": "watersmeet.session.connection",
+    **dict.fromkeys(
+        ("BINARY", "DATETIME", "NUMBER", "ROWID", "STRING", "Binary", "Date", "DateFromTicks", "Time",
+         "TimeFromTicks", "Timestamp", "TimestampFromTicks"),
+        "watersmeet.session.dbapi",
+    ),
+}
+
+__all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Binary",
+    "Connection",
+    "Cursor",
+    "DataError",
+    "DatabaseError",
+    "Date",
+    "DateFromTicks",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "Interval",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
+    "Warning",
+    "__version__",
+    "apilevel",
+    "connect",
+    "paramstyle",
+    "threadsafety",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

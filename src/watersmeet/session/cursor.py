@@ -1,0 +1,161 @@
+"""The cursor of PEP 249: runs statements and gives the rows of the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.session.result import Result
+from watersmeet.session.values import python_rows
+from watersmeet.types import SqlType
+
+if TYPE_CHECKING:
+    from watersmeet.session.connection import Connection
+
+#: Rows that are turned into Python values at once.
+_CHUNK_ROWS = 8192
+
+Row = tuple[Any, ...]
+Description = tuple[str, SqlType, None, None, int | None, int | None, bool]
+
+
+class Cursor:
+    """A cursor of `connection`.
+
+    arraysize: rows that `fetchmany` gives by default. notices: what the statements of the last
+    `execute` had to say beside their results.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.arraysize = 1
+        self.notices: tuple[str, ...] = ()
+        self._closed = False
+        self._result: Result | None = None
+        self._rows: list[Row] = []
+        self._taken = 0
+        self._read = 0
+
+    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
+        """Runs the statements of `operation`, in order; the result is that of the last.
+
+        parameters: a value for each question mark. If a statement fails, those before it stay done
+        (in a transaction: until ROLLBACK). Returns the cursor. Raises `watersmeet.Error`.
+        """
+        self._forget()
+        self._accept(self.connection._execute(operation, parameters))
+        return self
+
+    def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any]]) -> Cursor:
+        """Runs one statement once for each sequence of parameters, as one transaction.
+
+        `rowcount` is the sum. An INSERT of one row of parameters is done for all of them at once.
+        """
+        self._forget()
+        self._accept(self.connection._execute_many(operation, list(seq_of_parameters)))
+        return self
+
+    @property
+    def description(self) -> list[Description] | None:
+        """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None without rows."""
+        if self._result is None or self._result.table is None:
+            return None
+        return [(c.name, c.type, None, None, c.type.precision, c.type.scale, c.nullable)
+                for c in self._result.columns]
+
+    @property
+    def rowcount(self) -> int:
+        """Rows of the result, or rows that were changed; -1 if there is no such number."""
+        return -1 if self._result is None else self._result.rowcount
+
+    @property
+    def statusmessage(self) -> str | None:
+        """The first words of the last statement; None before any."""
+        return None if self._result is None else self._result.command
+
+    def fetchone(self) -> Row | None:
+        """The next row, None at the end."""
+        self._table()
+        if self._read == len(self._rows):
+            self._load()
+        if self._read == len(self._rows):
+            return None
+        self._read += 1
+        return self._rows[self._read - 1]
+
+    def fetchmany(self, size: int | None = None) -> list[Row]:
+        """The next `size` rows (`arraysize` by default), fewer at the end."""
+        self._table()
+        wanted = self.arraysize if size is None else size
+        rows: list[Row] = []
+        while len(rows) < wanted and (row := self.fetchone()) is not None:
+            rows.append(row)
+        return rows
+
+    def fetchall(self) -> list[Row]:
+        """All rows that are left."""
+        table = self._table()
+        rows = self._rows[self._read :]
+        rows += python_rows(table.slice(self._taken), self._types())
+        self._taken = table.num_rows
+        self._rows, self._read = [], 0
+        return rows
+
+    def arrow(self) -> pa.Table:
+        """All rows of the result as an Arrow table, whatever was fetched. Columns of equal names are allowed."""
+        return self._table()
+
+    def close(self) -> None:
+        """Ends the use of the cursor. May be called again."""
+        self._closed = True
+        self._result = None
+        self._rows = []
+
+    def setinputsizes(self, sizes: Sequence[Any]) -> None:
+        """PEP 249: does nothing."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """PEP 249: does nothing."""
+
+    def __iter__(self) -> Iterator[Row]:
+        while (row := self.fetchone()) is not None:
+            yield row
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def _forget(self) -> None:
+        if self._closed:
+            raise error("CONNECTION_CLOSED", "the cursor is closed")
+        self._result = None
+        self._rows, self._taken, self._read = [], 0, 0
+        self.notices = ()
+
+    def _accept(self, result: Result) -> None:
+        self._result = result
+        self.notices = result.notices
+
+    def _table(self) -> pa.Table:
+        if self._closed:
+            raise error("CONNECTION_CLOSED", "the cursor is closed")
+        if self._result is None or self._result.table is None:
+            raise error("NO_RESULT", "the last statement gave no rows to fetch")
+        return self._result.table
+
+    def _types(self) -> tuple[SqlType, ...]:
+        assert self._result is not None
+        return tuple(c.type for c in self._result.columns)
+
+    def _load(self) -> None:
+        """Turns the next chunk into Python values."""
+        piece = self._table().slice(self._taken, _CHUNK_ROWS)
+        self._rows, self._read = python_rows(piece, self._types()), 0
+        self._taken += piece.num_rows

@@ -1,0 +1,108 @@
+"""Arrow columns to Python values.
+
+| SQL | Python |
+|---|---|
+| boolean, integers, real, double precision | bool, int, float |
+| numeric | decimal.Decimal |
+| varchar, bytea | str, bytes |
+| date, time, timestamp | datetime.date, datetime.time, datetime.datetime without zone |
+| timestamptz | datetime.datetime in UTC |
+| interval | Interval, a datetime.timedelta that knows its months |
+| jsonb | what json.loads gives |
+| arrays, structs | list, dict |
+| NULL | None |
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import Any, Self
+
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.types import SqlType
+
+_US_PER_DAY = 86_400_000_000
+_DAYS_PER_MONTH = 30
+
+
+class Interval(dt.timedelta):
+    """An SQL interval. As a timedelta a month counts 30 days, which is how SQL compares intervals.
+
+    months, month_days, microseconds_of_day: the three parts that SQL keeps apart.
+    """
+
+    months: int
+    month_days: int
+    microseconds_of_day: int
+
+    def __new__(cls, months: int = 0, days: int = 0, microseconds: int = 0) -> Self:
+        self = super().__new__(cls, days=months * _DAYS_PER_MONTH + days, microseconds=microseconds)
+        self.months = months
+        self.month_days = days
+        self.microseconds_of_day = microseconds
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Interval, (self.months, self.month_days, self.microseconds_of_day)
+
+    def __repr__(self) -> str:
+        return (f"Interval(months={self.months}, days={self.month_days}, "
+                f"microseconds={self.microseconds_of_day})")
+
+
+def python_rows(table: pa.Table, types: tuple[SqlType, ...]) -> list[tuple[Any, ...]]:
+    """The rows of `table`, whose columns are of `types`, as tuples of Python values.
+
+    Raises INVALID_VALUE if a date or time is outside Python's years 1 to 9999.
+    """
+    if not types:
+        return [()] * table.num_rows
+    columns = [python_values(column, kind) for column, kind in zip(table.columns, types, strict=True)]
+    return list(zip(*columns, strict=True))
+
+
+def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
+    """The values of one column as Python values. Errors as `python_rows`."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError) as cause:
+        raise error("INVALID_VALUE", f"a value of type {kind.sql} is outside the range of Python's type",
+                    detail=str(cause),
+                    hint="Cast the column to varchar, or take the result with cursor.arrow().") from cause
+    convert = _converter(kind)
+    if convert is None:
+        return values
+    return [None if v is None else convert(v) for v in values]
+
+
+def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
+    """What is left to do after Arrow's own conversion; None if nothing."""
+    if kind.name == "timestamptz":
+        return _utc
+    if kind.name == "interval":
+        return _interval
+    if kind.name == "jsonb":
+        return json.loads
+    if kind.name == "array" and kind.element is not None:
+        inner = _converter(kind.element)
+        return None if inner is None else lambda v: [None if x is None else inner(x) for x in v]
+    if kind.name == "struct":
+        parts = {name: convert for name, t in kind.fields if (convert := _converter(t)) is not None}
+        return None if not parts else lambda v: _struct(v, parts)
+    return None
+
+
+def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    return {n: parts[n](v) if n in parts and v is not None else v for n, v in value.items()}
+
+
+def _utc(value: dt.datetime) -> dt.datetime:
+    return value.astimezone(dt.UTC)
+
+
+def _interval(value: Any) -> Interval:
+    return Interval(value.months, value.days, value.nanoseconds // 1000)
