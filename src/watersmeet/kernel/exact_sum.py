@@ -13,6 +13,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.kernel import columns as col
 
 #: Bins of the digits of a float64 sum, with room for carries.
 BINS: Final = 72
@@ -53,6 +56,16 @@ def split(rows: Ints, values: Floats, weights: Ints) -> Digits:
     return Digits(np.concatenate([rows] * 3), np.concatenate([first, first + 1, first + 2]), np.concatenate(digits))
 
 
+def stored(first: pa.Array, lists: pa.Array) -> Digits:
+    """The digits of rows as `Table.lists` gives them; NULL is 0."""
+    bounds = col.offsets(lists)
+    lengths = np.diff(bounds)
+    within = np.arange(int(bounds[-1] - bounds[0])) - np.repeat(bounds[:-1] - bounds[0], lengths)
+    digits = lists.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0])).to_numpy().astype(np.int64)
+    bins = np.repeat(first.fill_null(0).to_numpy().astype(np.int64), lengths) + within
+    return Digits(np.repeat(np.arange(len(lists)), lengths), bins, digits)
+
+
 @dataclass(frozen=True)
 class Table:
     """Sums of the rows [start, start + n) in normal form. digits: shape (bins, n), the first is bin `first`."""
@@ -61,14 +74,19 @@ class Table:
     first: int
     digits: Ints
 
-    def triples(self) -> Digits:
-        """The digits that are not 0, by row and bin."""
-        rows, bins = np.nonzero(self.digits.T)
-        return Digits(rows + self.start, bins + self.first, self.digits[bins, rows])
-
-    def minus(self, other: Table) -> Digits:
-        """The triples that must be added to `other`'s to give these."""
-        return Table(self.start, self.first, self.digits - other.digits).triples()
+    def lists(self) -> tuple[pa.Array, pa.Array]:
+        """The sums as stored: per row the first bin that is used (int16) and the digits from it on (list of int32)."""
+        width, count = self.digits.shape
+        used = self.digits != 0
+        empty = ~used.any(axis=0)
+        low = np.where(empty, 0, np.argmax(used, axis=0))
+        high = np.where(empty, 0, width - np.argmax(used[::-1], axis=0))
+        bins = np.arange(width)
+        inside = (bins >= low[:, np.newaxis]) & (bins < high[:, np.newaxis])
+        offsets = np.concatenate(([0], np.cumsum(high - low)))
+        digits = pa.array(self.digits.T[inside].astype(np.int32))
+        return (pa.array(np.where(empty, 0, low + self.first).astype(np.int16)),
+                pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), digits))
 
     def rounded(self, precision: int) -> Floats:
         """The sums with `precision` (53 or 24) bits, half to even, as float64; infinite if too large."""
