@@ -191,8 +191,7 @@ def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col
                 sums[rows] += mixed
     if most > _ROUNDS:
         rows = np.flatnonzero(counts > _ROUNDS)
-        for index, place in pieces(counts[rows] - _ROUNDS, _PIECE_WORDS):
-            place += _ROUNDS
+        for index, place in pieces(np.full(len(rows), _ROUNDS), counts[rows] - _ROUNDS, _PIECE_WORDS):
             row = rows[index]
             salts = (place + 1).view(np.uint64) * _POSITION
             np.add.at(sums, row, _mixed_words(overlapping, starts[row] + 8 * place, lengths[row] - 8 * place, salts))

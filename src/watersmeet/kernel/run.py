@@ -68,6 +68,21 @@ class Run:
         return tuple(col.flat(c) for c in self.columns.columns)
 
     @cached_property
+    def parts(self) -> tuple[Run, ...]:
+        """Pure runs with the same rows in all: the run itself, unless different keys share a hash."""
+        return (self,) if self.pure else tuple(_split(self))
+
+    @cached_property
+    def key_arrays(self) -> tuple[pa.Array, ...]:
+        """The key columns as arrays."""
+        return tuple(self.arrays[i] for i in self.keys)
+
+    def take(self, rows: col.Positions) -> Run:
+        """The run of some rows, given in ascending order."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Run(self.hash[rows], col.gather_table(self.columns, rows), weights, self.keys, pure=self.pure)
+
+    @cached_property
     def size_bytes(self) -> int:
         """Bytes of the values; the same for the same rows, stored or not."""
         weights = 0 if self.weights is None else 8
@@ -137,6 +152,22 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     later = np.flatnonzero(same)
     return bool(col.rows_equal([col.gather(k, later) for k in keys], [col.gather(k, later - 1) for k in keys],
                                len(later), as_key=True).all())
+
+
+def _split(run: Run) -> list[Run]:
+    """Cuts a run by the distinct keys of each hash: the first key's rows, the second key's, …"""
+    parts = []
+    rest = np.arange(run.num_rows)
+    while len(rest):
+        starts, lengths = stretches(run.hash[rest])
+        firsts = np.repeat(rest[starts], lengths)
+        same = col.rows_equal([col.gather(k, rest) for k in run.key_arrays],
+                              [col.gather(k, firsts) for k in run.key_arrays], len(rest), as_key=True)
+        part = run.take(rest[same])
+        part.pure = True
+        parts.append(part)
+        rest = rest[~same]
+    return parts
 
 
 def _defined(array: pa.Array) -> pa.Array:

@@ -66,11 +66,15 @@ class Trace:
         if run.num_rows == 0:
             return
         runs = [*self._runs, run]
-        while (tail := _mergeable(runs)) > 1:
+        while (tail := mergeable(runs)) > 1:
             merged = merge_runs(runs[-tail:])
             del runs[-tail:]
             if merged.num_rows:
                 runs.append(merged)
+        self._runs = tuple(runs)
+
+    def replace(self, runs: Iterable[Run]) -> None:
+        """Puts other runs in the place of all: for traces that are merged by another rule (`latest`)."""
         self._runs = tuple(runs)
 
     def matches(self, hashes: Hashes) -> list[Matches]:
@@ -83,8 +87,8 @@ class Trace:
         Oldest run first, ascending by hash within a run. Different keys may share a hash: compare them.
         """
         for m in self.matches(hashes):
-            for index, k in pieces(m.high - m.low, PIECE_ROWS):
-                yield index, m.run, m.low[index] + k
+            for index, rows in pieces(m.low, m.high - m.low, PIECE_ROWS):
+                yield index, m.run, rows
 
     def entries(self, hashes: Hashes) -> Delta | None:
         """All entries with one of the sorted distinct `hashes`, not consolidated; None if there are none."""
@@ -109,7 +113,7 @@ def _level(run: Run) -> int:
     return level
 
 
-def _mergeable(runs: Sequence[Run]) -> int:
+def mergeable(runs: Sequence[Run]) -> int:
     """How many of the newest runs to merge now; 0 if none."""
     level = max((_level(r) for r in runs[-1:]), default=0)
     tail = 0

@@ -1,0 +1,130 @@
+"""Joins with a residual condition: which pairs count as partners is known only after evaluating it on each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import Join
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Diffs
+from watersmeet.kernel.joined import JoinOutput, JoinSide, present
+from watersmeet.kernel.matching import probes
+from watersmeet.kernel.run import Run
+
+Pairs = tuple[Run, col.Positions, Run, col.Positions]
+
+
+class Residual:
+    """The residual of a join, evaluated on pairs; only the columns it mentions are gathered."""
+
+    def __init__(self, op: Join, ctx: StepContext) -> None:
+        assert op.residual is not None
+        self._sql = op.residual
+        mentioned = set(re.findall(r"\b[lr]\d+\b", op.residual))
+        self._columns = [(side, i, f"{'lr'[side]}{i}") for side, schema in enumerate(ctx.schemas)
+                         for i in range(len(schema)) if f"{'lr'[side]}{i}" in mentioned]
+        self._schema = tuple(ctx.schemas[side][i] for side, i, _ in self._columns)
+        self._ctx = ctx
+
+    def filter(self, pairs: Pairs) -> Pairs:
+        """The pairs for which the residual is true; errors count as false."""
+        left, left_rows, right, right_rows = pairs
+        if not len(left_rows):
+            return pairs
+        arrays = [col.gather((left, right)[side].arrays[i], (left_rows, right_rows)[side]) for side, i, _ in self._columns]
+        table = pa.Table.from_arrays(arrays, names=[name for _, _, name in self._columns])
+        mask = self._ctx.evaluator.mask(table, self._schema, self._sql, self._ctx.counters, len(left_rows))
+        return left, left_rows[mask], right, right_rows[mask]
+
+
+class _Partners:
+    """For rows of some runs, the sum of the diffs of their partners."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, tuple[Run, list[col.Positions], list[Diffs]]] = {}
+
+    def add(self, run: Run, rows: col.Positions, partner: Run, partner_rows: col.Positions) -> None:
+        """Counts pairs."""
+        if len(rows):
+            _, all_rows, diffs = self._met.setdefault(id(run), (run, [], []))
+            all_rows.append(rows)
+            diffs.append(partner.diff[partner_rows])
+
+    def of(self, run: Run) -> tuple[col.Positions, Diffs]:
+        """The rows of `run` that met partners, ascending, and the sums."""
+        if id(run) not in self._met:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        _, all_rows, diffs = self._met[id(run)]
+        rows, index = np.unique(np.concatenate(all_rows), return_inverse=True)
+        sums = np.zeros(len(rows), np.int64)
+        np.add.at(sums, index, np.concatenate(diffs))
+        return rows, sums
+
+
+def join_with_residual(op: Join, left: JoinSide, right: JoinSide, out: JoinOutput, residual: Residual) -> None:
+    """Adds the changes of the join to `out`. The same terms as without a residual, but counted on pairs."""
+    met = (_Partners(), _Partners())
+    for pairs in _pairs(left, right):
+        l_run, l_rows, r_run, r_rows = residual.filter(pairs)
+        if op.join_kind not in ("semi", "anti"):
+            out.add(l_run, l_rows, r_run, r_rows)
+        if left.sign:
+            met[0].add(l_run, l_rows, r_run, r_rows)
+        if right.sign:
+            met[1].add(r_run, r_rows, l_run, l_rows)
+    if left.sign:
+        for run, rows, diff in _unpaired(left, right, met[0], residual.filter):
+            out.add(run, rows, None, None, diff)
+    if right.sign:
+        for run, rows, diff in _unpaired(right, left, met[1], lambda pairs: _mirror(residual.filter(_mirror(pairs)))):
+            out.add(None, None, run, rows, diff)
+
+
+def _pairs(left: JoinSide, right: JoinSide) -> Iterator[Pairs]:
+    """All pairs of dL * R_new and of L_old * dR with equal keys."""
+    for probe in left.probes:
+        for run in right.new:
+            for mine, theirs in probe.pairs(run):
+                yield probe.run, mine, run, theirs
+    for probe in right.probes:
+        for run in left.old:
+            for mine, theirs in probe.pairs(run):
+                yield run, theirs, probe.run, mine
+
+
+def _mirror(pairs: Pairs) -> Pairs:
+    return pairs[2], pairs[3], pairs[0], pairs[1]
+
+
+def _unpaired(side: JoinSide, other: JoinSide, met: _Partners,
+              keep: Callable[[Pairs], Pairs]) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+    """Changes of the rows of `side` that come out because of having, or not having, partners: (run, rows, diffs)."""
+    for run in side.changes:
+        partners = np.zeros(run.num_rows, np.int64)
+        rows, sums = met.of(run)
+        partners[rows] = sums
+        rows = np.flatnonzero(present(partners, side.sign))
+        yield run, rows, run.diff[rows]
+    for run in side.old:
+        rows, sums = met.of(run)
+        rows, sums = rows[sums != 0], sums[sums != 0]
+        if len(rows):
+            before = _count(run.take(rows), other.old, keep, exact=side.exact)
+            flips = present(before + sums, side.sign) - present(before, side.sign)
+            yield run, rows[flips != 0], run.diff[rows[flips != 0]] * flips[flips != 0]
+
+
+def _count(run: Run, others: list[Run], keep: Callable[[Pairs], Pairs], *, exact: bool) -> Diffs:
+    """For each row of the pure `run`, the sum of the diffs of its partners in `others`."""
+    counts = np.zeros(run.num_rows, np.int64)
+    for probe in probes([run], exact=exact):
+        for other in others:
+            for mine, theirs in probe.pairs(other):
+                _, rows, _, kept = keep((run, mine, other, theirs))
+                np.add.at(counts, rows, other.diff[kept])
+    return counts

@@ -1,0 +1,83 @@
+"""Plain-Python references, written from the rules alone: multisets as Counters, nested loops, no state.
+
+Rows are tuples of Python values. `norm` gives the form in which equal values (NULL = NULL, NaN = NaN,
+-0.0 = 0.0) are equal and hashable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+Row = tuple[Any, ...]
+
+
+def norm(value: Any) -> Any:
+    """A hashable form of a value in which equal values are equal."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, dict):
+        return tuple((k, norm(v)) for k, v in value.items())
+    if isinstance(value, tuple):  # intervals are tuples too
+        return ("tuple", *(norm(v) for v in value))
+    if isinstance(value, list):
+        return ("list", *(norm(v) for v in value))
+    return value
+
+
+def row(values: Iterable[Any]) -> Row:
+    """A row in normal form."""
+    return tuple(norm(v) for v in values)
+
+
+def keys_match(left: Sequence[Any], right: Sequence[Any], null_safe: Sequence[bool]) -> bool:
+    """SQL's rule for each pair: `=`, where NULL matches nothing, or IS NOT DISTINCT FROM."""
+    return all((a is None and b is None and safe) or (a is not None and b is not None and norm(a) == norm(b))
+               for a, b, safe in zip(left, right, null_safe, strict=True))
+
+
+def join(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Sequence[int], right_keys: Sequence[int],
+         null_safe: Sequence[bool], residual: Callable[[Row, Row], bool], output: Sequence[str],
+         left_width: int, right_width: int) -> Counter[Row]:
+    """The batch result of a join of two multisets, by nested loops."""
+
+    def project(l_row: Row | None, r_row: Row | None) -> Row:
+        sides = {"l": l_row or (None,) * left_width, "r": r_row or (None,) * right_width}
+        return tuple(sides[name[0]][int(name[1:])] for name in output)
+
+    result: Counter[Row] = Counter()
+    right_partners: Counter[Row] = Counter()
+    for l_row, l_count in left.items():
+        partners = [(r_row, r_count) for r_row, r_count in right.items()
+                    if keys_match([l_row[i] for i in left_keys], [r_row[i] for i in right_keys], null_safe)
+                    and residual(l_row, r_row)]
+        for r_row, _ in partners:
+            right_partners[r_row] += 1
+        if kind in ("semi", "anti"):
+            if bool(partners) == (kind == "semi"):
+                result[project(l_row, None)] += l_count
+            continue
+        for r_row, r_count in partners:
+            result[project(l_row, r_row)] += l_count * r_count
+        if not partners and kind in ("left", "full"):
+            result[project(l_row, None)] += l_count
+    if kind in ("right", "full"):
+        for r_row, r_count in right.items():
+            if not right_partners[r_row]:
+                result[project(None, r_row)] += r_count
+    return result
+
+
+def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iterable[int]) -> None:
+    """Applies changes to a multiset; AssertionError if a multiplicity falls below 0."""
+    touched = set()
+    for values, diff in zip(rows, diffs, strict=True):
+        key = row(values)
+        content[key] += int(diff)
+        touched.add(key)
+    for key in touched:
+        assert content[key] >= 0, f"{key} has multiplicity {content[key]}"
+        if not content[key]:
+            del content[key]

@@ -1,0 +1,65 @@
+"""What the kernel's tests share: deltas from Python rows, weak hashes, states that are stored and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.kernel import hashing, run
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.operators import join as join_module
+from watersmeet.kernel.state import BlobDict, StageState
+from watersmeet.types import Field, Schema, SqlType
+
+
+def schema_of(*types: SqlType) -> Schema:
+    """Columns a, b, … of the types."""
+    return tuple(Field(chr(97 + i), t) for i, t in enumerate(types))
+
+
+def delta_of(schema: Schema, rows: Sequence[Sequence[object]], diffs: Sequence[int] | None = None) -> Delta:
+    """A delta of Python rows, all inserted unless `diffs` says otherwise."""
+    arrays = [pa.array([r[i] for r in rows], f.type.arrow) for i, f in enumerate(schema)]
+    table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
+    return Delta(table, np.ones(len(rows), np.int64) if diffs is None else np.array(diffs, np.int64))
+
+
+def rows_of(delta: Delta) -> list[tuple[object, ...]]:
+    """The rows of a delta as Python values."""
+    columns = [c.to_pylist() for c in delta.columns.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * delta.num_rows
+
+
+class Stored:
+    """A state that goes through its stored form after every epoch."""
+
+    def __init__(self) -> None:
+        self.blobs = BlobDict()
+        self.manifest = None
+
+    def load(self) -> StageState:
+        """The state as stored."""
+        return StageState(self.manifest, self.blobs)
+
+    def save(self, state: StageState) -> None:
+        """Stores the state."""
+        self.manifest = state.persist(self.blobs.add)
+
+    def bytes(self) -> list[bytes]:
+        """All that was ever stored, in order."""
+        return [self.blobs._blobs[str(i)].to_pybytes() for i in range(len(self.blobs._blobs))]
+
+
+def weaken_hashes(patch: pytest.MonkeyPatch, mask: int = 3) -> None:
+    """Makes nearly all hashes collide: nothing may depend on their being distinct."""
+    strong = hashing._hash_column
+
+    def weak(column: object, *, as_key: bool) -> np.ndarray:
+        return strong(column, as_key=as_key) & np.uint64(mask)
+
+    patch.setattr(hashing, "_hash_column", weak)
+    patch.setattr(run, "is_bijective", lambda kind: False)
+    patch.setattr(join_module, "is_bijective", lambda kind: False)
