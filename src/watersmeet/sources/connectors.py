@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from watersmeet.catalog import Relation
-from watersmeet.errors import error
+from watersmeet.errors import did_you_mean
 from watersmeet.sources.base import Source
+from watersmeet.sources.datagen import DatagenSource
+from watersmeet.sources.files import FileSource
+from watersmeet.sources.options import refuse
+
+CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
+    "datagen": DatagenSource,
+    "file": FileSource,
+    "posix_fs": FileSource,
+}
 
 
 def open_source(relation: Relation) -> Source:
     """The source of `relation`. Raises CONNECTOR_OPTION for options or columns that can't work."""
-    raise error("FEATURE_NOT_SUPPORTED", f"connector {relation.connector.get('connector')} is not there yet")
+    name = relation.connector.get("connector", "")
+    make = CONNECTORS.get(name.lower())
+    if make is None:
+        refuse(f'there is no connector "{name}"',
+               hint=did_you_mean(name, CONNECTORS) or "There are " + ", ".join(sorted(CONNECTORS)) + ".")
+    return make(relation)
 
 
 def check_connector(relation: Relation) -> None:

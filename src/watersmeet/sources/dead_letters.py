@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 MAX_TEXT: Final = 1000
 """Characters of a record's text that are kept."""
@@ -75,7 +75,7 @@ class DeadLetterWriter:
                 out.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
         temporary.replace(path)
 
-    def __enter__(self) -> DeadLetterWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,

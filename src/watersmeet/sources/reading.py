@@ -7,6 +7,8 @@ from typing import Any
 
 from watersmeet.errors import error
 from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
+from watersmeet.sources.datagen import read_datagen_slice
+from watersmeet.sources.filerows import read_file_slice
 from watersmeet.types import Field
 
 
@@ -18,4 +20,8 @@ def read_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field],
     so views that read different columns of a source see the same rows. Raises OSError if a
     file can't be read for now, RUNTIME_UNAVAILABLE if the directory of a file source is not reachable.
     """
-    raise error("FEATURE_NOT_SUPPORTED", f"reading slices of kind {piece['kind']} is not there yet")
+    if piece["kind"] == "file":
+        return read_file_slice(piece, spec, columns, dead_letters)
+    if piece["kind"] == "datagen":
+        return read_datagen_slice(piece, spec, columns)
+    raise error("INTERNAL_ERROR", f"no source has slices of kind {piece['kind']}")

@@ -1,0 +1,224 @@
+"""From text to typed columns: one meaning for every format, whatever else the slice holds.
+
+A value that can't be converted is NULL in the result and true in the mask `bad`. Numbers are exact: text becomes
+a decimal without a detour by floats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.types import SqlType
+
+Mask = npt.NDArray[np.bool_]
+
+_local = threading.local()
+
+#: Conversion of text `{c}` to each type, where plain TRY_CAST takes what SQL would not.
+_EXPRESSIONS: Final[dict[str, str]] = {
+    "smallint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS SMALLINT) END",
+    "integer": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS INTEGER) END",
+    "bigint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS BIGINT) END",
+    "real": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS FLOAT)) "
+            "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS FLOAT) END",
+    "double precision": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS DOUBLE)) "
+            "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS DOUBLE) END",
+    "numeric": "CASE WHEN NOT contains({c}, '_') THEN TRY_CAST({c} AS {type}) END",
+    "date": "CASE WHEN isfinite(TRY_CAST({c} AS DATE)) THEN TRY_CAST({c} AS DATE) END",
+    "time": "CASE WHEN TRY_CAST({c} AS TIME) < TIME '24:00:00' THEN TRY_CAST({c} AS TIME) END",
+    "timestamp": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMP)) THEN TRY_CAST({c} AS TIMESTAMP) END",
+    "timestamptz": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMPTZ)) THEN TRY_CAST({c} AS TIMESTAMPTZ) END",
+    "bytea": "CASE WHEN starts_with({c}, '\\x') THEN CASE WHEN length({c}) % 2 = 0 THEN TRY(unhex(substr({c}, 3))) END "
+             "ELSE encode({c}) END",
+    "jsonb": "CASE WHEN json_valid({c}) THEN {c} END",
+}
+
+_INTEGER_BYTES: Final = np.zeros(256, np.bool_)
+_INTEGER_BYTES[list(b"-0123456789")] = True
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """This thread's own DuckDB: in memory, one thread, UTC, no way to the outside."""
+    if getattr(_local, "process", None) != os.getpid():
+        _local.connection = duckdb.connect(":memory:", config={
+            "threads": 1, "memory_limit": "1GB", "temp_directory": "", "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false", "enable_external_access": "false",
+            "python_enable_replacements": "false"})
+        _local.connection.execute("SET TimeZone = 'UTC'")
+        _local.connection.execute("SET lock_configuration = true")
+        _local.process = os.getpid()
+    result: duckdb.DuckDBPyConnection = _local.connection
+    return result
+
+
+def evaluate(columns: Sequence[pa.Array], expressions: Sequence[str]) -> list[pa.Array]:
+    """DuckDB `expressions` over the columns, called `t0`, `t1` …; rows keep their order."""
+    if not expressions:
+        return []
+    names = [f"t{i}" for i in range(len(columns))]
+    duck = connection()
+    duck.register("_input", pa.Table.from_arrays(list(columns), names=names))
+    try:
+        result = duck.execute("SELECT " + ", ".join(expressions) + " FROM _input").to_arrow_table()
+    finally:
+        duck.unregister("_input")
+    return [_one_array(column) for column in result.columns]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A typed column. bad: rows whose text was not NULL but could not be converted; None if there are none."""
+
+    column: pa.Array
+    bad: Mask | None = None
+
+
+def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
+    """String columns as `types`. Nested types are read from JSON text or, failing that, DuckDB's own notation."""
+    result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
+    open_ = [i for i, done in enumerate(result) if done is None]
+    scalars = [i for i in open_ if not types[i].is_nested]
+    expressions = [_expression(types[i], f"t{k}") for k, i in enumerate(scalars)]
+    for i, column in zip(scalars, evaluate([columns[i] for i in scalars], expressions), strict=True):
+        result[i] = _checked(columns[i], column, types[i])
+    for i in open_:
+        if types[i].is_nested:
+            result[i] = _nested_text(columns[i], types[i])
+    return [done for done in result if done is not None]
+
+
+def json_objects(texts: pa.Array, names: Sequence[str], types: Sequence[SqlType]) -> tuple[list[Converted], Mask]:
+    """The members `names` of JSON objects as columns, and which texts are no JSON object.
+
+    A member that is missing or null is NULL; NULL texts give NULLs and are no objects.
+    """
+    shape = {name: "JSON" if kind.is_nested or kind.name == "jsonb" else "VARCHAR"
+             for name, kind in zip(names, types, strict=True)}
+    literal = json.dumps(shape).replace("'", "''")
+    guarded = "CASE WHEN json_valid(t0) THEN json_type(t0) = 'OBJECT' ELSE false END"
+    if not names:
+        (objects,) = evaluate([texts], [guarded])
+        return [], ~objects.to_numpy(zero_copy_only=False)
+    objects, structs = evaluate([texts], [guarded, f"CASE WHEN {guarded} THEN json_transform(t0, '{literal}') END"])
+    parts = structs.flatten()
+    scalars = [i for i, kind in enumerate(types) if not kind.is_nested]
+    done = dict(zip(scalars, convert([parts[i] for i in scalars], [types[i] for i in scalars]), strict=True))
+    result = [done[i] if i in done else _nested_json(parts[i], kind) for i, kind in enumerate(types)]
+    return result, ~objects.to_numpy(zero_copy_only=False)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+    return array
+
+
+def _expression(kind: SqlType, column: str) -> str:
+    template = _EXPRESSIONS.get(kind.name, "TRY_CAST({c} AS {type})")
+    return template.replace("{c}", column).replace("{type}", kind.duckdb)
+
+
+def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
+    """Text as it is, and plain whole numbers: no need to ask DuckDB."""
+    if kind.name == "varchar":
+        return Converted(texts)
+    if not kind.is_integer:
+        return None
+    data = texts.buffers()[2]
+    if data is not None and not _INTEGER_BYTES[np.frombuffer(data, np.uint8)].all():
+        return None
+    try:
+        return Converted(pc.cast(texts, kind.arrow))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
+    """The converted column, with the mask of what got lost on the way."""
+    if column.type != kind.arrow:
+        column = column.cast(kind.arrow)
+    if column.null_count == texts.null_count:
+        return Converted(column)
+    bad = pc.and_(pc.is_valid(texts), pc.is_null(column))
+    return Converted(column, bad.to_numpy(zero_copy_only=False))
+
+
+def _nested_text(texts: pa.Array, kind: SqlType) -> Converted:
+    """Arrays and structs in CSV: JSON text, or what DuckDB prints for such values."""
+    result = _nested_json(texts, kind)
+    if result.bad is None:
+        return result
+    (other,) = evaluate([texts.filter(pa.array(result.bad))], [f"TRY_CAST(t0 AS {kind.duckdb})"])
+    other = other.cast(kind.arrow)
+    column = pc.replace_with_mask(result.column, pa.array(result.bad), other) if not kind.is_nested else \
+        _replace(result.column, result.bad, other)
+    return _checked(texts, column, kind)
+
+
+def _replace(column: pa.Array, mask: Mask, values: pa.Array) -> pa.Array:
+    """The column with `values` where `mask`: Arrow's own function doesn't take nested types."""
+    places = np.arange(len(column))
+    places[mask] = len(column) + np.arange(len(values))
+    return pa.concat_arrays([column, values]).take(pa.array(places))
+
+
+def _nested_json(texts: pa.Array, kind: SqlType) -> Converted:
+    """Arrays and structs from JSON text; a bad part makes the whole value bad."""
+    present = pc.is_valid(texts)
+    if kind.name == "struct":
+        names = [name for name, _ in kind.fields]
+        parts, no_object = json_objects(texts, names, [part for _, part in kind.fields])
+        null = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), "null"), fill_value=False)
+        bad = no_object & present.to_numpy(zero_copy_only=False) & ~null.to_numpy(zero_copy_only=False)
+        for part in parts:
+            if part.bad is not None:
+                bad |= part.bad
+        column = pa.StructArray.from_arrays([p.column for p in parts], fields=list(kind.arrow),
+                                            mask=pa.array(no_object | bad))
+        return Converted(column, bad if bad.any() else None)
+    assert kind.element is not None
+    as_json = kind.element.is_nested or kind.element.name == "jsonb"
+    lists, null = evaluate([texts], [
+        f"CASE WHEN json_valid(t0) THEN TRY_CAST(t0::JSON AS {'JSON' if as_json else 'VARCHAR'}[]) END",
+        "CASE WHEN json_valid(t0) THEN json_type(t0) = 'NULL' ELSE false END"])
+    values = lists.values
+    if as_json:
+        values = pc.if_else(pc.equal(values, "null"), pa.scalar(None, pa.string()), values)
+    element = (_nested_json(values, kind.element) if kind.element.is_nested
+               else convert([values], [kind.element])[0])
+    missing = pc.is_null(lists)
+    bad = pc.and_(pc.and_(present, missing), pc.invert(null)).to_numpy(zero_copy_only=False).copy()
+    offsets = lists.offsets.to_numpy()
+    if element.bad is not None:
+        rows = np.searchsorted(offsets, np.nonzero(element.bad)[0], side="right") - 1
+        bad[rows] = True
+    mask = missing.to_numpy(zero_copy_only=False) | bad
+    column = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), element.column, type=kind.arrow,
+                                      mask=pa.array(mask))
+    return Converted(column, bad if bad.any() else None)
+
+
+def null_column(kind: SqlType, rows: int) -> pa.Array:
+    """A column of NULLs."""
+    return pa.nulls(rows, kind.arrow)
+
+
+def any_of(masks: Sequence[Any], rows: int) -> Mask:
+    """Rows true in any of the masks (None: nowhere)."""
+    result = np.zeros(rows, np.bool_)
+    for mask in masks:
+        if mask is not None:
+            result |= mask
+    return result

@@ -1,0 +1,217 @@
+"""Cutting one file into slices."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.sources.base import Slice
+from watersmeet.sources.csvscan import Dialect, RowIndex, scan_lines, scan_rows
+from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.listing import FileStat
+from watersmeet.sources.seen import FileState, Print, print_at
+
+SLICE_BYTES: Final = 8 << 20
+"""The most bytes of text in a slice, if a row isn't longer: pieces that several workers can share."""
+GROUP_BYTES: Final = 32 << 20
+"""The most (uncompressed) bytes of row groups in a slice, if a single one isn't larger."""
+GZIP_ROW_BYTES: Final = 8
+"""For the estimate: bytes that a row has at least in a gzip file."""
+_BOM: Final = b"\xef\xbb\xbf"
+MAX_LINE_BYTES: Final = 256 << 20
+"""A file with a longer line is no text file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The next slice of a file (without relation and ordinal), or why there is none now.
+
+    piece None: nothing complete to read. waits: there is something that is not complete.
+    """
+
+    piece: Slice | None
+    waits: bool = False
+
+
+def text_rows(data: bytes, options: FileOptions, *, final: bool) -> RowIndex:
+    """The rows of a text file's piece that begins with a row (`csvscan.scan_rows`)."""
+    if options.format == "csv":
+        return scan_rows(data, Dialect(options.delimiter, options.quote), final=final)
+    return scan_lines(data, final=final)
+
+
+def next_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, options: FileOptions, *,
+             budget_rows: int, budget_bytes: int, settled: bool) -> Cut:
+    """The slice that follows `state`. Raises OSError.
+
+    settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
+    a single row, row group or gzip file is larger.
+    """
+    if name.endswith(".gz") and options.format != "parquet":
+        return _gzip_cut(file, name, stat, settled=settled)
+    if options.format == "parquet":
+        return _parquet_cut(file, name, stat, state, budget_rows, budget_bytes, settled=settled)
+    return text_cut(file, name, stat, state, options, budget_rows, budget_bytes, end=stat.size, settled=settled)
+
+
+def text_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, options: FileOptions, budget_rows: int,
+             budget_bytes: int, *, end: int, settled: bool) -> Cut:
+    """The next slice of a text file, up to byte `end`."""
+    begin, line, header = state.consumed, state.lines + 1, state.header
+    if not state.parts:
+        found = _beginning(file, options, end, settled=settled)
+        if found is None:
+            return Cut(None, waits=True)
+        begin, line, header = found
+    elif state.unterminated:
+        file.seek(begin)
+        following = file.read(2)
+        # The line end of a line that was taken without it came later.
+        begin += 2 if following == b"\r\n" else following.startswith(b"\n")
+        line += begin > state.consumed
+    if begin >= end:
+        return Cut(None)
+    window = max(1, min(budget_bytes, SLICE_BYTES))
+    while True:
+        file.seek(begin)
+        data = file.read(min(window, end - begin))
+        at_end = begin + len(data) >= end
+        index = text_rows(data, options, final=settled and at_end)
+        if index.complete or at_end:
+            break
+        window *= 4
+        if window > MAX_LINE_BYTES:
+            return Cut(aside_piece(name, stat, "damaged", end - begin))
+    if not index.complete:
+        return Cut(None, waits=True)
+    rows, size = _within(index, budget_rows, budget_bytes)
+    taken = data[:size]
+    piece = _piece(name, stat, [begin, begin + size], rows, size, line, taken.count(b"\n"))
+    piece["head"] = print_at(file, begin + size, tail=False)
+    piece["tail"] = print_at(file, begin + size, tail=True)
+    if header is not None:
+        piece["header"] = list(header)
+    if not taken.endswith(b"\n"):
+        piece["unterminated"] = True
+    return Cut(piece, waits=not settled and at_end and index.complete < len(data))
+
+
+def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, int]:
+    """(rows, bytes) of the first complete rows within the budget, at least one row."""
+    rows = min(int(np.searchsorted(index.ends, budget_bytes, side="right")), budget_rows)
+    rows = max(rows, 1)
+    return rows, int(index.ends[rows - 1])
+
+
+def _beginning(file: BinaryIO, options: FileOptions, end: int, *,
+               settled: bool) -> tuple[int, int, tuple[str, ...] | None] | None:
+    """(place and line number of the first row, header), or None if the header isn't complete."""
+    file.seek(0)
+    skip = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
+    if options.format != "csv" or not options.header:
+        return skip, 1, None
+    window = 1 << 16
+    while True:
+        file.seek(skip)
+        data = file.read(min(window, end - skip))
+        at_end = skip + len(data) >= end
+        index = text_rows(data, options, final=settled and at_end)
+        if len(index) or at_end or window > MAX_LINE_BYTES:
+            break
+        window *= 4
+    if not len(index):
+        return None
+    size = int(index.ends[0])
+    return skip + size, 1 + data.count(b"\n", 0, size), header_names(data[:size], options)
+
+
+def header_names(row: bytes, options: FileOptions) -> tuple[str, ...]:
+    """The names that a header row gives."""
+    text = row.decode("utf-8", errors="replace").rstrip("\r\n")
+    if options.quote:
+        names = next(csv.reader([text], delimiter=options.delimiter, quotechar=options.quote), [])
+    else:
+        names = text.split(options.delimiter)
+    return tuple(name.strip() for name in names)
+
+
+def _gzip_cut(file: BinaryIO, name: str, stat: FileStat, *, settled: bool) -> Cut:
+    """A gzip file is one slice; only time shows that it is complete."""
+    if not settled:
+        return Cut(None, waits=True)
+    piece = _piece(name, stat, [0, 1], max(1, stat.size // GZIP_ROW_BYTES), stat.size, 1, 0)
+    piece["total"] = 1
+    _print_whole(piece, file, stat.size)
+    return Cut(piece)
+
+
+def _parquet_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, budget_rows: int, budget_bytes: int, *,
+                 settled: bool) -> Cut:
+    """Row groups; rows and bytes are those of the footer. `line` is the number of the slice's first row."""
+    metadata = parquet_footer(file, stat.size)
+    if metadata is None:
+        if not settled:
+            return Cut(None, waits=True)
+        return Cut(aside_piece(name, stat, "damaged", stat.size))
+    first, total = state.consumed, metadata.num_row_groups
+    if total == 0:
+        piece = _piece(name, stat, [0, 0], 0, 0, 1, 0)
+        piece["total"] = 0
+        _print_whole(piece, file, stat.size)
+        return Cut(piece)
+    rows = size = 0
+    group = first
+    while group < total:
+        more_rows = metadata.row_group(group).num_rows
+        more_bytes = metadata.row_group(group).total_byte_size
+        if group > first and (rows + more_rows > budget_rows or size + more_bytes > min(budget_bytes, GROUP_BYTES)):
+            break
+        rows, size, group = rows + more_rows, size + more_bytes, group + 1
+    piece = _piece(name, stat, [first, group], rows, size, state.lines + 1, rows)
+    piece["total"] = total
+    _print_whole(piece, file, stat.size)
+    return Cut(piece)
+
+
+def parquet_footer(file: BinaryIO, size: int) -> Any:
+    """The footer's `pyarrow.parquet.FileMetaData`, or None if the file has no valid one."""
+    if size < 12:
+        return None
+    file.seek(size - 4)
+    if file.read(4) != b"PAR1":
+        return None
+    file.seek(0)
+    try:
+        return pq.read_metadata(pa.PythonFile(file, mode="r"))
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def aside_piece(name: str, stat: FileStat, reason: str, lost_bytes: int) -> Slice:
+    """A slice without rows that puts a file aside: its reader writes the dead letter."""
+    piece = _piece(name, stat, [0, 0], 0, 0, 1, 0)
+    piece["aside"] = reason
+    piece["lost_bytes"] = lost_bytes
+    return piece
+
+
+def _piece(name: str, stat: FileStat, place: list[int], rows: int, size: int, line: int, lines: int) -> Slice:
+    zero: Print = (0, "")
+    return {"kind": "file", "path": name, "range": place, "rows": rows, "bytes": size, "line": line, "lines": lines,
+            "file": [stat.size, stat.mtime_ns], "head": zero, "tail": zero}
+
+
+def _print_whole(piece: Slice, file: BinaryIO, size: int) -> None:
+    piece["head"] = print_at(file, size, tail=False)
+    piece["tail"] = print_at(file, size, tail=True)
+
+
+def open_file(root: str, name: str) -> BinaryIO:
+    """The file, for reading."""
+    return open(os.path.join(root, name), "rb")

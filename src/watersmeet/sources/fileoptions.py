@@ -1,0 +1,140 @@
+"""The options of the file connector, checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from watersmeet.catalog import Relation
+from watersmeet.sources.options import Options, refuse
+
+Format = Literal["csv", "json", "parquet"]
+
+_FORMATS: Final[dict[str, Format]] = {
+    "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet",
+}
+_MAGIC: Final = re.compile(r"[*?\[]")
+DEFAULT_SETTLE_MS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """What the user said about a file source.
+
+    root: the directory, absolute. pattern: glob of the names below it (`/` separates), None for all.
+    explicit: the source is one file of that name. null: CSV text that means NULL if not quoted.
+    """
+
+    root: str
+    pattern: str | None
+    explicit: str | None
+    recursive: bool
+    format: Format
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+    null: str = ""
+    on_error: str = "skip"
+    settle_ms: int = DEFAULT_SETTLE_MS
+    max_rows_per_epoch: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value: the keyword arguments that make the same options."""
+        return asdict(self)
+
+
+def file_options(relation: Relation) -> FileOptions:
+    """The options of `relation`, whose connector is `file`. Raises CONNECTOR_OPTION."""
+    options = Options(relation.connector)
+    options.text("connector")
+    root, pattern, explicit = _place(options)
+    recursive = options.flag("recursive") or "/" in (pattern or "")
+    kind = _format(options, explicit or pattern)
+    header, delimiter, quote, null = True, ",", '"', ""
+    if kind == "csv":
+        given = options.flag("csv.header", "has_header", "header")
+        without = options.flag("without_header")
+        if given is not None and without is not None and given == without:
+            refuse("options csv.header and without_header contradict each other")
+        header = given if given is not None else not without
+        delimiter = options.character("delimiter", "csv.delimiter", default=",")
+        quote = options.character("quote", "csv.quote", default='"', empty=True)
+        null = options.text("null", "csv.null", "null_string") or ""
+        if delimiter == quote:
+            refuse("options delimiter and quote are the same character")
+    on_error = options.choice("on_error", among=("skip", "stop"), default="skip")
+    settle_ms = options.integer("settle_ms", default=DEFAULT_SETTLE_MS, minimum=0)
+    max_rows = options.integer("max_rows_per_epoch", minimum=1)
+    options.finish(relation.connector.get("connector", "file"))
+    assert settle_ms is not None
+    return FileOptions(root, pattern, explicit, recursive, kind, header, delimiter, quote, null, on_error,
+                       settle_ms, max_rows)
+
+
+def _place(options: Options) -> tuple[str, str | None, str | None]:
+    """(root directory, pattern, name of a single file)."""
+    path = options.text("path", "posix_fs.root")
+    pattern = options.text("match_pattern")
+    if not path:
+        refuse("connector file needs the option path", hint="Add path = '<directory, file or glob pattern>'.")
+    place = Path(path).expanduser()
+    parts = place.parts
+    magic = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
+    if magic is not None and not place.exists():
+        if pattern is not None:
+            refuse("path is a pattern and match_pattern is given too", hint="Give a directory as path.")
+        pattern = "/".join(parts[magic:])
+        place = Path(*parts[:magic]) if magic else Path()
+    place = place.absolute()
+    if place.is_file():
+        if pattern is not None:
+            refuse("path is a file and match_pattern is given too", hint="Give a directory as path.")
+        return str(place.parent), None, place.name
+    if not place.is_dir():
+        refuse(f'path "{place}" does not exist', hint="Create the directory first; files may come later.")
+    return str(place), pattern, None
+
+
+def _format(options: Options, name: str | None) -> Format:
+    """The format that is said, or else the one that the name of the files shows."""
+    said = options.text("format")
+    encode = options.text("encode")
+    if encode is not None:
+        if said is not None and said.lower() != "plain":
+            refuse(f"format {said} is not supported by connector file", hint="Write FORMAT PLAIN ENCODE CSV.")
+        said = encode
+    if said is not None:
+        if said.lower() not in _FORMATS:
+            refuse(f'format "{said}" is not supported by connector file', hint="It is csv, json or parquet.")
+        return _FORMATS[said.lower()]
+    suffixes = Path((name or "").removesuffix(".gz")).suffix.lower().lstrip(".")
+    if suffixes in _FORMATS:
+        return _FORMATS[suffixes]
+    return refuse("connector file needs a format", hint="Write FORMAT PLAIN ENCODE CSV, JSON or PARQUET.")
+
+
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a glob over relative paths: `**/` any directories, `*` and `?` within a name."""
+    out = []
+    i = 0
+    while i < len(pattern):
+        if pattern.startswith("**/", i):
+            out.append("(?:.*/)?")
+            i += 3
+            continue
+        char = pattern[i]
+        i += 1
+        if char == "*":
+            out.append("[^/]*")
+        elif char == "?":
+            out.append("[^/]")
+        elif char == "[" and "]" in pattern[i + 1:]:
+            end = pattern.index("]", i + 1)
+            inner = pattern[i:end].replace("\\", "\\\\")
+            out.append("[" + ("^" + inner[1:] if inner.startswith("!") else inner) + "]")
+            i = end + 1
+        else:
+            out.append(re.escape(char))
+    return re.compile("".join(out))

@@ -1,0 +1,321 @@
+"""The file source: finds files, and what is new in files that grow, and cuts it into slices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from watersmeet.catalog import Relation
+from watersmeet.errors import error
+from watersmeet.sources.base import History, Poll, Slice
+from watersmeet.sources.cutting import Cut, aside_piece, next_cut, open_file, text_cut
+from watersmeet.sources.fileoptions import file_options
+from watersmeet.sources.listing import FileStat, Listing
+from watersmeet.sources.seen import FileState, SeenFiles, print_at
+
+MAX_SLICES: Final = 1000
+"""The most slices of a poll: keeps intents small."""
+SHOWN: Final = 20
+_RETRY_US: Final = 2_000_000
+
+
+class FileSource:
+    """Files of a directory (or one file) as an append-only stream, in order of (time stamp, name).
+
+    Laws: every byte of every file is given once, or counted in `status` and set aside with a reason. A file that
+    is replaced under its name is not read again. See `base.Source` for the life of a source.
+    """
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation_id = relation.id
+        self.options = file_options(relation)
+        self.seen = SeenFiles()
+        self._columns = [column.to_json() for column in relation.columns]
+        self._key = list(relation.primary_key)
+        self._listing = Listing(self.options)
+        self._work: dict[str, FileStat] = {}
+        """Files in which something may be unread."""
+        self._order: list[str] | None = None
+        self._since_us: dict[str, int] = {}
+        """When a file of `_work` was first seen as it is."""
+        self._blocked: dict[str, tuple[FileStat, bool, int | None]] = {}
+        """(as it was, whether something incomplete waits, when to try again) of files that gave nothing."""
+        self._vanished: dict[str, FileStat] = {}
+        self._replaced: dict[str, FileStat] = {}
+        self._problems: dict[str, str] = {}
+        self._unchecked: set[str] = set()
+        """Files whose fingerprints could not be read."""
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "file", "columns": self._columns, "key": self._key, "options": self.options.to_json()}
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        self._check(position)
+        if fresh or self._listing.is_due(now_us):
+            self._look(now_us, full=fresh)
+        if self.options.max_rows_per_epoch is not None:
+            budget_rows = min(budget_rows, self.options.max_rows_per_epoch)
+        pieces = [aside_piece(name, stat, "vanished", self._unread(name, stat))
+                  for name, stat in list(self._vanished.items())[:MAX_SLICES]]
+        more = len(self._vanished) > len(pieces)
+        for name in self._by_time():
+            if budget_rows <= 0 or budget_bytes <= 0 or len(pieces) >= MAX_SLICES:
+                more = more or self._is_ready(name, now_us)
+                if more:
+                    break
+                continue
+            for piece in self._cuts(name, now_us, budget_rows, budget_bytes):
+                fits = piece["rows"] <= budget_rows and piece["bytes"] <= budget_bytes
+                if (pieces and not fits) or len(pieces) >= MAX_SLICES:
+                    more, budget_rows = True, 0
+                    break
+                pieces.append(piece)
+                budget_rows -= piece["rows"]
+                budget_bytes -= piece["bytes"]
+        for ordinal, piece in enumerate(pieces, self.seen.slices):
+            self._stamp(piece, ordinal)
+        waiting = [again for _, waits, again in self._blocked.values() if waits]
+        times = [again for again in waiting if again is not None]
+        return Poll(tuple(pieces), self._position(pieces), more, len(waiting), min(times, default=None))
+
+    def accept(self, slices: Iterable[Slice]) -> None:
+        pieces = list(slices)
+        self.seen.apply(pieces)
+        for name in {piece["path"] for piece in pieces}:
+            self._vanished.pop(name, None)
+            stat = self._listing.files.get(name)
+            state = self.seen.files[name]
+            if stat is None or (state.is_done and (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns)):
+                self._forget_work(name)
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        runs = sorted((part[0], name, i) for name, state in self.seen.files.items()
+                      for i, part in enumerate(state.parts))
+        run, consumed, lines, ordinal = cursor or (0, None, 0, 0)
+        pieces: list[Slice] = []
+        while run < len(runs) and len(pieces) < MAX_SLICES:
+            _, name, i = runs[run]
+            piece = self._history_piece(name, i, consumed, lines, budget_rows, budget_bytes)
+            if piece is None:
+                run, consumed = run + 1, None
+                continue
+            if pieces and (piece["rows"] > budget_rows or piece["bytes"] > budget_bytes):
+                break
+            self._stamp(piece, ordinal)
+            pieces.append(piece)
+            ordinal += 1
+            budget_rows -= piece["rows"]
+            budget_bytes -= piece["bytes"]
+            if "aside" in piece:
+                run, consumed = run + 1, None
+            else:
+                consumed, lines = piece["range"][1], piece["line"] - 1 + piece["lines"]
+            if budget_rows <= 0 or budget_bytes <= 0:
+                break
+        return History(tuple(pieces), [run, consumed, lines, ordinal] if run < len(runs) else None)
+
+    def save(self, path: Path) -> None:
+        self.seen.save(path)
+
+    def load(self, path: Path) -> None:
+        self.seen = SeenFiles.load(path)
+
+    def status(self) -> dict[str, Any]:
+        """Counters: files and bytes read, `backlog_bytes`, files pending, replaced, vanished, damaged, unreadable."""
+        problem = self._listing.problem or next(iter(self._problems.values()), None)
+        return {
+            "files": sum(1 for s in self.seen.files.values() if s.parts),
+            "rows_planned": self.seen.rows,
+            "bytes": self.seen.bytes,
+            "backlog_bytes": sum(self._unread(name, stat) for name, stat in self._work.items()),
+            "pending_files": sum(waits for _, waits, _ in self._blocked.values()),
+            "replaced_files": len(self._replaced),
+            "replaced": sorted(self._replaced)[:SHOWN],
+            "vanished_files": self.seen.aside.get("vanished", 0) + len(self._vanished),
+            "damaged_files": self.seen.aside.get("damaged", 0),
+            "unreadable_files": len(self._problems),
+            "unreadable": sorted(self._problems)[:SHOWN],
+            "problem": problem,
+        }
+
+    def _stamp(self, piece: Slice, ordinal: int) -> None:
+        piece["relation"] = self.relation_id
+        piece["format"] = self.options.format
+        piece["ordinal"] = ordinal
+
+    def _check(self, position: Any) -> None:
+        expected = 0 if position is None else position["slices"]
+        if expected != self.seen.slices:
+            raise error("DATABASE_DAMAGED", f"the position of source {self.relation_id} is slice {expected}, "
+                        f"its list of files read ends at {self.seen.slices}")
+
+    def _position(self, pieces: list[Slice]) -> dict[str, int]:
+        return {"slices": self.seen.slices + len(pieces), "rows": self.seen.rows + sum(p["rows"] for p in pieces),
+                "bytes": self.seen.bytes + sum(p["bytes"] for p in pieces)}
+
+    def _look(self, now_us: int, *, full: bool) -> None:
+        """Brings `_work` up to date with the directory."""
+        before = self._listing.files
+        changed, _ = self._listing.look(now_us, set(self._work), full=full)
+        changed |= self._unchecked
+        if not changed:
+            return
+        self._unchecked = set()
+        self._order = None
+        files = self._listing.files
+        appeared = {files[name].inode for name in changed if name in files and name not in before}
+        for name in changed:
+            stat = files.get(name)
+            if stat is None:
+                self._gone(name, appeared)
+                continue
+            self._vanished.pop(name, None)
+            if self._has_news(name, stat):
+                self._work[name] = stat
+                self._since_us[name] = now_us
+            else:
+                self._forget_work(name)
+
+    def _gone(self, name: str, appeared: set[int]) -> None:
+        """A name is no longer there: set aside if something was unread, unless it only has a new name."""
+        stat = self._work.get(name)
+        blocked = self._blocked.get(name)
+        state = self.seen.files.get(name)
+        renamed = stat is not None and stat.inode in appeared and (state is None or not state.parts)
+        if stat is not None and not renamed and (blocked is None or blocked[1]):
+            self._vanished[name] = stat
+        self._forget_work(name)
+
+    def _forget_work(self, name: str) -> None:
+        for memory in (self._work, self._since_us, self._blocked, self._problems):
+            memory.pop(name, None)
+
+    def _has_news(self, name: str, stat: FileStat) -> bool:
+        """True if the file has something unread; notes files that were replaced."""
+        state = self.seen.files.get(name)
+        self._replaced.pop(name, None)
+        if state is None or (state.aside is not None and not state.parts):
+            same_aside = state is not None and (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns)
+            return stat.size > 0 and not (same_aside and state is not None and state.aside != "vanished")
+        if (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns):
+            return not state.is_done or state.aside == "vanished"
+        try:
+            with open_file(self.options.root, name) as file:
+                same = is_same_file(file, stat.size, state)
+        except OSError:
+            self._unchecked.add(name)
+            return False
+        if not same:
+            self._replaced[name] = stat
+            return False
+        return stat.size > state.consumed if state.total is None else not state.is_done
+
+    def _unread(self, name: str, stat: FileStat) -> int:
+        state = self.seen.files.get(name)
+        if state is None or not state.parts:
+            return stat.size
+        if state.total is None:
+            return max(0, stat.size - state.consumed)
+        return stat.size * (state.total - state.consumed) // max(state.total, 1)
+
+    def _by_time(self) -> list[str]:
+        """The files with work, oldest first."""
+        if self._order is None:
+            self._order = sorted(self._work, key=lambda name: (self._work[name].mtime_ns, name))
+        elif len(self._order) > 2 * len(self._work):
+            self._order = [name for name in self._order if name in self._work]
+        return [name for name in self._order if name in self._work]
+
+    def _is_ready(self, name: str, now_us: int) -> bool:
+        blocked = self._blocked.get(name)
+        if blocked is None or blocked[0] != self._work[name]:
+            return True
+        return blocked[2] is not None and now_us >= blocked[2]
+
+    def _cuts(self, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[Slice]:
+        """The next slices of a file, as long as the caller asks (at most its own budget for each)."""
+        if not self._is_ready(name, now_us):
+            return
+        try:
+            with open_file(self.options.root, name) as file:
+                self._problems.pop(name, None)
+                yield from self._cuts_of(file, name, now_us, budget_rows, budget_bytes)
+        except FileNotFoundError:
+            # The next look says whether it has another name now.
+            self._block(name, waits=True, again_us=None)
+        except OSError as problem:
+            self._problems[name] = f"{name}: {problem.strerror}"
+            self._block(name, waits=True, again_us=now_us + _RETRY_US)
+
+    def _cuts_of(self, file: BinaryIO, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[Slice]:
+        now = os.fstat(file.fileno())
+        stat = FileStat(now.st_mtime_ns, now.st_size, now.st_ino)
+        listed, known = self._work[name], self.seen.files.get(name)
+        if stat != listed:
+            # It changed since the last look: let the next look judge whether it is the same file.
+            self._since_us[name] = now_us
+            if (stat.inode, stat.size >= listed.size) != (listed.inode, True):
+                return
+            if known is not None and known.parts and not is_same_file(file, stat.size, known):
+                return
+            self._work[name] = stat
+        state = FileState() if known is None or not known.parts else known.copy()
+        settle_us = self.options.settle_ms * 1000
+        settles_us = min(self._since_us[name], stat.mtime_ns // 1000) + settle_us
+        settled = now_us >= settles_us
+        while True:
+            cut: Cut = next_cut(file, name, stat, state, self.options, budget_rows=max(1, budget_rows),
+                                budget_bytes=max(1, budget_bytes), settled=settled)
+            if cut.piece is None:
+                self._block(name, waits=cut.waits, again_us=settles_us if cut.waits and not settled else None)
+                return
+            self._blocked.pop(name, None)
+            yield cut.piece
+            state.advance(cut.piece)
+            budget_rows -= cut.piece["rows"]
+            budget_bytes -= cut.piece["bytes"]
+            if "aside" in cut.piece or (state.is_done and state.total is not None) or state.consumed >= stat.size:
+                return
+
+    def _block(self, name: str, *, waits: bool, again_us: int | None) -> None:
+        self._blocked[name] = (self._work[name], waits, again_us)
+
+    def _history_piece(self, name: str, i: int, consumed: int | None, lines: int, budget_rows: int,
+                       budget_bytes: int) -> Slice | None:
+        """The next slice of run `i` of a file from `consumed` (None: its beginning), None at its end."""
+        known = self.seen.files[name]
+        end = known.parts[i][1]
+        if consumed is None:
+            _, consumed, lines = known.parts[i - 1] if i else (0, known.start, known.start_line)
+        elif consumed >= end:
+            return None
+        stat = FileStat(known.mtime_ns, known.size, 0)
+        state = known.copy()
+        state.consumed, state.lines, state.unterminated = consumed, lines, False
+        try:
+            with open_file(self.options.root, name) as file:
+                if not is_same_file(file, os.fstat(file.fileno()).st_size, known):
+                    return aside_piece(name, stat, "replaced", known.size)
+                rows, size = max(1, budget_rows), max(1, budget_bytes)
+                if known.total is None:
+                    cut = text_cut(file, name, stat, state, self.options, rows, size, end=end, settled=True)
+                else:
+                    cut = next_cut(file, name, stat, state, self.options, budget_rows=rows, budget_bytes=size,
+                                   settled=True)
+        except FileNotFoundError:
+            return aside_piece(name, stat, "vanished", known.size)
+        if cut.piece is not None and known.total is not None:
+            cut.piece["range"][1] = min(cut.piece["range"][1], end)
+        return cut.piece
+
+
+def is_same_file(file: BinaryIO, size: int, state: FileState) -> bool:
+    """True if what was read of a file is still there, unchanged as far as its fingerprints tell."""
+    if state.total is not None and size != state.size:
+        return False
+    end = state.size if state.total is not None else state.consumed
+    if size < end:
+        return False
+    return print_at(file, end, tail=False) == state.head and print_at(file, end, tail=True) == state.tail
