@@ -1,0 +1,157 @@
+"""Casts, with PostgreSQL's rules where DuckDB's differ, and the typing of bare literals."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.values import Value, call, common_type, duckdb_cast, family, string
+from watersmeet.types import BOOLEAN, VARCHAR, SqlType
+
+_TRUE: Final = ("t", "true", "y", "yes", "on", "1")
+_FALSE: Final = ("f", "false", "n", "no", "off", "0")
+
+_WIDENING: Final = {("smallint", "integer"), ("smallint", "bigint"), ("integer", "bigint"), ("date", "timestamp"),
+                    ("smallint", "double precision"), ("integer", "double precision"), ("real", "double precision")}
+
+#: Explicit casts between families that exist; within a family every cast does.
+_ACROSS: Final[dict[str, tuple[str, ...]]] = {
+    "number": ("varchar", "boolean", "jsonb"),
+    "varchar": ("number", "boolean", "datetime", "time", "interval", "jsonb", "bytea", "array"),
+    "boolean": ("varchar", "number", "jsonb"),
+    "datetime": ("varchar", "time"),
+    "time": ("varchar", "interval"),
+    "interval": ("varchar", "time"),
+    "jsonb": ("varchar", "number", "boolean"),
+    "bytea": ("varchar",),
+}
+
+
+def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if there is no such cast."""
+    if value.is_null:
+        return Value(duckdb_cast(value.expression, target), target, nullable=True)
+    if value.unknown:
+        return literal(value, target, ctx, node)
+    source = value.type
+    if source == target:
+        return Value(value.finish().expression, target, value.nullable)
+    source_family, target_family = family(source), family(target)
+    if source_family != target_family and target_family not in _ACROSS.get(source_family, ()):
+        raise _cannot(source, target, ctx, node)
+    if source.is_nested and common_type([source, target]) is None:
+        raise _cannot(source, target, ctx, node)
+    if target == VARCHAR:
+        return Value(text_of(value), VARCHAR, value.nullable)
+    nullable = value.nullable or (source.name, target.name) not in _WIDENING
+    if source_family == "boolean" and target_family == "jsonb" or source_family == "number" and target_family == "jsonb":
+        return Value(call("to_json", value.finish().expression), target, nullable)
+    if source == VARCHAR and target.name == "bytea":
+        return Value(call("encode", value.expression), target, nullable)
+    return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def _cannot(source: SqlType, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
+    return ctx.error("DATATYPE_MISMATCH", f"cannot cast type {source.sql} to {target.sql}", node)
+
+
+def text_of(value: Value) -> exp.Expression:
+    """The VARCHAR that PostgreSQL prints for a value."""
+    kind = value.type
+    expression = value.finish().expression if not value.unknown else value.expression
+    if kind == VARCHAR:
+        return expression
+    text = duckdb_cast(expression, VARCHAR)
+    if kind.is_float:
+        return call("regexp_replace", text, string(r"\.0$"), string(""))
+    if kind.name == "numeric" and kind.precision is None:
+        return call("regexp_replace", text, string(r"\.?0+$"), string(""))
+    if kind.name == "bytea":
+        return call("concat", string("\\x"), call("lower", call("hex", expression)))
+    return text
+
+
+def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """The bare string literal `value` read as `target`; INVALID_VALUE if it is no such value."""
+    if target == VARCHAR:
+        return Value(value.expression, VARCHAR, nullable=False)
+    written = value.expression.name
+    if target == BOOLEAN:
+        folded = written.strip().lower()
+        if folded not in _TRUE + _FALSE:
+            raise _invalid(written, target, ctx, node)
+        return Value(exp.Boolean(this=folded in _TRUE), BOOLEAN, nullable=False)
+    if target.name == "bytea":
+        return _bytes(written, target, ctx, node)
+    source = _array_text(written) if target.name == "array" else written
+    expression = duckdb_cast(string(source), target)
+    try:
+        ctx.constant(expression)
+    except duckdb.Error:
+        raise _invalid(written, target, ctx, node) from None
+    return Value(expression, target, nullable=False)
+
+
+def _bytes(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    if not written.startswith("\\x"):
+        return Value(call("encode", string(written)), target, nullable=False)
+    digits = written[2:]
+    if not re.fullmatch(r"([0-9a-fA-F]{2})*", digits):
+        raise _invalid(written, target, ctx, node)
+    return Value(call("from_hex", string(digits)), target, nullable=False)
+
+
+def _array_text(written: str) -> str:
+    """PostgreSQL's `{1,2}` as DuckDB's `[1,2]`."""
+    return written.replace("{", "[").replace("}", "]") if written.lstrip().startswith("{") else written
+
+
+def _invalid(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
+    return ctx.error("INVALID_VALUE", f'invalid input syntax for type {target.sql}: "{written}"', node)
+
+
+def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """`value` converted to `target` where PostgreSQL does it by itself (`target` is the common type)."""
+    if value.unknown:
+        return cast(value, target, ctx, node)
+    if value.type == target and value.exact:
+        return value
+    if value.is_number_literal and target.is_integer and value.type.is_integer:
+        # an integer literal adapts to the integers next to it
+        return Value(value.expression, target, nullable=False, exact=False)
+    nullable = value.nullable or (value.type != target and (value.type.name, target.name) not in _WIDENING)
+    if value.is_number_literal:
+        nullable = False
+    return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def unify(values: list[Value], nodes: list[exp.Expression], ctx: Context, what: str) -> tuple[list[Value], SqlType]:
+    """The values converted to their common type; DATATYPE_MISMATCH `what types a and b cannot be matched`."""
+    known = [v.type for v in values if not v.unknown]
+    kind = common_type(known) if known else VARCHAR
+    if kind is None:
+        first = known[0]
+        for value, node in zip(values, nodes, strict=True):
+            if not value.unknown and common_type([first, value.type]) is None:
+                raise ctx.error("DATATYPE_MISMATCH",
+                                f"{what} types {first.sql} and {value.type.sql} cannot be matched", node)
+        raise ctx.error("DATATYPE_MISMATCH", f"{what} types cannot be matched", nodes[0])
+    return [_exact(coerce(v, kind, ctx, n)) for v, n in zip(values, nodes, strict=True)], kind
+
+
+def _exact(value: Value) -> Value:
+    return value if value.exact else Value(value.finish().expression, value.type, value.nullable)
+
+
+def condition(value: Value, ctx: Context, node: exp.Expression | None, where: str) -> Value:
+    """A value that has to be a boolean; DATATYPE_MISMATCH `argument of where must be type boolean`."""
+    if value.unknown:
+        return cast(value, BOOLEAN, ctx, node)
+    if value.type != BOOLEAN:
+        raise ctx.error("DATATYPE_MISMATCH", f"argument of {where} must be type boolean, not type {value.type.sql}",
+                        node)
+    return value

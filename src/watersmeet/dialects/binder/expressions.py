@@ -1,0 +1,396 @@
+"""Scalar expressions: from a parsed tree to a typed DuckDB tree.
+
+`bind_value` looks up one small reader by the node's class. Whatever has no reader is refused
+by name, never passed through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.dialects.binder import textual
+from watersmeet.dialects.binder.casts import cast, condition, unify
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.functions import function, is_aggregate
+from watersmeet.dialects.binder.operators import (
+    arithmetic,
+    bitwise,
+    comparable,
+    compare,
+    concatenate,
+    logical,
+    negate,
+    no_operator,
+    power,
+)
+from watersmeet.dialects.binder.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.sqltypes import type_of_tree
+from watersmeet.errors import Span
+from watersmeet.types import BIGINT, BOOLEAN, INTERVAL, NUMERIC, VARCHAR, SqlType
+
+
+def bind_value(node: exp.Expression, ctx: Context) -> Value:
+    """The value of the expression `node`; errors have its place."""
+    found = ctx.special(node)
+    if found is not None:
+        return found
+    for kind in type(node).__mro__:
+        reader = _READERS.get(kind)
+        if reader is not None:
+            return reader(node, ctx)
+    raise ctx.not_supported(f"the expression {node.sql(dialect='postgres')}", node)
+
+
+def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
+    """The value of an expression that has to be boolean."""
+    return condition(bind_value(node, ctx), ctx, node, where)
+
+
+def _column(node: Any, ctx: Context) -> Value:
+    return ctx.column(node)
+
+
+def _literal(node: Any, ctx: Context) -> Value:
+    if node.is_string:
+        return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
+    text = node.this.replace("_", "")
+    if text.isdecimal():
+        return integer_literal(int(text))
+    whole, _, exponent = text.lower().partition("e")
+    digits, _, fraction = whole.partition(".")
+    shift = int(exponent or 0)
+    if abs(shift) > 40 or len(digits + fraction) > 60:
+        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node)
+    digits, fraction = _shifted(digits or "0", fraction, shift)
+    plain = f"{digits}.{fraction}" if fraction else f"{digits}.0"
+    if len(digits.lstrip("0")) > 28:
+        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node)
+    return Value(number(plain), NUMERIC, nullable=False, exact=False)
+
+
+def _shifted(digits: str, fraction: str, shift: int) -> tuple[str, str]:
+    while shift > 0:
+        digits, fraction, shift = digits + (fraction[:1] or "0"), fraction[1:], shift - 1
+    while shift < 0:
+        digits, fraction, shift = digits[:-1] or "0", (digits[-1:] or "0") + fraction, shift + 1
+    return digits.lstrip("0") or "0", fraction[:37]
+
+
+def _text(node: Any, _ctx: Context) -> Value:
+    return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
+
+
+def _null(_node: Any, _ctx: Context) -> Value:
+    return null()
+
+
+def _boolean(node: Any, _ctx: Context) -> Value:
+    return Value(exp.Boolean(this=node.this), BOOLEAN, nullable=False)
+
+
+def _paren(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    if isinstance(value.expression, (exp.Column, exp.Literal, exp.Null, exp.Paren, exp.Cast, exp.Func)):
+        return value
+    return Value(exp.Paren(this=value.expression), value.type, value.nullable, value.unknown, value.exact)
+
+
+def _not(node: Any, ctx: Context) -> Value:
+    value = bind_condition(node.this, ctx, "NOT")
+    return boolean(exp.Not(this=wrap(value.expression)), value)
+
+
+def _connector(node: Any, ctx: Context) -> Value:
+    parts = list(node.flatten(unnest=False))
+    values = [bind_condition(p, ctx, "AND" if isinstance(node, exp.And) else "OR") for p in parts]
+    pairs = zip(values, parts, strict=True)
+
+    def joined(left: tuple[Value, exp.Expression], right: tuple[Value, exp.Expression]) -> tuple[Value, exp.Expression]:
+        return logical(node, [left[0], right[0]], [left[1], right[1]], ctx), node
+
+    return reduce(joined, pairs)[0]
+
+
+def _comparison(node: Any, ctx: Context) -> Value:
+    left, right = node.this, node.expression
+    if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
+        return _row_comparison(node, ctx)
+    if isinstance(right, (exp.Any, exp.All)):
+        return _quantified(node, ctx)
+    return compare(node, bind_value(left, ctx), bind_value(right, ctx), ctx)
+
+
+def _row_comparison(node: Any, ctx: Context) -> Value:
+    lefts, rights = node.this.expressions, node.expression.expressions
+    if not isinstance(node, (exp.EQ, exp.NEQ)):
+        raise ctx.not_supported("an inequality of rows", node)
+    if len(lefts) != len(rights):
+        raise ctx.error("SYNTAX_ERROR", "unequal number of entries in row expressions", node)
+    pairs = [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(lefts, rights, strict=True)]
+    tree: exp.Expression = reduce(lambda a, b: exp.And(this=a, expression=b), pairs)
+    if isinstance(node, exp.NEQ):
+        tree = exp.Not(this=exp.Paren(this=tree))
+    return bind_value(tree, ctx)
+
+
+def _quantified(node: Any, ctx: Context) -> Value:
+    """`x = ANY (array)`."""
+    quantifier = node.expression
+    inner = quantifier.this
+    if isinstance(inner, exp.Paren):
+        inner = inner.this
+    if not isinstance(node, exp.EQ) or isinstance(quantifier, exp.All):
+        raise ctx.not_supported("ALL, or ANY with an operator other than =,", node)
+    item, array = bind_value(node.this, ctx), bind_value(inner, ctx)
+    if array.type.name != "array" or array.type.element is None:
+        raise ctx.error("DATATYPE_MISMATCH", "op ANY/ALL (array) requires array on right side", node)
+    element = Value(exp.null(), array.type.element)
+    item, _ = comparable(node, item, element, ctx)
+    return Value(exp.EQ(this=wrap(item.expression), expression=exp.Any(this=exp.Paren(this=array.expression))), BOOLEAN)
+
+
+def _between(node: Any, ctx: Context) -> Value:
+    if node.args.get("symmetric"):
+        raise ctx.not_supported("BETWEEN SYMMETRIC", node)
+    low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
+    high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+    both = exp.And(this=low, expression=high)
+    value = bind_value(both, ctx)
+    return Value(exp.Paren(this=value.expression), BOOLEAN, value.nullable)
+
+
+def _in(node: Any, ctx: Context) -> Value:
+    if node.args.get("query") is not None:
+        raise ctx.not_supported("IN (SELECT …) here", node,
+                                hint="It may stand in WHERE, alone or joined by AND.")
+    if isinstance(node.this, exp.Tuple):
+        choices = [exp.EQ(this=node.this.copy(), expression=e.copy()) for e in node.expressions]
+        return bind_value(exp.Paren(this=reduce(lambda a, b: exp.Or(this=a, expression=b), choices)), ctx)
+    item = bind_value(node.this, ctx)
+    values = [bind_value(e, ctx) for e in node.expressions]
+    for value, place in zip(values, node.expressions, strict=True):
+        if not (item.unknown or value.unknown):
+            comparable(exp.EQ(this=node.this.copy(), expression=place.copy()), item, value, ctx)
+    settled, _ = unify([item, *values], [node.this, *node.expressions], ctx, "IN")
+    return boolean(exp.In(this=wrap(settled[0].expression), expressions=[v.expression for v in settled[1:]]), *settled)
+
+
+def _is(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    target = node.expression
+    if isinstance(target, exp.Null):
+        expression = exp.null() if value.is_null else value.expression
+        return Value(exp.Is(this=wrap(expression), expression=exp.null()), BOOLEAN, nullable=False)
+    if isinstance(target, exp.Boolean):
+        value = condition(value, ctx, node, "IS")
+        return Value(exp.Is(this=wrap(value.expression), expression=exp.Boolean(this=target.this)), BOOLEAN,
+                     nullable=False)
+    raise ctx.not_supported("this form of IS", node)
+
+
+def _case(node: Any, ctx: Context) -> Value:
+    conditions, results, places = [], [], []
+    for branch in node.args["ifs"]:
+        test = branch.this
+        if node.this is not None:
+            test = exp.EQ(this=node.this.copy(), expression=test.copy())
+        conditions.append(bind_condition(test, ctx, "CASE/WHEN"))
+        results.append(bind_value(branch.args["true"], ctx))
+        places.append(branch.args["true"])
+    default = node.args.get("default")
+    if default is not None:
+        results.append(bind_value(default, ctx))
+        places.append(default)
+    settled, kind = unify(results, places, ctx, "CASE")
+    ifs = [exp.If(this=c.expression, true=r.expression) for c, r in zip(conditions, settled, strict=False)]
+    otherwise = settled[-1].expression if default is not None else None
+    nullable = default is None or any(v.nullable for v in settled)
+    return Value(exp.Case(ifs=ifs, default=otherwise), kind, nullable)
+
+
+def _place(node: exp.Expression) -> Span:
+    return place_of(node) or Span(0, 0)
+
+
+def _cast(node: Any, ctx: Context) -> Value:
+    target = type_of_tree(node.to, ctx.text, _place(node))
+    return cast(bind_value(node.this, ctx), target, ctx, node)
+
+
+def _binary(reader: Callable[[Any, Value, Value, Context], Value]) -> Callable[[Any, Context], Value]:
+    return lambda node, ctx: reader(node, bind_value(node.this, ctx), bind_value(node.expression, ctx), ctx)
+
+
+def _power(node: Any, ctx: Context) -> Value:
+    return power(bind_value(node.this, ctx), bind_value(node.expression, ctx), ctx, node)
+
+
+def _neg(node: Any, ctx: Context) -> Value:
+    return negate(node, bind_value(node.this, ctx), ctx)
+
+
+def _bitwise_not(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    if not value.type.is_integer:
+        raise no_operator(ctx, node, "~", value.type)
+    return Value(exp.BitwiseNot(this=wrap(value.expression)), value.type)
+
+
+def _interval(node: Any, ctx: Context) -> Value:
+    unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        raise ctx.not_supported("an interval from unit to unit", node)
+    if node.this is None or not node.this.is_string:
+        raise ctx.error("SYNTAX_ERROR", "an interval is written as a string", node, hint="INTERVAL '1' DAY.")
+    written = node.this.name + (f" {unit.name}" if unit is not None else "")
+    return cast(Value(exp.Literal.string(written), VARCHAR, nullable=False, unknown=True), INTERVAL, ctx, node)
+
+
+def _array(node: Any, ctx: Context) -> Value:
+    if not node.expressions:
+        raise ctx.error("DATATYPE_MISMATCH", "cannot determine type of empty array", node,
+                        hint="Cast it, for example: '{}'::int[].")
+    if isinstance(node.expressions[0], exp.Query):
+        raise ctx.not_supported("ARRAY (SELECT …)", node)
+    values, kind = unify([bind_value(e, ctx) for e in node.expressions], list(node.expressions), ctx, "ARRAY")
+    return Value(exp.Array(expressions=[v.expression for v in values]), SqlType("array", element=kind), nullable=False)
+
+
+def _bracket(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    if value.type.name != "array" or value.type.element is None:
+        raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
+    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+        raise ctx.not_supported("an array slice", node)
+    index = bind_value(node.expressions[0], ctx)
+    if not index.type.is_integer or index.unknown:
+        raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", node)
+    # sqlglot keeps literal subscripts from 0 on
+    position = index.expression
+    if not node.args.get("offset") and isinstance(node.expressions[0], exp.Literal):
+        position = number(int(node.expressions[0].this) + 1)
+    return Value(call("array_extract", value.expression, position), value.type.element)
+
+
+def _dot(node: Any, ctx: Context) -> Value:
+    return field_of(bind_value(node.this, ctx), node.expression, ctx, node)
+
+
+def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.Expression) -> Value:
+    """`(value).identifier`."""
+    name = name_of(identifier)
+    if value.type.name != "struct":
+        raise ctx.error("DATATYPE_MISMATCH",
+                        f'column notation .{name} applied to type {value.type.sql}, which is not a struct', node)
+    kind = dict(value.type.fields).get(name)
+    if kind is None:
+        raise ctx.error("UNDEFINED_COLUMN", f'field "{name}" not found in {value.type.sql}', node)
+    return Value(call("struct_extract", value.expression, exp.Literal.string(name)), kind)
+
+
+def _anonymous(node: Any, ctx: Context) -> Value:
+    name = node.this if isinstance(node.this, str) else node.this.name
+    name = name.lower()
+    nodes = list(node.expressions)
+    if is_aggregate(name, ctx):
+        raise ctx.error("COLUMN_NOT_GROUPED", f"aggregate functions are not allowed in {ctx.clause}", node)
+    for argument in nodes:
+        if isinstance(argument, (exp.Distinct, exp.Order, exp.Star)):
+            raise ctx.error("DATATYPE_MISMATCH", f"{name} is not an aggregate function", node)
+    if name == "row":
+        return _row(nodes, ctx)
+    return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
+
+
+def _row(nodes: list[exp.Expression], ctx: Context) -> Value:
+    values = [bind_value(n, ctx) for n in nodes]
+    scalars = [v.finish() for v in values]
+    fields = tuple((f"f{i + 1}", s.type) for i, s in enumerate(scalars))
+    pairs = [exp.PropertyEQ(this=exp.to_identifier(f[0]), expression=s.expression)
+             for f, s in zip(fields, scalars, strict=True)]
+    return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False)
+
+
+def _named(name: str) -> Callable[[Any, Context], Value]:
+    return lambda node, ctx: function(name, [], [], node, ctx)
+
+
+def _at_time_zone(node: Any, ctx: Context) -> Value:
+    value, zone = bind_value(node.this, ctx), bind_value(node.args["zone"], ctx)
+    if value.unknown:
+        value = cast(value, SqlType("timestamptz"), ctx, node)
+    if value.type.name not in ("timestamp", "timestamptz"):
+        raise no_operator(ctx, node, "AT TIME ZONE", value.type, zone.type)
+    kind = SqlType("timestamptz" if value.type.name == "timestamp" else "timestamp")
+    return Value(call("timezone", zone.expression, value.expression), kind)
+
+
+def _extract(node: Any, ctx: Context) -> Value:
+    part = node.this.name.lower()
+    value = bind_value(node.expression, ctx)
+    if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
+        raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
+    if part in ("second", "seconds"):
+        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.000001")
+    if part in ("millisecond", "milliseconds"):
+        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.001")
+    if part == "epoch":
+        if value.type.name in ("timestamp", "timestamptz", "date"):
+            return _scaled(call("epoch_us", duckdb_cast(value.expression, SqlType("timestamp"))
+                                if value.type.name == "date" else value.expression), "0.000001")
+        return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
+    if part not in _EXTRACTED:
+        raise ctx.error("INVALID_VALUE", f'unit "{part}" not recognized for type {value.type.sql}', node)
+    return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
+
+
+_EXTRACTED: Final = frozenset(
+    {"century", "day", "decade", "dow", "doy", "hour", "isodow", "isoyear", "microsecond", "microseconds",
+     "millennium", "minute", "month", "quarter", "week", "year"}
+)
+
+
+def _scaled(count: exp.Expression, factor: str) -> Value:
+    whole = duckdb_cast(count, BIGINT)
+    return Value(duckdb_cast(exp.Mul(this=whole, expression=number(factor)), NUMERIC), NUMERIC)
+
+
+def _refused(what: str) -> Callable[[Any, Context], Value]:
+    def reader(node: Any, ctx: Context) -> Value:
+        raise ctx.not_supported(what, node)
+
+    return reader
+
+
+def _star(node: Any, ctx: Context) -> Value:
+    raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
+
+
+_READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
+    exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,
+    exp.ByteString: _text, exp.RawString: _text, exp.National: _text,
+    exp.Not: _not, exp.And: _connector, exp.Or: _connector,
+    exp.EQ: _comparison, exp.NEQ: _comparison, exp.LT: _comparison, exp.LTE: _comparison, exp.GT: _comparison,
+    exp.GTE: _comparison, exp.NullSafeEQ: _comparison, exp.NullSafeNEQ: _comparison,
+    exp.Between: _between, exp.In: _in, exp.Is: _is, exp.Case: _case, exp.Cast: _cast,
+    exp.Add: _binary(arithmetic), exp.Sub: _binary(arithmetic), exp.Mul: _binary(arithmetic),
+    exp.Div: _binary(arithmetic), exp.Mod: _binary(arithmetic), exp.Pow: _power, exp.Neg: _neg,
+    exp.BitwiseAnd: _binary(bitwise), exp.BitwiseOr: _binary(bitwise), exp.BitwiseXor: _binary(bitwise),
+    exp.BitwiseLeftShift: _binary(bitwise), exp.BitwiseRightShift: _binary(bitwise), exp.BitwiseNot: _bitwise_not,
+    exp.DPipe: _binary(concatenate), exp.Interval: _interval, exp.Array: _array, exp.Bracket: _bracket, exp.Dot: _dot,
+    exp.Anonymous: _anonymous, exp.AtTimeZone: _at_time_zone, exp.Extract: _extract,
+    exp.CurrentDate: _named("current_date"), exp.CurrentTimestamp: _named("current_timestamp"),
+    exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
+    exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
+    exp.Star: _star,
+    exp.Exists: _refused("EXISTS other than in WHERE, alone or joined by AND,"),
+    exp.Subquery: _refused("a scalar subquery"), exp.Select: _refused("a scalar subquery"),
+    exp.Window: _refused("a window function"), exp.Filter: _refused("FILTER here"),
+    exp.Collate: _refused("COLLATE"),
+    **{kind: textual.reader(read, bind_value) for kind, read in textual.READERS.items()},
+}  # fmt: skip

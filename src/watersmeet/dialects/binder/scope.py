@@ -1,0 +1,160 @@
+"""Names: which columns can be read at a place, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.queries import name_of
+from watersmeet.errors import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeColumn:
+    """A column that can be read: its name and what it stands for."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTable:
+    """An item of FROM under its alias (None: it has none, so its columns can't be qualified)."""
+
+    alias: str | None
+    columns: tuple[ScopeColumn, ...]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What FROM offers.
+
+    tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
+    merged is in it once, first. outer: the scope around a subquery. sealed: names of `outer`
+    are found only to be refused (a correlation that is not supported there).
+    """
+
+    tables: tuple[ScopeTable, ...] = ()
+    visible: tuple[ScopeColumn, ...] = ()
+    outer: Scope | None = None
+    sealed: bool = False
+
+    def resolve(self, node: exp.Column, ctx: Context) -> Value:
+        """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
+        found = self._find(node, ctx)
+        if found is not None:
+            return found
+        raise self._unknown(node, ctx)
+
+    def _find(self, node: exp.Column, ctx: Context) -> Value | None:
+        name = name_of(node.this)
+        qualifier = node.args.get("table")
+        if node.args.get("db") and name_of(node.args["db"]) != "public":
+            raise ctx.not_supported("a column name of more than two parts", node, hint="Write (column).field.")
+        if qualifier is None:
+            found = [c for c in self.visible if c.name == name]
+        else:
+            alias = name_of(qualifier)
+            tables = [t for t in self.tables if t.alias == alias]
+            if tables:
+                found = [c for t in tables for c in t.columns if c.name == name]
+                if not found:
+                    raise self._no_column(f"{alias}.{name}", name, tables, node, ctx)
+            else:
+                found = []
+        if len(found) > 1:
+            raise ctx.error("AMBIGUOUS_COLUMN", f'column reference "{name}" is ambiguous', node,
+                            hint=self._qualifiers(name))
+        if found:
+            return found[0].value
+        if self.outer is not None:
+            outer = self.outer._find(node, ctx)
+            if outer is not None and self.sealed:
+                raise ctx.not_supported("a correlated reference here", node,
+                                        detail="Only WHERE of the subquery itself may refer to the query around it.")
+            return outer
+        return None
+
+    def _qualifiers(self, name: str) -> str | None:
+        aliases = [t.alias for t in self.tables if t.alias and any(c.name == name for c in t.columns)]
+        return "Write " + " or ".join(f"{a}.{name}" for a in aliases) + "." if aliases else None
+
+    def _no_column(self, shown: str, name: str, tables: Sequence[ScopeTable], node: exp.Column,
+                   ctx: Context) -> Exception:
+        hint = did_you_mean(name, [c.name for t in tables for c in t.columns])
+        return ctx.error("UNDEFINED_COLUMN", f"column {shown} does not exist", node, hint=hint)
+
+    def _unknown(self, node: exp.Column, ctx: Context) -> Exception:
+        qualifier = node.args.get("table")
+        if qualifier is None:
+            name = name_of(node.this)
+            return ctx.error("UNDEFINED_COLUMN", f'column "{name}" does not exist', node,
+                             hint=did_you_mean(name, self._names()))
+        alias = name_of(qualifier)
+        structs = [c for c in self.visible if c.name == alias and c.value.type.name == "struct"]
+        if structs:
+            return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', node,
+                             hint=f"A field of a struct is written ({alias}).{node.name}.")
+        return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', qualifier,
+                         hint=did_you_mean(alias, self._aliases()))
+
+    def _names(self) -> list[str]:
+        names = [c.name for c in self.visible]
+        return names + (self.outer._names() if self.outer else [])
+
+    def _aliases(self) -> list[str]:
+        names = [t.alias for t in self.tables if t.alias]
+        return names + (self.outer._aliases() if self.outer else [])
+
+    def table(self, alias: str) -> ScopeTable | None:
+        """The item of FROM with this alias."""
+        return next((t for t in self.tables if t.alias == alias), None)
+
+    def inside(self, outer: Scope | None, *, sealed: bool = False) -> Scope:
+        """The same scope within another one."""
+        return Scope(self.tables, self.visible, outer, sealed)
+
+
+def single(alias: str | None, columns: Sequence[ScopeColumn]) -> Scope:
+    """The scope of one item of FROM."""
+    return Scope((ScopeTable(alias, tuple(columns)),), tuple(columns))
+
+
+class ScopeContext(Context):
+    """An expression that reads the columns of a scope."""
+
+    def __init__(self, text: str, scope: Scope, clause: str) -> None:
+        super().__init__(text, clause)
+        self.scope = scope
+
+    def column(self, node: exp.Column) -> Value:
+        return self.scope.resolve(node, self)
+
+
+def item_name(node: exp.Expression) -> str | None:
+    """The name that PostgreSQL gives a select item without an alias; None if it has none."""
+    if isinstance(node, exp.Column):
+        return name_of(node.this)
+    if isinstance(node, exp.Dot):
+        return name_of(node.expression)
+    if isinstance(node, exp.Paren):
+        return item_name(node.this)
+    if isinstance(node, exp.Bracket):
+        return item_name(node.this)
+    if isinstance(node, exp.Cast):
+        inner = item_name(node.this)
+        return inner if inner is not None else node.to.this.value.lower()
+    if isinstance(node, exp.Case):
+        return "case"
+    if isinstance(node, (exp.Filter, exp.Window)):
+        return item_name(node.this)
+    if isinstance(node, exp.Anonymous):
+        return node.this.lower() if isinstance(node.this, str) else node.this.name
+    named = {exp.Extract: "extract", exp.Array: "array", exp.Substring: "substr", exp.Trim: "btrim",
+             exp.StrPosition: "position", exp.Overlay: "overlay", exp.Exists: "exists", exp.CurrentDate: "current_date",
+             exp.CurrentTimestamp: "current_timestamp", exp.AtTimeZone: "timezone"}
+    return named.get(type(node))
