@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -140,7 +141,7 @@ class DatagenSource:
         count = min(self._splits, max(1, (end - begin) // LEAST_SPLIT_ROWS)) if end > begin else 0
         bounds = [begin + (end - begin) * i // count for i in range(count + 1)] if count else []
         pieces: list[Slice] = []
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in itertools.pairwise(bounds):
             earlier = [s for s in segments if s[0] <= low][-1:]
             within = [s for s in segments if low < s[0] < high]
             pieces.append({"kind": "datagen", "relation": self.relation_id, "ordinal": ordinal + len(pieces),

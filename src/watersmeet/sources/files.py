@@ -244,7 +244,7 @@ class FileSource:
                 yield from self._cuts_of(file, name, now_us, budget_rows, budget_bytes)
         except FileNotFoundError:
             # The next look says whether it has another name now.
-            self._block(name, waits=True, again_us=None)
+            self._block(name, waits=True, again_us=now_us + _RETRY_US)
         except OSError as problem:
             self._problems[name] = f"{name}: {problem.strerror}"
             self._block(name, waits=True, again_us=now_us + _RETRY_US)

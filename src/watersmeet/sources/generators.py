@@ -44,9 +44,11 @@ class Moment:
 
 
 class Generator(Protocol):
-    """Makes one column. limit: how many rows it can make, None for no end."""
+    """Makes one column."""
 
-    limit: int | None
+    @property
+    def limit(self) -> int | None:
+        """How many rows it can make, None for no end."""
 
     def make(self, moment: Moment) -> pa.Array:
         """The values of the rows."""
