@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from watersmeet.kernel.hashing import Hashes, is_bijective
 from watersmeet.kernel.order import stretches
 
 Ints = npt.NDArray[np.int64]
+
+_PIECE_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +69,7 @@ class Groups:
         """(group, place in `hashes`) for each pair with equal hashes, in pieces. `hashes` is sorted; compare keys!"""
         low = np.searchsorted(hashes, self.hashes)
         high = np.searchsorted(hashes, self.hashes, side="right")
-        for group, k in pieces(high - low, 1 << 20):
-            yield group, low[group] + k
+        yield from pieces(low, high - low, _PIECE_ROWS)
 
     def same(self, group: Ints, keys: Sequence[pa.Array], rows: Ints) -> col.Mask:
         """Whether the key of each group is that of the row of `keys` at its side."""

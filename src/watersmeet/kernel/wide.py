@@ -79,8 +79,8 @@ def scaled(limbs: Limbs, power: int, divisor: npt.NDArray[np.int64] | None = Non
     return _half_up(quotient), negative
 
 
-def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, int]:
-    """The decimal128 array of unscaled values; NULL where not `valid` or too large. Also counts the too large ones."""
+def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
+    """The decimal128 array of unscaled values; NULL where not `valid` or too large. Also tells where they are too large."""
     words = [magnitude[i] if i < len(magnitude) else np.zeros_like(magnitude[0]) for i in range(4)]
     low, high = words[0] | words[1] << _U32, words[2] | words[3] << _U32
     limit = 10**kind.precision
@@ -92,11 +92,11 @@ def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: c
     high = np.where(negative, ~high + (low == 0), high)
     kept = valid & ~large
     data = np.where(kept, np.stack([low, high]), np.uint64(0)).T
-    return _array(kind, kept, np.ascontiguousarray(data)), int((valid & large).sum())
+    return _array(kind, kept, np.ascontiguousarray(data)), valid & large
 
 
-def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, int]:
-    """The int64 (or narrower) array; NULL where not `valid` or too large. Also counts the too large ones."""
+def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
+    """The int64 (or narrower) array; NULL where not `valid` or too large. Also tells where they are too large."""
     normal = carry(limbs)
     if len(normal) == 1:
         values, large = normal[0], np.zeros(len(valid), np.bool_)
@@ -108,7 +108,7 @@ def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Arr
     if width < 64:
         large |= (values < -(1 << width - 1)) | (values >= 1 << width - 1)
     kept = valid & ~large
-    return _array(kind, kept, np.where(kept, values, 0).astype(f"<i{width // 8}")), int((valid & large).sum())
+    return _array(kind, kept, np.where(kept, values, 0).astype(f"<i{width // 8}")), valid & large
 
 
 def _array(kind: pa.DataType, valid: col.Mask, data: npt.NDArray[np.generic]) -> pa.Array:

@@ -114,7 +114,7 @@ def test_wide_quotients(pairs, power):
         rounded = math.floor(Fraction(abs(v)) * Fraction(10) ** power / d + Fraction(1, 2))
         expected.append(None if rounded >= 10**38 else Decimal(rounded if v > 0 else -rounded))
     assert decimals.to_pylist() == expected
-    assert errors == expected.count(None)
+    assert errors.sum() == expected.count(None)
 
 
 @pytest.mark.parametrize("kind", [pa.int16(), pa.int32(), pa.int64(), pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(38, 10)])
@@ -129,7 +129,7 @@ def test_wide_sums_of_extremes(kind):
     scale = kind.scale if pa.types.is_decimal(kind) else 0
     magnitude, negative = wide.scaled(total, 0)
     found, errors = wide.to_decimal(magnitude, negative, pa.decimal128(38, scale), np.array([True]))
-    assert errors == 0
+    assert not errors.any()
     assert Fraction(found[0].as_py()) == sum(map(Fraction, values))
 
 
@@ -137,7 +137,7 @@ def test_wide_integers_and_their_overflow():
     limbs = wide.split(pa.array([2**63 - 1, -(2**63), 5], pa.int64()))
     assert wide.to_integer(limbs, pa.int64(), np.array([True, True, False]))[0].to_pylist() == [2**63 - 1, -(2**63), None]
     found, errors = wide.to_integer(limbs * 2, pa.int64(), np.ones(3, np.bool_))
-    assert (found.to_pylist(), errors) == ([None, None, 10], 2)
+    assert (found.to_pylist(), errors.tolist()) == ([None, None, 10], [True, True, False])
 
 
 def test_struct_of_subnormals():

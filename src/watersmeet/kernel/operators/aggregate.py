@@ -1,0 +1,134 @@
+"""GROUP BY over changes: count, sum, avg, min, max, bool_and, bool_or, FILTER, DISTINCT, and distinct rows.
+
+Each group has one row of accumulators in the trace `groups`, whose newest row of a key counts.
+An epoch adds what it brings to the rows of the groups it touches; where a result changes, the
+output has the old row with diff -1 and the new one with diff 1. Everything that adds up is an
+integer, so results do not depend on the order of the input or on values that are gone.
+Per epoch and group, sums are exact while the diffs' absolute values add up to less than 2^31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import Aggregate
+from watersmeet.kernel import columns as col
+from watersmeet.kernel import extremes, latest
+from watersmeet.kernel.accumulators import Layout, add, layout
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.feeds import Feeder
+from watersmeet.kernel.groups import Groups, group, key_form
+from watersmeet.kernel.hashing import EMPTY_HASH, hash_columns
+from watersmeet.kernel.results import result
+from watersmeet.kernel.run import make_run
+from watersmeet.kernel.state import State
+from watersmeet.kernel.trace import Trace
+from watersmeet.types import Schema, arrow_schema
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """The touched groups before or after the epoch. exists: whether the group has a row in the result."""
+
+    state: list[pa.Array]
+    exists: col.Mask
+
+
+def step(op: Aggregate, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
+    """The changes of the groups' results; consolidated."""
+    delta = inputs[0]
+    only_row = not op.keys and bool(op.calls)
+    if delta.num_rows == 0 and not (only_row and ctx.initial and ctx.bucket == 0):
+        return Delta.empty(arrow_schema(op.schema, positional=True))
+    plan = layout(op, ctx.schemas[0])
+    keys = [key_form(delta.columns.column(i)) for i in op.keys]
+    groups = group(keys, hash_columns(keys, delta.num_rows))
+    if not groups.count:  # the one group exists without rows too
+        nothing = np.zeros(0, np.int64)
+        groups = Groups(nothing, np.zeros(1, np.int64), np.array([EMPTY_HASH]), ())
+    trace = state.trace(op.id, "groups")
+    found = latest.newest(trace, groups)
+    known = np.zeros(groups.count, np.bool_) if found is None else np.asarray(found[len(keys)].is_valid())
+    before = _before(plan, found, len(keys), groups.count)
+    append_only = bool(ctx.append_only) and ctx.append_only[0]
+    after = _after(plan, before, Feeder(delta, keys, groups, state, op.id), append_only=append_only)
+    if only_row:
+        old, new = _Side(before, known), _Side(after, np.ones(groups.count, np.bool_))
+    else:
+        old, new = (_Side(columns, columns[0].to_numpy() > 0) for columns in (before, after))
+    _remember(trace, groups, plan, before, after, known, always=only_row)
+    return _changes(op, plan, ctx, groups, old, new)
+
+
+def _before(plan: Layout, found: list[pa.Array] | None, num_keys: int, count: int) -> list[pa.Array]:
+    """The accumulators before the epoch; 0 and NULL for new groups."""
+    columns: list[pa.Array] = []
+    for part in plan.parts:
+        for i, kind in enumerate(part.types, num_keys + part.start):
+            is_sum = kind == pa.int64() and part.kind not in ("min", "max")
+            if found is None:
+                columns.append(pa.array(np.zeros(count, np.int64)) if is_sum else pa.nulls(count, kind))
+            else:
+                columns.append(found[i].fill_null(0) if is_sum and found[i].null_count else found[i])
+    return columns
+
+
+def _after(plan: Layout, before: list[pa.Array], feeder: Feeder, *, append_only: bool) -> list[pa.Array]:
+    """The accumulators after the epoch."""
+    after = list(before)
+    for feed in plan.feeds():
+        parts = [p for p in plan.parts if p.feed == feed]
+        ends = [p for p in parts if p.kind in ("min", "max")]
+        if ends:
+            values = extremes.update(feed, ends, [before[p.start] for p in ends], feeder, append_only=append_only)
+            for part, value in zip(ends, values, strict=True):
+                after[part.start] = value
+        if len(ends) < len(parts):
+            fed = feeder.feed(feed)
+            for part in parts:
+                if part not in ends:
+                    after[part.columns] = add(part, before[part.columns], fed)
+    return after
+
+
+def _remember(trace: Trace, groups: Groups, plan: Layout, before: list[pa.Array], after: list[pa.Array],
+              known: col.Mask, *, always: bool) -> None:
+    """Writes the rows that changed; those of groups of which nothing is left say that they are gone."""
+    changed = np.zeros(groups.count, np.bool_)
+    alive = np.full(groups.count, always)
+    if always:
+        changed |= ~known
+    for part in plan.parts:
+        for old, new in zip(before[part.columns], after[part.columns], strict=True):
+            changed |= ~col.equal(old, new)
+            if part.kind not in ("min", "max") and new.type == pa.int64():
+                alive |= new.to_numpy() != 0
+    rows = np.flatnonzero(changed & (alive | known))
+    hashes, keys = groups.take(rows)
+    arrays = [*keys, *(col.gather(a, rows) for a in after)]
+    latest.append(trace, make_run(hashes, arrays, np.where(alive[rows], 1, -1), tuple(range(len(keys)))))
+
+
+def _changes(op: Aggregate, plan: Layout, ctx: StepContext, groups: Groups, old: _Side, new: _Side) -> Delta:
+    schema: Schema = ctx.schemas[0]
+    calls = [(call, None if call.argument is None else schema[call.argument].type.arrow, field.type.arrow)
+             for call, field in zip(op.calls, op.schema[len(op.keys) :], strict=True)]
+    olds = [result(call, plan, old.state, argument, kind)[0] for call, argument, kind in calls] if old.exists.any() else None
+    news = [result(call, plan, new.state, argument, kind) for call, argument, kind in calls]
+    same = np.zeros(groups.count, np.bool_)
+    if olds is not None:
+        same = old.exists & new.exists & col.rows_equal(olds, [values for values, _ in news], groups.count)
+    retracted = np.flatnonzero(old.exists & ~same)
+    inserted = np.flatnonzero(new.exists & ~same)
+    ctx.counters.expression_errors += sum(int(large[inserted].sum()) for _, large in news)
+    columns = [col.gather(k, np.concatenate([retracted, inserted])) for k in groups.keys]
+    for i, (values, _) in enumerate(news):
+        column = col.gather(values, inserted)
+        columns.append(column if olds is None else pa.concat_arrays([col.gather(olds[i], retracted), column]))
+    diff = np.concatenate([np.full(len(retracted), -1, np.int64), np.ones(len(inserted), np.int64)])
+    return Delta(col.positional(columns), diff)
