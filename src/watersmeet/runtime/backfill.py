@@ -1,0 +1,146 @@
+"""Backfill: a new view gets its history in bounded pieces, from the content as it is at the frontier.
+
+Progress is JSON that travels in the frontier of the commits, so it is in step with the state whatever happens.
+Tables come from the newest checkpoint and the commits after it, sources read what they gave before once more. Smaller
+relations come first, so that large ones find their partners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from watersmeet.catalog import Relation
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.inputs import commit_slices
+from watersmeet.sources.base import Slice, Source
+from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
+from watersmeet.store.manifests import Frontier
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a backfill is.
+
+    views: what it fills. rebuild: it makes the whole state anew instead. checkpoint: number of the checkpoint that
+    it starts from, 0 for none. transaction: the last commit of the tables that it reads. relations: what is left to
+    read, in order. cursor: where in the first of them (None: its beginning). started: False before its first epoch.
+    """
+
+    views: tuple[str, ...]
+    checkpoint: int
+    transaction: int
+    relations: tuple[str, ...]
+    cursor: Any = None
+    started: bool = False
+    rebuild: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes the same progress."""
+        return {"views": self.views, "checkpoint": self.checkpoint, "transaction": self.transaction,
+                "relations": self.relations, "cursor": self.cursor, "started": self.started, "rebuild": self.rebuild}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Progress:
+        """The inverse of `to_json`."""
+        return Progress(**{**value, "views": tuple(value["views"]), "relations": tuple(value["relations"])})
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Slices of one epoch, and the progress after it: None if that was the last one."""
+
+    slices: tuple[Slice, ...]
+    after: Progress | None
+    more: bool
+
+
+def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], frontier: Frontier, *,
+          rebuild: bool = False) -> Progress:
+    """The beginning of a backfill from `relations` as they are at `frontier`."""
+    checkpoint = newest_checkpoint(db.layout)
+    # A source that gave nothing yet has no history.
+    read = [r for r in relations if not r.connector or r.id in frontier.sources]
+    rows = _table_rows(db, checkpoint, frontier.transaction)
+    # Sources last: what they give is usually the large, append-only side.
+    order = sorted(read, key=lambda r: (bool(r.connector), rows.get(r.id, 0), r.id))
+    return Progress(views, checkpoint.moment.head, frontier.transaction, tuple(r.id for r in order),
+                    rebuild=rebuild)
+
+
+def next_piece(db: Database, progress: Progress, sources: Mapping[str, Source], rows: int, size_bytes: int) -> Piece:
+    """The next piece, of at most so much if possible: as many relations as fit."""
+    slices: list[Slice] = []
+    relations = list(progress.relations)
+    cursor = progress.cursor
+    while relations and rows > 0 and size_bytes > 0:
+        relation_id = relations[0]
+        if relation_id in sources:
+            history = sources[relation_id].history(cursor, rows, size_bytes)
+            found, cursor = list(history.slices), history.cursor
+        else:
+            found, cursor = _table_slices(db, progress, relation_id, cursor, rows, size_bytes)
+        slices += found
+        rows -= sum(int(s["rows"]) for s in found)
+        size_bytes -= sum(int(s["bytes"]) for s in found)
+        if cursor is not None:
+            break
+        relations.pop(0)
+    after = replace(progress, relations=tuple(relations), cursor=cursor, started=True) if relations else None
+    return Piece(tuple(slices), after, after is not None)
+
+
+def hold_at(db: Database, progress: Progress) -> int:
+    """The commit above which (and the checkpoint at which) nothing may be deleted while the backfill runs."""
+    return load_checkpoint(db.layout, progress.checkpoint).moment.transaction if progress.checkpoint else 0
+
+
+def _table_rows(db: Database, checkpoint: Checkpoint, transaction: int) -> dict[str, int]:
+    """By relation, the rows that a backfill up to `transaction` reads."""
+    rows = {i: s.stored_rows for i, s in checkpoint.relations.items()}
+    for number in range(checkpoint.moment.transaction + 1, transaction + 1):
+        for relation_id, change in db.log.read(number).relations.items():
+            rows[relation_id] = rows.get(relation_id, 0) + sum(b.rows for b in change.blobs)
+    return rows
+
+
+def _table_slices(db: Database, progress: Progress, relation_id: str, cursor: Any, rows: int,
+                  size_bytes: int) -> tuple[list[Slice], Any]:
+    """(slices, where to go on). cursor: ["file", number] in the snapshot, or ["commit", number, blob]."""
+    slices: list[Slice] = []
+    place, upto = _start(db, progress, relation_id) if cursor is None else (list(cursor), 0)
+    if place[0] == "file":
+        checkpoint = load_checkpoint(db.layout, progress.checkpoint)
+        snapshot = checkpoint.relations[relation_id]
+        upto = snapshot.upto
+        data = [f for level in snapshot.levels for f in level.files]
+        for number in range(place[1], len(data)):
+            file = data[number]
+            if slices and (rows < file.rows or size_bytes < file.size_bytes):
+                return slices, ["file", number]
+            slices.append({"kind": "snapshot", "relation": relation_id, "rows": file.rows, "bytes": file.size_bytes,
+                           "file": [file.name, file.rows, file.size_bytes]})
+            rows -= file.rows
+            size_bytes -= file.size_bytes
+        place = ["commit", upto + 1, 0]
+    tables = frozenset([relation_id])
+    for number in range(place[1], progress.transaction + 1):
+        first = place[2] if number == place[1] else 0
+        for blob, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
+            if slices and (rows < piece["rows"] or size_bytes < piece["bytes"]):
+                return slices, ["commit", number, blob]
+            slices.append(piece)
+            rows -= piece["rows"]
+            size_bytes -= piece["bytes"]
+    return slices, None
+
+
+def _start(db: Database, progress: Progress, relation_id: str) -> tuple[list[Any], int]:
+    if progress.checkpoint:
+        checkpoint = load_checkpoint(db.layout, progress.checkpoint)
+        if relation_id in checkpoint.relations:
+            return ["file", 0], 0
+        # It was made after the checkpoint: all its changes are in later commits.
+        return ["commit", checkpoint.moment.transaction + 1, 0], 0
+    return ["commit", 1, 0], 0

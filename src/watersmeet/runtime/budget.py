@@ -1,0 +1,51 @@
+"""How much one epoch may read: it grows while there is a backlog, so that throughput wins over latency only then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_ROWS: Final = 200_000
+MAX_ROWS: Final = 2_000_000
+FIRST_BYTES: Final = 32 << 20
+MAX_BYTES: Final = 256 << 20
+#: An epoch that takes longer is not followed by a larger one.
+LONG_EPOCH_S: Final = 5.0
+_TOO_LONG: Final = 3
+
+
+class Budget:
+    """Rows and bytes of the next epoch.
+
+    Starts small and doubles each time an epoch was cut short by it, up to the cap; halves when the
+    backlog is gone, or when an epoch took far too long.
+    memory_bytes: what a worker may use; an epoch's input takes a quarter of it at most.
+    """
+
+    def __init__(self, memory_bytes: int | None = None, *, first_rows: int = FIRST_ROWS, max_rows: int = MAX_ROWS) -> None:
+        cap = MAX_BYTES if memory_bytes is None else min(MAX_BYTES, max(FIRST_BYTES, memory_bytes // 4))
+        self._most = max(1, min(cap // FIRST_BYTES, max_rows // first_rows))
+        self._first_rows = first_rows
+        self._max_rows = max_rows
+        self._max_bytes = cap
+        self._factor = 1
+
+    @property
+    def rows(self) -> int:
+        """The most rows of the next epoch."""
+        return min(self._first_rows * self._factor, self._max_rows)
+
+    @property
+    def bytes(self) -> int:
+        """The most bytes of the next epoch."""
+        return min(FIRST_BYTES * self._factor, self._max_bytes)
+
+    def planned(self, *, limited: bool) -> None:
+        """Takes note that an epoch was planned. limited: there was more to read than it could take."""
+        self._factor = min(self._factor * 2, self._most) if limited else max(1, self._factor // 2)
+
+    def ran(self, duration_s: float) -> None:
+        """Takes note of how long an epoch took."""
+        if duration_s > _TOO_LONG * LONG_EPOCH_S:
+            self._factor = max(1, self._factor // 4)
+        elif duration_s > LONG_EPOCH_S:
+            self._factor = max(1, self._factor // 2)

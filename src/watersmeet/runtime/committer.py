@@ -1,0 +1,118 @@
+"""The committer: makes one commit of an epoch's receipts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import error
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.receipts import Receipt
+from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import RelationChange
+
+#: Keys of packs that a rebuild has made so far start so.
+_REBUILT: Final = "~"
+
+
+def packs_before(db: Database, intent: Intent) -> dict[str, str]:
+    """By "stage/bucket", the pack with the state that the epoch's tasks start from."""
+    last = db.log.last_epoch()
+    packs = last.packs if last else {}
+    if not intent.rebuilding:
+        return {k: p for k, p in packs.items() if not k.startswith(_REBUILT)}
+    if intent.initial:
+        return {}
+    return {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
+
+
+def commit_epoch(db: Database, circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], *,
+                 duration_us: int) -> Commit:
+    """Commits the epoch, or finds that it is committed already."""
+    last = db.log.last_epoch()
+    newest = (last.epoch or 0) if last else 0
+    if newest >= intent.epoch:
+        assert last is not None
+        return last
+    if intent.epoch != newest + 1:
+        raise error("INTERNAL_ERROR", f"epoch {intent.epoch} was run after epoch {newest}")
+    receipts = sorted(receipts, key=lambda r: (r.stage, r.bucket))
+    packs, retired = _packs(circuit, intent, dict(last.packs) if last else {}, receipts)
+    relations: dict[str, RelationChange] = {}
+    for receipt in receipts:
+        for relation_id, change in receipt.relations.items():
+            relations[relation_id] = _add(relations.get(relation_id), change)
+    return db.log.append(Commit(
+        "epoch", time_us=time.time_ns() // 1000, relations=relations, epoch=intent.epoch, frontier=intent.frontier,
+        packs=packs, circuit=intent.circuit, catalog_version=db.catalog().version,
+        metrics=_metrics(db, intent, receipts, last.metrics if last else {}, relations, duration_us), retired=retired))
+
+
+def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str],
+           receipts: list[Receipt]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """(the current packs, the names of files that the state needs no longer)."""
+    retired = {name for r in receipts for name in r.retired}
+    mark = _REBUILT if intent.rebuilding else ""
+    if intent.initial or not intent.rebuilding:
+        # A rebuild that was given up, or begins anew, leaves nothing.
+        packs = {k: p for k, p in packs.items() if not k.startswith(_REBUILT)}
+    packs |= {f"{mark}{r.stage}/{r.bucket}": r.pack for r in receipts if r.pack is not None}
+    if intent.rebuilding and intent.frontier.backfill is None:
+        retired |= {p for k, p in packs.items() if not k.startswith(_REBUILT)}
+        packs = {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
+    if not intent.rebuilding:
+        gone = {k for k in packs if int(k.partition("/")[0]) > circuit.last_stage}
+        retired |= {packs[k] for k in gone}
+        packs = {k: p for k, p in packs.items() if k not in gone}
+    return packs, tuple(sorted(retired))
+
+
+def _add(before: RelationChange | None, change: RelationChange) -> RelationChange:
+    if before is None:
+        return change
+    return RelationChange(before.blobs + change.blobs, before.inserted_rows + change.inserted_rows,
+                          before.deleted_rows + change.deleted_rows)
+
+
+def _metrics(db: Database, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
+             relations: dict[str, RelationChange], duration_us: int) -> dict[str, Any]:
+    """Of this epoch: rows, bytes, duration_us, operators, slices. Since the beginning: totals by relation, errors.
+
+    slices: by source, what was taken: with it the sources remember what they gave.
+    """
+    operators: dict[str, dict[str, int]] = {}
+    known = db.catalog().relations
+    totals = {i: dict(t) for i, t in before.get("totals", {}).items() if i in known}
+    errors: dict[str, int] = dict(before.get("errors", {}))
+    for receipt in receipts:
+        for operator_id, values in receipt.operators.items():
+            sums = operators.setdefault(operator_id, {})
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0) + value
+            if values.get("expression_errors"):
+                errors[operator_id] = errors.get(operator_id, 0) + values["expression_errors"]
+        if intent.active is None and not intent.rebuilding:
+            for relation_id, counts in receipt.sources.items():
+                _count_source(totals.setdefault(relation_id, {}), counts)
+    for relation_id, change in relations.items():
+        total = totals.setdefault(relation_id, {})
+        total["inserted"] = total.get("inserted", 0) + change.inserted_rows
+        total["deleted"] = total.get("deleted", 0) + change.deleted_rows
+    slices: dict[str, list[Any]] = {}
+    if intent.active is None and not intent.rebuilding:
+        for piece in intent.slices:
+            if piece["kind"] not in ("commit", "snapshot"):
+                slices.setdefault(piece["relation"], []).append(piece)
+    rows = sum(c["rows"] for r in receipts for c in r.sources.values())
+    return {"rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "watermark": None, "slices": slices,
+            "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
+
+
+def _count_source(total: dict[str, Any], counts: dict[str, Any]) -> None:
+    for name in ("rows", "bytes", "dead"):
+        total[name] = total.get(name, 0) + counts[name]
+    if counts["first_dead"] is not None:
+        total.setdefault("first_dead", counts["first_dead"])

@@ -1,0 +1,241 @@
+"""The coordinator: decides what the next epoch reads.
+
+It plans from the newest epoch commit (its frontier, its circuit) and from what the inputs have; it never runs or
+commits anything. Planned epochs may run ahead of committed ones; when one fails, a new coordinator starts from the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from watersmeet.catalog import Relation
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import error
+from watersmeet.runtime.backfill import Progress, begin, hold_at, next_piece
+from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.inputs import Inputs
+from watersmeet.runtime.intents import Intent, divide
+from watersmeet.runtime.plans import load_circuit, save_circuit
+from watersmeet.sources.base import Slice
+from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import Frontier
+from watersmeet.store.readers import Reader
+
+#: What the sources remember is saved after so many epochs.
+SAVE_EPOCHS: Final = 256
+#: Operators that keep no state: their ids may change without harm.
+_STATELESS: Final = frozenset({"scan", "constant", "map", "exchange", "union", "sink"})
+
+
+class Coordinator:
+    """Plans epochs. Not thread-safe.
+
+    `plan` gives the next intent, `done` tells that one was committed. `install` changes the circuit and may be
+    called only when every planned intent is committed. `close` must be called.
+    """
+
+    def __init__(self, db: Database, *, budget: Budget | None = None) -> None:
+        self._db = db
+        self.budget = budget or Budget()
+        last = db.log.last_epoch()
+        frontier = (last.frontier if last else None) or Frontier()
+        self.circuit: Circuit | None = None
+        self._stored: Circuit | None = None
+        """The circuit of the newest epoch: what the state is for."""
+        if last is not None and last.circuit is not None:
+            self.circuit = self._stored = load_circuit(db.layout, last.circuit)
+        self.epoch = (last.epoch or 0) if last else 0
+        """The last epoch planned."""
+        self.progress = Progress.from_json(frontier.backfill) if frontier.backfill else None
+        self._committed_epoch = self.epoch
+        self._last_commit = last.number if last else 0
+        self._prune = False
+        self._reader = Reader(db.layout)
+        self.inputs = Inputs(db, Frontier(frontier.transaction, frontier.sources))
+        self._hold()
+        self._scan()
+
+    def close(self) -> None:
+        """Lets go of what it holds; saves what the sources remember if nothing is under way."""
+        if self.is_drained and self.inputs.sources and self._last_commit > self.inputs.saved_at:
+            self.inputs.save(self._last_commit)
+        self._reader.close()
+
+    @property
+    def is_drained(self) -> bool:
+        """True if every planned epoch is committed."""
+        return self._committed_epoch == self.epoch
+
+    def abandon(self) -> None:
+        """As `close`, but nothing is saved: planned epochs will not be committed."""
+        self._reader.close()
+
+    def runs(self, circuit: Circuit) -> bool:
+        """True if `circuit` is the one that runs."""
+        return self.circuit is not None and self.circuit.fingerprint == circuit.fingerprint
+
+    @property
+    def has_chores(self) -> bool:
+        """True if an epoch is due whatever the inputs say."""
+        return self._prune
+
+    @property
+    def live_views(self) -> frozenset[str]:
+        """The views whose content is complete as of the newest planned epoch."""
+        if self._stored is None:
+            return frozenset()
+        filling = () if self.progress is None or self.progress.rebuild else self.progress.views
+        return frozenset(s.relation_id for s in self._stored.sinks) - frozenset(filling)
+
+    @property
+    def wants_to_save(self) -> bool:
+        """True if no epoch should be planned before all are committed."""
+        return bool(self.inputs.sources) and self._db.log.head() - self.inputs.saved_at > SAVE_EPOCHS
+
+    def install(self, circuit: Circuit) -> None:
+        """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
+
+        An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it is
+        through. STATE_MISMATCH if `circuit` would need other state for a live view than there is.
+        """
+        assert self.is_drained
+        sinks = {s.relation_id for s in circuit.sinks}
+        if self.progress is not None:
+            if self.progress.rebuild or sinks & set(self.progress.views):
+                return
+            self.progress = None
+        save_circuit(self._db.layout, circuit)
+        live = self.live_views & sinks
+        if self._stored is not None:
+            _check_state(self._stored, circuit, live)
+        before = self.circuit
+        self.circuit = circuit
+        self.inputs.forget(self._db.catalog().relations)
+        if not live:
+            # Nothing shows an older moment: the new views start from the newest one.
+            self.inputs.skip_to(self._newest_transaction())
+        self._scan()
+        views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
+        if views:
+            self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier)
+            self._hold()
+        elif before is not None and before.fingerprint != circuit.fingerprint:
+            self._prune = True
+
+    def rebuild(self, circuit: Circuit) -> None:
+        """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is."""
+        assert self.is_drained
+        if self.progress is not None:
+            raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
+        save_circuit(self._db.layout, circuit)
+        self.circuit = circuit
+        self._scan()
+        views = tuple(s.relation_id for s in circuit.sinks)
+        self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier, rebuild=True)
+        self._hold()
+
+    def plan(self, now_us: int, *, fresh: bool = False) -> Intent | None:
+        """The next intent, or None if there is nothing to do. fresh: look again at every source."""
+        if self.circuit is None:
+            return None
+        if self.progress is not None:
+            return self._plan_backfill(self.circuit, self.progress)
+        batch = None
+        if self.circuit.sinks:
+            batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh)
+        if batch is None and not self._prune:
+            return None
+        if batch is not None:
+            self.budget.planned(limited=batch.more)
+        prune, self._prune = self._prune, False
+        slices = batch.slices if batch else ()
+        return self._intent(self.circuit, Intent(self.epoch + 1, self.circuit.fingerprint, self.inputs.frontier,
+                                                 everywhere=prune), slices)
+
+    def done(self, commit: Commit, duration_s: float) -> None:
+        """Takes note that the next planned epoch was committed."""
+        assert commit.epoch is not None
+        self._committed_epoch = commit.epoch
+        self._last_commit = commit.number
+        self.budget.ran(duration_s)
+        if self.is_drained and self.wants_to_save:
+            self.inputs.save(self._last_commit)
+        self._hold()
+
+    def _plan_backfill(self, circuit: Circuit, progress: Progress) -> Intent:
+        piece = next_piece(self._db, progress, self.inputs.sources, self.budget.rows, self.budget.bytes)
+        self.budget.planned(limited=piece.more)
+        frontier = replace(self.inputs.frontier, backfill=piece.after.to_json() if piece.after else None)
+        intent = Intent(self.epoch + 1, circuit.fingerprint, frontier, initial=not progress.started,
+                        everywhere=not progress.started, rebuilding=progress.rebuild,
+                        views_ready=progress.views if piece.after is None and not progress.rebuild else ())
+        if not progress.rebuild:
+            sinks = {o.id for o in circuit.sinks if o.relation_id in progress.views}
+            live = {o.id for o in circuit.sinks if o.relation_id not in progress.views}
+            active, owned = circuit.upstream(sinks), circuit.upstream(live)
+            intent = replace(intent, active=tuple(sorted(active)), scratch=tuple(sorted(active & owned)),
+                             fresh=tuple(sorted(active - owned)))
+        else:
+            intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
+        intent = self._intent(circuit, intent, piece.slices)
+        self.progress = piece.after
+        return intent
+
+    def _intent(self, circuit: Circuit, intent: Intent, slices: tuple[Slice, ...]) -> Intent:
+        known = self._db.catalog().relations
+        specs = {i: self._spec(known[i]) for i in {s["relation"] for s in slices if s["kind"] != "commit"}}
+        tasks = divide(slices, circuit.buckets) if slices or intent.everywhere else ()
+        self.epoch = intent.epoch
+        self._stored = circuit
+        return replace(intent, tasks=tasks, specs=specs)
+
+    def _spec(self, relation: Relation) -> dict[str, Any]:
+        if relation.id in self.inputs.sources:
+            return self.inputs.sources[relation.id].spec()
+        return {"columns": [c.to_json() for c in relation.columns]}
+
+    def _relations(self, circuit: Circuit, views: set[str]) -> list[Relation]:
+        """The relations that the views' operators read."""
+        known = self._db.catalog().relations
+        active = circuit.upstream({o.id for o in circuit.sinks if o.relation_id in views})
+        ids = {o.relation_id for o in circuit.scans if o.id in active}
+        if missing := ids - known.keys():
+            raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
+        return [r for i, r in known.items() if i in ids]
+
+    def _scan(self) -> None:
+        if self.circuit is not None:
+            known = self._db.catalog().relations
+            self.inputs.set_scanned([known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known])
+
+    def _newest_transaction(self) -> int:
+        head = self._db.log.head()
+        return max(self.inputs.frontier.transaction, self._db.log.read(head).last_transaction if head else 0)
+
+    def _hold(self) -> None:
+        """Keeps the clean-up from deleting commits that are still to be read."""
+        if self.circuit is None and self.progress is None:
+            self._reader.release()
+            return
+        last = self._db.log.last_epoch()
+        needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
+        if self.inputs.sources:
+            needed = min(needed, self.inputs.saved_at)
+        if self.progress is not None:
+            needed = min(needed, hold_at(self._db, self.progress))
+        self._reader.hold(needed)
+
+
+def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> None:
+    """STATE_MISMATCH if a live view's operators are not those that the state was made for."""
+    if stored.buckets != circuit.buckets:
+        raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
+    for o in circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}):
+        if circuit.by_id[o].kind in _STATELESS:
+            continue
+        if o not in stored.by_id or stored.stages[o] != circuit.stages[o]:
+            raise error("STATE_MISMATCH", f"there is no state for operator {o}",
+                        detail="The plan of a view is not the one that its state was made with.",
+                        hint="Use the plan that was saved with the view, or drop the view and create it again.")

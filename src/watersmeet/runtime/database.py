@@ -1,0 +1,64 @@
+"""The parts of an open database that the runtime works with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from watersmeet.catalog import Catalog
+from watersmeet.errors import error
+from watersmeet.store import files
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.layout import Layout
+from watersmeet.store.packfiles import PackFiles
+
+MAX_PARALLELISM = 256
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open database. log: opened as its writer. catalog: gives the newest catalog."""
+
+    layout: Layout
+    log: CommitLog
+    packs: PackFiles
+    catalog: Callable[[], Catalog]
+
+
+def stored_parallelism(layout: Layout) -> int | None:
+    """The number of buckets that the database was made with; None in a new one."""
+    try:
+        text = files.read_file(layout.root / "PARALLELISM")
+    except FileNotFoundError:
+        return None
+    try:
+        return int(json.loads(text)["buckets"])
+    except (ValueError, KeyError, TypeError) as cause:
+        raise error("DATABASE_DAMAGED", "cannot read the file PARALLELISM of the database") from cause
+
+
+def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
+    """The number of buckets of the database: fixed by the first call for ever.
+
+    wanted: what the user asks for, None for whatever it is (a new one: `default`). PARALLELISM_MISMATCH if the
+    database has another one: the state is cut by it, so that only a rebuild changes it.
+    """
+    if wanted is not None and not 1 <= wanted <= MAX_PARALLELISM:
+        raise error("INVALID_PARAMETER", f"parallelism can't be {wanted}",
+                    hint=f"It is between 1 and {MAX_PARALLELISM}.")
+    stored = stored_parallelism(layout)
+    if stored is None:
+        store_parallelism(layout, wanted or default)
+        return wanted or default
+    if wanted not in (None, stored):
+        raise error("PARALLELISM_MISMATCH", f"the database has parallelism {stored}, not {wanted}",
+                    detail="The state of its views is cut into that many buckets.",
+                    hint=f"Connect with parallelism {stored} (or without), or rebuild the state explicitly.")
+    return stored
+
+
+def store_parallelism(layout: Layout, buckets: int) -> None:
+    """Notes the number of buckets; only for a new database and at the end of a rebuild."""
+    text = json.dumps({"buckets": buckets}) + "\n"
+    files.replace_file(layout.root / "PARALLELISM", text.encode(), durable=layout.durable)

@@ -1,0 +1,68 @@
+"""What the session knows of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.store.commits import Commit
+
+
+class Engine(Protocol):
+    """Keeps the views of one database up to date. There are two: `InProcessEngine` and `spark.SparkEngine`.
+
+    The catalog is read through the `Database`, so the session saves it before it calls. Methods raise the error
+    that made the engine stop: VIEW_FAILED, or what the store or a source raised. After an error `start` may be called again.
+    """
+
+    @property
+    def circuit(self) -> Circuit | None:
+        """The circuit that runs; after `start`, that of the newest epoch. None if there never was one."""
+        ...
+
+    @property
+    def live_views(self) -> frozenset[str]:
+        """Ids of the views whose content is complete, as of the newest epoch.
+
+        A view in the catalog that is not among them was being created when the process ended: `install` it
+        again, and its backfill goes on.
+        """
+        ...
+
+    def start(self) -> None:
+        """Takes up from the newest commit. Call before anything else, and before a compactor is started."""
+        ...
+
+    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
+        """Runs `circuit` (of all views that the catalog has) from now on. Returns when all its views are ready.
+
+        Call after each CREATE and DROP of a materialised view. new_views: those among its sinks that must become ready
+        (more may: see `live_views`). VIEW_FAILED if one can't be filled: then drop it from the catalog and install the
+        circuit without it.
+        """
+        ...
+
+    def notify(self) -> None:
+        """A transaction was committed, or a source has news. Returns at once."""
+        ...
+
+    def flush(self, transaction: int | None = None) -> Commit | None:
+        """Returns when the newest transaction (or commit `transaction`) and all input of the sources is reflected.
+
+        Input: every complete record that was in the sources' files at the call. Gives the epoch's commit; None
+        if no view was ever made.
+        """
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """What `status.database_status` says, and `state` (running, failed, stopped), `error` (JSON or None), `runtime`."""
+        ...
+
+    def rebuild(self, circuit: Circuit) -> None:
+        """Makes all state anew from the inputs, for `circuit`, which has the same sinks (and maybe other buckets)."""
+        ...
+
+    def stop(self) -> None:
+        """Stops at the end of an epoch. May be called again, and at any time."""
+        ...

@@ -1,0 +1,27 @@
+"""The error that a failed epoch shows."""
+
+from __future__ import annotations
+
+import traceback
+
+from watersmeet.errors import Error, error
+
+#: Conditions that say enough by themselves: the store's, the sources' and our own.
+_OWN = frozenset({
+    "CONNECTOR_OPTION", "DATABASE_ACCESS", "DATABASE_DAMAGED", "DATABASE_FORMAT", "DATABASE_IN_USE", "DISK_FULL",
+    "FEATURE_NOT_SUPPORTED", "PARALLELISM_MISMATCH", "RUNTIME_UNAVAILABLE", "STATE_DAMAGED", "STATE_MISMATCH",
+    "VIEW_FAILED",
+})
+
+
+def view_failed(cause: Exception) -> Error:
+    """`cause` itself if it is an error with a name that helps, otherwise VIEW_FAILED with its text."""
+    if isinstance(cause, Error) and cause.condition in _OWN:
+        return cause
+    if isinstance(cause, Error):
+        return error("VIEW_FAILED", f"the views can't go on: {cause.message}", detail=cause.detail, hint=cause.hint)
+    last = traceback.extract_tb(cause.__traceback__)[-1:]
+    place = f" ({last[0].name} in {last[0].filename.rpartition('/')[2]})" if last else ""
+    return error("VIEW_FAILED", f"the views can't go on: {type(cause).__name__}: {cause}",
+                 detail=f"An epoch failed{place}. Nothing of it was kept.",
+                 hint="The content is as of the epoch before. Open the database again to try once more.")

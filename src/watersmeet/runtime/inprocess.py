@@ -1,0 +1,147 @@
+"""The engine without Spark: the same epochs, tasks and commits in the caller's thread. For tests and small things."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import Error
+from watersmeet.kernel.executor import Frame
+from watersmeet.runtime.committer import commit_epoch, packs_before
+from watersmeet.runtime.coordinator import Coordinator
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.flushing import Flush
+from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.status import database_status
+from watersmeet.runtime.tasks import Job, run_bucket, run_sources
+from watersmeet.store.commits import Commit
+
+
+class InProcessEngine:
+    """An `Engine` that works only while `install`, `flush` or `rebuild` is running. Safe for several threads."""
+
+    def __init__(self, db: Database, *, make_coordinator: Callable[[Database], Coordinator] = Coordinator) -> None:
+        self._db = db
+        self._make = make_coordinator
+        self._coordinator: Coordinator | None = None
+        self._failure: Error | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def circuit(self) -> Circuit | None:
+        return self._ready().circuit
+
+    @property
+    def live_views(self) -> frozenset[str]:
+        return self._ready().live_views
+
+    def start(self) -> None:
+        with self._lock:
+            self._failure = None
+            self._ready()
+
+    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
+        with self._lock:
+            self._failure = None
+            wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
+            while True:
+                coordinator = self._ready()
+                coordinator.install(circuit)
+                self._drain(coordinator)
+                if wanted <= coordinator.live_views and coordinator.runs(circuit):
+                    return
+
+    def notify(self) -> None:
+        pass
+
+    def flush(self, transaction: int | None = None) -> Commit | None:
+        del transaction
+        with self._lock:
+            coordinator = self._ready()
+            if coordinator.circuit is None:
+                return self._db.log.last_epoch()
+            flush = Flush()
+            while not flush.is_planned:
+                intent = flush.plan(coordinator)
+                if intent is not None:
+                    self._run(coordinator, intent)
+                elif flush.again_us is not None:
+                    time.sleep(max(0.0, flush.again_us / 1e6 - time.time()))
+            return self._db.log.last_epoch()
+
+    def status(self) -> dict[str, Any]:
+        with self._lock:
+            coordinator = self._coordinator
+            state: Literal["running", "failed", "stopped"] = "running"
+            if coordinator is None:
+                state = "stopped" if self._failure is None else "failed"
+            sources = {} if coordinator is None else {i: s.status() for i, s in coordinator.inputs.sources.items()}
+            failure = None if self._failure is None else self._failure.to_json()
+            return {"runtime": "inprocess", "state": state, "error": failure,
+                    **database_status(self._db, sources=sources)}
+
+    def rebuild(self, circuit: Circuit) -> None:
+        with self._lock:
+            coordinator = self._ready()
+            self._drain(coordinator)
+            coordinator.rebuild(circuit)
+            self._drain(coordinator)
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._coordinator is not None:
+                self._coordinator.close()
+                self._coordinator = None
+
+    def _ready(self) -> Coordinator:
+        with self._lock:
+            if self._coordinator is None:
+                self._coordinator = self._make(self._db)
+            return self._coordinator
+
+    def _drain(self, coordinator: Coordinator) -> None:
+        """Runs a backfill to its end, and what an install asks for."""
+        while coordinator.progress is not None or coordinator.has_chores:
+            intent = coordinator.plan(time.time_ns() // 1000)
+            assert intent is not None
+            self._run(coordinator, intent)
+
+    def _run(self, coordinator: Coordinator, intent: Intent) -> None:
+        began = time.perf_counter()
+        circuit = coordinator.circuit
+        assert circuit is not None
+        try:
+            receipts = run_epoch(self._db, circuit, intent)
+            duration_s = time.perf_counter() - began
+            commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
+        except BaseException as cause:
+            # What was planned is void: the next call starts from the log again.
+            coordinator.abandon()
+            self._coordinator = None
+            if isinstance(cause, Exception):
+                self._failure = view_failed(cause)
+                raise self._failure from cause
+            raise
+        self._failure = None
+        coordinator.done(commit, duration_s)
+
+
+def run_epoch(db: Database, circuit: Circuit, intent: Intent) -> list[Receipt]:
+    """Runs all tasks of an epoch here, stage by stage; their receipts."""
+    if not intent.has_work:
+        return []
+    job = Job(str(db.layout.root), db.layout.durable, intent, packs_before(db, intent))
+    frames: list[Frame] = []
+    for task in range(max(1, len(intent.tasks))):
+        frames += run_sources(job, task)
+    for stage in range(1, circuit.last_stage + 1):
+        by_bucket: dict[int, list[Frame]] = {}
+        for frame in frames:
+            by_bucket.setdefault(frame.bucket, []).append(frame)
+        frames = [f for bucket in sorted(by_bucket) for f in run_bucket(job, stage, by_bucket[bucket])]
+    return [Receipt.from_bytes(bytes(f.body)) for f in frames if f.channel == RECEIPT]

@@ -1,0 +1,210 @@
+"""What the inputs have to give after a frontier: transactions of the session, slices of the sources."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watersmeet.catalog import Relation
+from watersmeet.errors import error
+from watersmeet.runtime.database import Database
+from watersmeet.sources.base import Slice, Source
+from watersmeet.sources.connectors import open_source
+from watersmeet.store import files
+from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import BlobRef, Frontier
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one epoch takes.
+
+    more: there is more than the budget allowed.
+    """
+
+    slices: tuple[Slice, ...]
+    frontier: Frontier
+    more: bool = False
+
+
+class Inputs:
+    """The inputs of the circuit, and how far epochs have been planned over them.
+
+    What was given by `take` counts as taken at once; when an epoch fails, make new Inputs from the log.
+    Not thread-safe.
+    """
+
+    def __init__(self, db: Database, frontier: Frontier) -> None:
+        self._db = db
+        self.frontier = frontier
+        self._looked_at = frontier.transaction
+        self._tables: frozenset[str] = frozenset()
+        self.sources: dict[str, Source] = {}
+        self._turn = 0
+        self.saved_at = read_saved_at(db)
+
+    def set_scanned(self, relations: Iterable[Relation]) -> None:
+        """From now on these relations are read. Everything taken must have been committed."""
+        by_id = {r.id: r for r in relations}
+        for relation_id in self.sources.keys() - by_id.keys():
+            self.sources[relation_id].save(_saved_path(self._db, relation_id))
+            del self.sources[relation_id]
+        self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
+        for relation_id, relation in by_id.items():
+            if relation.connector and relation_id not in self.sources:
+                self.sources[relation_id] = self._open(relation)
+
+    def take(self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False) -> Batch | None:
+        """What comes next, at most so much if possible; None if there is nothing. fresh: look again at everything.
+
+        A transaction is never cut: one that is larger than the budget comes alone.
+        """
+        slices, transaction, more = self._transactions(rows, size_bytes)
+        rows -= sum(s["rows"] for s in slices)
+        size_bytes -= sum(s["bytes"] for s in slices)
+        positions = dict(self.frontier.sources)
+        next_us: int | None = None
+        moved = transaction > self.frontier.transaction
+        waiting = self._in_turn()
+        for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
+            if rows <= 0 or size_bytes <= 0:
+                more = True
+                break
+            source = self.sources[relation_id]
+            poll = source.poll(positions.get(relation_id), max(1, rows // left), max(1, size_bytes // left), now_us,
+                               fresh=fresh)
+            more |= poll.more
+            if poll.next_us is not None:
+                next_us = poll.next_us if next_us is None else min(next_us, poll.next_us)
+            if poll.slices:
+                source.accept(poll.slices)
+                slices += poll.slices
+                rows -= poll.rows
+                size_bytes -= sum(int(s["bytes"]) for s in poll.slices)
+                positions[relation_id] = poll.position
+                moved = True
+        self.next_us = next_us
+        self.more = more
+        if not moved:
+            return None
+        self.frontier = Frontier(transaction, positions)
+        return Batch(tuple(slices), self.frontier, more)
+
+    next_us: int | None = None
+    """When a source has something if nothing else happens, as of the last `take`."""
+    more: bool = False
+    """Whether there was more than the last `take` could take."""
+
+    def skip_to(self, transaction: int) -> None:
+        """Takes transactions up to that one as read: a backfill reads them from the content."""
+        self.frontier = Frontier(transaction, self.frontier.sources)
+        self._looked_at = transaction
+
+    def save(self, commit: int) -> None:
+        """Saves what the sources remember. Everything taken must be reflected by commit `commit`."""
+        for relation_id, source in self.sources.items():
+            source.save(_saved_path(self._db, relation_id))
+        write_saved_at(self._db, commit)
+        self.saved_at = commit
+
+    def forget(self, known: Iterable[str]) -> None:
+        """Drops the memory of sources that are not among the relations `known`."""
+        kept = set(known)
+        self.frontier = Frontier(self.frontier.transaction,
+                                 {i: p for i, p in self.frontier.sources.items() if i in kept})
+        with contextlib.suppress(FileNotFoundError):
+            for path in _directory(self._db).iterdir():
+                if path.suffix == ".json" and path.stem not in kept and path.stem != "SAVED":
+                    path.unlink(missing_ok=True)
+
+    def _transactions(self, rows: int, size_bytes: int) -> tuple[list[Slice], int, bool]:
+        """(slices, number of the last transaction in them, whether there are more)."""
+        log = self._db.log
+        slices: list[Slice] = []
+        transaction = self.frontier.transaction
+        for number in range(self._looked_at + 1, log.head() + 1):
+            commit = log.read(number)
+            if commit.kind == "transaction":
+                found = list(commit_slices(commit, self._tables))
+                rows -= sum(s["rows"] for s in found)
+                size_bytes -= sum(s["bytes"] for s in found)
+                if slices and found and (rows < 0 or size_bytes < 0):
+                    return slices, transaction, True
+                slices += found
+                transaction = number
+            self._looked_at = number
+        return slices, transaction, False
+
+    def _in_turn(self) -> list[str]:
+        """The sources, each time another one first."""
+        names = sorted(self.sources)
+        if names:
+            self._turn = (self._turn + 1) % len(names)
+        return names[self._turn :] + names[: self._turn]
+
+    def _open(self, relation: Relation) -> Source:
+        source = open_source(relation)
+        if relation.id not in self.frontier.sources:
+            return source
+        path = _saved_path(self._db, relation.id)
+        if files.exists(path):
+            source.load(path)
+        for commit in self._epochs_since(self.saved_at):
+            source.accept(commit.metrics.get("slices", {}).get(relation.id, ()))
+        return source
+
+    def _epochs_since(self, number: int) -> list[Commit]:
+        """The epoch commits above `number`, rising."""
+        found = []
+        commit = self._db.log.last_epoch()
+        while commit is not None and commit.number > number:
+            found.append(commit)
+            commit = self._db.log.read(commit.epoch_before) if commit.epoch_before else None
+        return found[::-1]
+
+
+def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -> Iterator[Slice]:
+    """The changes of `tables` in a commit, as slices; blobs are counted over all of these tables."""
+    blobs = [(i, blob) for i, change in commit.relations.items() if i in tables for blob in change.blobs]
+    for relation_id, blob in blobs[first_blob:]:
+        yield {"kind": "commit", "relation": relation_id, "blob": blob.to_json(), "rows": blob.rows,
+               "bytes": blob.length_bytes}
+
+
+def blob_of(piece: Slice) -> BlobRef:
+    """The blob that a slice of kind `commit` names."""
+    return BlobRef.from_json(piece["blob"])
+
+
+def read_saved_at(db: Database) -> int:
+    """The commit up to which the memory of the sources is saved; 0 if it isn't."""
+    try:
+        return int(json.loads(files.read_file(_directory(db) / "SAVED.json"))["commit"])
+    except FileNotFoundError:
+        return 0
+    except (ValueError, KeyError, TypeError) as cause:
+        raise error("DATABASE_DAMAGED", "cannot read sources/SAVED.json of the database") from cause
+
+
+def write_saved_at(db: Database, commit: int) -> None:
+    """Notes the commit up to which the memory of the sources is saved."""
+    directory = _directory(db)
+    directory.mkdir(exist_ok=True)
+    text = json.dumps({"commit": commit})
+    files.replace_file(directory / "SAVED.json", text.encode(), durable=db.layout.durable)
+
+
+def _directory(db: Database) -> Path:
+    return db.layout.root / "sources"
+
+
+def _saved_path(db: Database, relation_id: str) -> Path:
+    return _directory(db) / f"{relation_id}.json"
+
+
+Position = Any
+"""JSON: what a source calls its position."""

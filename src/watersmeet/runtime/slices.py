@@ -1,0 +1,129 @@
+"""Reading slices into the changes that scans give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.circuit.operators import Scan
+from watersmeet.errors import error
+from watersmeet.kernel.delta import Delta
+from watersmeet.runtime.inputs import blob_of
+from watersmeet.runtime.intents import Intent
+from watersmeet.sources.base import Slice
+from watersmeet.sources.dead_letters import DeadLetterWriter
+from watersmeet.sources.reading import read_slice
+from watersmeet.store.changes import decode_change
+from watersmeet.store.checkpoints import SnapshotFile
+from watersmeet.store.layout import Layout
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.snapshots import read_snapshot
+from watersmeet.types import Field, arrow_schema
+
+#: Bits of `_seq` below the slice's number: rows of one slice.
+_ROW_BITS = 40
+
+Diff = npt.NDArray[np.int64]
+
+
+@dataclass
+class SourceCounts:
+    """What was read of one relation. dead: rows set aside; first_dead: the first of them."""
+
+    rows: int = 0
+    bytes: int = 0
+    dead: int = 0
+    first_dead: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {"rows": self.rows, "bytes": self.bytes, "dead": self.dead, "first_dead": self.first_dead}
+
+
+@dataclass
+class ScanInput:
+    """The changes by id of the scan, and what was read by relation."""
+
+    deltas: dict[str, list[Delta]] = field(default_factory=dict)
+    counts: dict[str, SourceCounts] = field(default_factory=dict)
+
+
+def read_slices(layout: Layout, packs: PackFiles, intent: Intent, slices: Iterable[Slice],
+                scans: Iterable[Scan]) -> ScanInput:
+    """The rows of `slices`, for each of `scans` its columns. Each slice is read once, only the columns asked for."""
+    by_relation: dict[str, list[Scan]] = {}
+    for scan in scans:
+        by_relation.setdefault(scan.relation_id, []).append(scan)
+    found = ScanInput()
+    for piece in slices:
+        readers = by_relation.get(piece["relation"])
+        if not readers:
+            continue
+        fields = {f.name: f for scan in readers for f in _columns(scan)}
+        counts = found.counts.setdefault(piece["relation"], SourceCounts())
+        counts.bytes += int(piece["bytes"])
+        for table, diff, ordinals in _read(layout, packs, intent, piece, list(fields.values()), counts):
+            counts.rows += len(diff)
+            for scan in readers:
+                found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, table, diff, ordinals))
+    return found
+
+
+def _columns(scan: Scan) -> list[Field]:
+    """The relation's columns that the scan reads, by their names there."""
+    return [Field(name, f.type, f.nullable) for name, f in zip(scan.names, scan.schema, strict=False)]
+
+
+def _read(layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields: list[Field],
+          counts: SourceCounts) -> Iterable[tuple[pa.Table, Diff, Diff]]:
+    """(columns by name, diff, ordinals) of a slice, in parts."""
+    kind = piece["kind"]
+    schema = arrow_schema(tuple(fields), positional=False)
+    if kind == "commit":
+        table, diff = decode_change(packs.read_blob(blob_of(piece), "DATABASE_DAMAGED"))
+        yield table.select(schema.names), diff, np.arange(len(diff), dtype=np.int64)
+    elif kind == "snapshot":
+        first = 0
+        whole = arrow_schema(tuple(Field.from_json(c) for c in intent.specs[piece["relation"]]["columns"]), positional=False)
+        for table, diff in read_snapshot(layout, SnapshotFile(*piece["file"]), whole):
+            yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
+            first += len(diff)
+    else:
+        yield _read_source(layout, intent, piece, fields, counts)
+
+
+def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Field],
+                 counts: SourceCounts) -> tuple[pa.Table, Diff, Diff]:
+    spec = intent.specs[piece["relation"]]
+    # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
+    again = intent.active is not None or intent.rebuilding
+    directory = None if again else layout.dead(piece["relation"])
+    with DeadLetterWriter(directory, intent.epoch, piece["ordinal"]) as dead:
+        rows = read_slice(piece, spec, fields, dead)
+    if dead.count and not again:
+        counts.dead += dead.rows
+        counts.first_dead = counts.first_dead or dead.first
+        if spec.get("options", {}).get("on_error") == "stop":
+            raise _stopped(dead.first or {})
+    return rows.table, np.ones(len(rows.ordinals), np.int64), rows.ordinals
+
+
+def _stopped(first: dict[str, Any]) -> Exception:
+    place = first.get("file", "the input")
+    if first.get("line") is not None:
+        place = f"{place}, line {first['line']}"
+    return error("VIEW_FAILED", f"a record can't be read: {first.get('reason', 'unknown reason')}",
+                 detail=f"It is in {place}, and the source says on_error = 'stop'.",
+                 hint="Correct the input, or use on_error = 'skip' to set such records aside.")
+
+
+def _delta(scan: Scan, piece: Slice, table: pa.Table, diff: Diff, ordinals: Diff) -> Delta:
+    columns = [table.column(name) for name in scan.names]
+    if scan.ordered:
+        columns.append(pa.chunked_array([pa.array((int(piece["seq"]) << _ROW_BITS) | ordinals, pa.int64())]))
+    return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), diff)

@@ -1,0 +1,100 @@
+"""What is known of a database's views, sources and operators: from the newest epoch commit and the packs it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import Error
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.tasks import SCRATCH
+from watersmeet.store.commits import Commit
+
+Sizes = dict[str, tuple[int, int]]
+
+
+def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The status as of the newest epoch; works in any process.
+
+    epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
+    duration_us and rows of the newest epoch,
+    views: by id: name, ready, rows_in (of its scans, in the newest epoch), inserted, deleted, rows (inserted - deleted),
+        state_rows, state_bytes, expression_errors, watermark,
+    sources: by id: name, rows, bytes, dead, first_dead, and what the source itself says (`sources`),
+    operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
+    """
+    commit = db.log.last_epoch()
+    head = db.log.head()
+    newest = db.log.read(head).last_transaction if head else 0
+    status: dict[str, Any] = {"epoch": 0, "commit": 0, "transaction": 0, "behind": newest, "backfill": None,
+                              "duration_us": 0, "rows": 0, "views": {}, "sources": {}, "operators": {}}
+    if commit is None or commit.frontier is None or commit.circuit is None:
+        return status
+    circuit = load_circuit(db.layout, commit.circuit)
+    status |= {"epoch": commit.epoch, "commit": commit.number, "transaction": commit.frontier.transaction,
+               "behind": max(0, newest - commit.frontier.transaction), "backfill": commit.frontier.backfill,
+               "duration_us": commit.metrics.get("duration_us", 0), "rows": commit.metrics.get("rows", 0),
+               "time_us": commit.time_us}
+    status["operators"] = _operators(circuit, commit, state_sizes(db, commit))
+    known = db.catalog().relations
+    totals = commit.metrics.get("totals", {})
+    filling = set() if commit.frontier.backfill is None else set(commit.frontier.backfill["views"])
+    for sink in circuit.sinks:
+        if sink.relation_id in known:
+            view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
+            status["views"][sink.relation_id] = {
+                "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view}
+    for relation_id in {s.relation_id for s in circuit.scans}:
+        if relation_id in known and known[relation_id].connector:
+            said = (sources or {}).get(relation_id, {})
+            total = totals.get(relation_id, {})
+            counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead")}
+            status["sources"][relation_id] = {"name": known[relation_id].name, **said, **counts,
+                                              "first_dead": total.get("first_dead")}
+    return status
+
+
+def state_sizes(db: Database, commit: Commit) -> Sizes:
+    """(rows, bytes) of state by operator, over all buckets."""
+    sizes: Sizes = {}
+    for key, pack in commit.packs.items():
+        if not key[0].isdigit():
+            continue
+        try:
+            manifest = db.packs.read_footer(pack)["state"]
+        except Error:
+            continue  # The clean-up was faster than we: the next status has it.
+        for operator_id, traces in manifest["operators"].items():
+            rows, size_bytes = sizes.get(operator_id.removeprefix(SCRATCH), (0, 0))
+            refs = [ref for refs in traces.values() for ref in refs]
+            sizes[operator_id.removeprefix(SCRATCH)] = (rows + sum(r[3] for r in refs), size_bytes + sum(r[2] for r in refs))
+    return sizes
+
+
+def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict[str, Any]]:
+    found = {}
+    ran = commit.metrics.get("operators", {})
+    errors = commit.metrics.get("errors", {})
+    for o in circuit.operators:
+        now = ran.get(o.id, {})
+        rows, size_bytes = sizes.get(o.id, (0, 0))
+        found[o.id] = {"kind": o.kind, "stage": circuit.stages[o.id], "rows_in": now.get("rows_in", 0),
+                       "rows_out": now.get("rows_out", 0), "state_rows": rows, "state_bytes": size_bytes,
+                       "expression_errors": errors.get(o.id, 0)}
+    return found
+
+
+def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: dict[str, Any]) -> dict[str, Any]:
+    upstream = circuit.upstream({sink_id})
+    inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
+    return {
+        "rows_in": sum(operators[o]["rows_out"] for o in upstream if circuit.by_id[o].kind == "scan"),
+        "inserted": inserted,
+        "deleted": deleted,
+        "rows": inserted - deleted,
+        "state_rows": sum(operators[o]["state_rows"] for o in upstream),
+        "state_bytes": sum(operators[o]["state_bytes"] for o in upstream),
+        "expression_errors": sum(operators[o]["expression_errors"] for o in upstream),
+        "watermark": None,
+    }

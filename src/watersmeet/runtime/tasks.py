@@ -1,0 +1,216 @@
+"""What one task of an epoch does: read, run one stage in one bucket, write one pack, tell what it did.
+
+Tasks run anywhere (in a worker or in this process) and know only the database's directory and the job. They write files
+that nothing refers to yet; the epoch's commit makes them count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Scan
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.executor import EpochContext, Frame, StageResult, run_stage
+from watersmeet.kernel.state import RunRef, StageState
+from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
+from watersmeet.runtime.slices import ScanInput, read_slices
+from watersmeet.sources.base import Slice
+from watersmeet.store.changes import count_change, encode_change
+from watersmeet.store.layout import Layout
+from watersmeet.store.manifests import BlobRef, RelationChange
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packs import PackWriter, epoch_prefix
+
+#: A change is cut into blobs of at most so many rows, so that readers can take bounded pieces.
+_BLOB_ROWS: Final = 1 << 18
+#: The id of a scratch copy of an operator's state starts so (the executor's rule).
+SCRATCH: Final = "scratch!"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One epoch as the tasks see it. packs: of each "stage/bucket", the pack with the state before the epoch."""
+
+    root: str
+    durable: bool
+    intent: Intent
+    packs: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes the same job, without the slices of its tasks."""
+        return {"root": self.root, "durable": self.durable, "intent": self.intent.to_json(), "packs": self.packs}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Job:
+        """The inverse of `to_json`."""
+        return Job(value["root"], value["durable"], Intent.from_json(value["intent"]), value["packs"])
+
+
+@lru_cache(maxsize=8)
+def _layout(root: str, *, durable: bool) -> Layout:
+    return Layout(root, durable=durable, create=False)
+
+
+@lru_cache(maxsize=8)
+def _packs(root: str) -> PackFiles:
+    return PackFiles(_layout(root, durable=False).packs)
+
+
+@lru_cache(maxsize=32)
+def _circuit(root: str, fingerprint: str) -> Circuit:
+    return load_circuit(_layout(root, durable=False), fingerprint)
+
+
+def run_sources(job: Job, task: int) -> list[Frame]:
+    """Task number `task` of stage 0: reads its slices; frames for later stages, and its receipt.
+
+    With one bucket it is the whole epoch: it has the state.
+    """
+    intent = job.intent
+    circuit = _circuit(job.root, intent.circuit)
+    slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
+    scans = [o for o in circuit.scans if intent.active is None or o.id in intent.active]
+    found = read_slices(_layout(job.root, durable=job.durable), _packs(job.root), intent, slices, scans)
+    frames = _run(job, circuit, 0, task, found, (), scans)
+    if intent.everywhere and task == 0 and circuit.last_stage > 0:
+        frames += [Frame(bucket, CONTROL, 0, b"") for bucket in range(circuit.buckets)]
+    return frames
+
+
+def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
+    """A stage above 0 in the bucket that the frames are for: frames for later stages, and receipts.
+
+    Nothing happens if there are no frames.
+    """
+    circuit = _circuit(job.root, job.intent.circuit)
+    passed: list[Frame] = []
+    work: list[Frame] = []
+    buckets = set()
+    for frame in frames:
+        buckets.add(frame.bucket)
+        if frame.channel == RECEIPT:
+            passed.append(frame)
+            continue
+        if frame.channel == CONTROL:
+            passed.append(frame)
+        work.append(frame)
+    if not work:
+        return passed
+    (bucket,) = buckets
+    passed += _run(job, circuit, stage, bucket, ScanInput(), [f for f in work if f.channel != CONTROL], ())
+    return passed
+
+
+def _run(job: Job, circuit: Circuit, stage: int, bucket: int, found: ScanInput, frames: Sequence[Frame],
+         scans: Sequence[Scan]) -> list[Frame]:
+    intent = job.intent
+    packs = _packs(job.root)
+    before = job.packs.get(f"{stage}/{bucket}")
+    has_state = stage > 0 or circuit.buckets == 1
+    manifest = _manifest(packs, before) if before and has_state else None
+    state = StageState(manifest, _Blobs(packs))
+    _clear(state, circuit, intent)
+    active = None if intent.active is None else frozenset(intent.active)
+    context = EpochContext(epoch=intent.epoch, initial=intent.initial, active=active, scratch=frozenset(intent.scratch),
+                           fresh=frozenset(intent.fresh))
+    sources = {scan.id: found.deltas.get(scan.id, []) for scan in scans}
+    result = run_stage(circuit, stage, bucket, sources, frames, state, context)
+    receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
+    operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}
+    sizes = {i: c.to_json() for i, c in found.counts.items()}
+    receipt = Receipt(stage, bucket, receipt.pack, receipt.relations, operators, sizes, receipt.retired)
+    return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
+
+
+def _metrics(values: Mapping[str, int]) -> dict[str, int]:
+    """What changes with each epoch; the sizes of state are in the packs."""
+    return {n: values[n] for n in ("rows_in", "rows_out", "expression_errors") if values.get(n)}
+
+
+class _Blobs:
+    """The state's view of the packs."""
+
+    def __init__(self, packs: PackFiles) -> None:
+        self._packs = packs
+
+    def read(self, ref: RunRef) -> pa.Buffer:
+        return self._packs.read_blob(BlobRef(ref.file, ref.offset_bytes, ref.length_bytes, ref.rows))
+
+
+def _manifest(packs: PackFiles, pack: str) -> dict[str, Any]:
+    """The state manifest in a pack, with references as seen from outside of it."""
+    stored: dict[str, Any] = packs.read_footer(pack)["state"]
+    return _renamed(stored, "", pack)
+
+
+def _renamed(manifest: dict[str, Any], file: str, name: str) -> dict[str, Any]:
+    operators = {
+        o: {n: [[name if r[0] == file else r[0], *r[1:]] for r in refs] for n, refs in traces.items()}
+        for o, traces in manifest["operators"].items()
+    }
+    return {**manifest, "operators": operators}
+
+
+def manifest_files(manifest: Mapping[str, Any] | None) -> set[str]:
+    """The files that a manifest refers to."""
+    if manifest is None:
+        return set()
+    return {r[0] for traces in manifest["operators"].values() for refs in traces.values() for r in refs}
+
+
+def _clear(state: StageState, circuit: Circuit, intent: Intent) -> None:
+    """Drops the state of operators that are gone, and what an earlier attempt at new ones left behind."""
+    kept = set(circuit.by_id)
+    if intent.initial:
+        kept -= set(intent.fresh)
+    else:
+        kept |= {SCRATCH + o for o in intent.scratch}
+    for operator_id in state.operators - kept:
+        state.drop(operator_id)
+
+
+def _write(job: Job, circuit: Circuit, stage: int, bucket: int, state: StageState | None, before: str | None,
+           manifest: Mapping[str, Any] | None, result: StageResult) -> Receipt:
+    layout = _layout(job.root, durable=job.durable)
+    writer = PackWriter(layout.packs, epoch_prefix(job.intent.epoch, stage, bucket), durable=job.durable)
+    changes: dict[str, RelationChange] = {}
+    if not job.intent.rebuilding:
+        schemas = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
+        for relation_id, delta in sorted(result.published.items()):
+            if delta.num_rows:
+                changes[relation_id] = _add_change(writer, delta, schemas[relation_id])
+    new = None
+    if state is not None:
+        def add(buffer: pa.Buffer, rows: int) -> RunRef:
+            return RunRef(*writer.add(buffer, rows))
+
+        new = state.persist(add)
+    if not changes and (new is None or new == manifest):
+        return Receipt(stage, bucket)
+    pack = writer.finish({} if new is None else {"state": new})
+    relations = {
+        i: RelationChange(tuple(b.within(pack) for b in c.blobs), c.inserted_rows, c.deleted_rows)
+        for i, c in changes.items()
+    }
+    if new is None:
+        return Receipt(stage, bucket, relations=relations)
+    now = manifest_files(_renamed(new, "", pack)) | {pack}
+    old = manifest_files(manifest) | ({before} if before else set())
+    return Receipt(stage, bucket, pack, relations, retired=tuple(sorted(old - now)))
+
+
+def _add_change(writer: PackWriter, delta: Delta, names: list[str]) -> RelationChange:
+    table = delta.columns.rename_columns(names)
+    blobs = []
+    for start in range(0, table.num_rows, _BLOB_ROWS):
+        part = table.slice(start, _BLOB_ROWS)
+        blobs.append(writer.add(encode_change(part, delta.diff[start : start + _BLOB_ROWS]), part.num_rows))
+    return RelationChange(tuple(blobs), *count_change(delta.diff, delta.num_rows))
