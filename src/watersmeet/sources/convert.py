@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -53,9 +53,10 @@ def connection() -> duckdb.DuckDBPyConnection:
     if getattr(_local, "process", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config={
             "threads": 1, "memory_limit": "1GB", "temp_directory": "", "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false", "enable_external_access": "false",
-            "python_enable_replacements": "false"})
+            "autoload_known_extensions": "false", "python_enable_replacements": "false"})
         _local.connection.execute("SET TimeZone = 'UTC'")
+        # After the temporary directory, which it would refuse.
+        _local.connection.execute("SET enable_external_access = false")
         _local.connection.execute("SET lock_configuration = true")
         _local.process = os.getpid()
     result: duckdb.DuckDBPyConnection = _local.connection
@@ -85,7 +86,7 @@ class Converted:
 
 
 def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
-    """String columns as `types`. Nested types are read from JSON text or, failing that, DuckDB's own notation."""
+    """String columns as `types`. Nested types are read from JSON text."""
     result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
     open_ = [i for i, done in enumerate(result) if done is None]
     scalars = [i for i in open_ if not types[i].is_nested]
@@ -94,7 +95,7 @@ def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Conve
         result[i] = _checked(columns[i], column, types[i])
     for i in open_:
         if types[i].is_nested:
-            result[i] = _nested_text(columns[i], types[i])
+            result[i] = _nested_json(columns[i], types[i])
     return [done for done in result if done is not None]
 
 
@@ -155,25 +156,6 @@ def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
     return Converted(column, bad.to_numpy(zero_copy_only=False))
 
 
-def _nested_text(texts: pa.Array, kind: SqlType) -> Converted:
-    """Arrays and structs in CSV: JSON text, or what DuckDB prints for such values."""
-    result = _nested_json(texts, kind)
-    if result.bad is None:
-        return result
-    (other,) = evaluate([texts.filter(pa.array(result.bad))], [f"TRY_CAST(t0 AS {kind.duckdb})"])
-    other = other.cast(kind.arrow)
-    column = pc.replace_with_mask(result.column, pa.array(result.bad), other) if not kind.is_nested else \
-        _replace(result.column, result.bad, other)
-    return _checked(texts, column, kind)
-
-
-def _replace(column: pa.Array, mask: Mask, values: pa.Array) -> pa.Array:
-    """The column with `values` where `mask`: Arrow's own function doesn't take nested types."""
-    places = np.arange(len(column))
-    places[mask] = len(column) + np.arange(len(values))
-    return pa.concat_arrays([column, values]).take(pa.array(places))
-
-
 def _nested_json(texts: pa.Array, kind: SqlType) -> Converted:
     """Arrays and structs from JSON text; a bad part makes the whole value bad."""
     present = pc.is_valid(texts)
@@ -208,17 +190,3 @@ def _nested_json(texts: pa.Array, kind: SqlType) -> Converted:
     column = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), element.column, type=kind.arrow,
                                       mask=pa.array(mask))
     return Converted(column, bad if bad.any() else None)
-
-
-def null_column(kind: SqlType, rows: int) -> pa.Array:
-    """A column of NULLs."""
-    return pa.nulls(rows, kind.arrow)
-
-
-def any_of(masks: Sequence[Any], rows: int) -> Mask:
-    """Rows true in any of the masks (None: nowhere)."""
-    result = np.zeros(rows, np.bool_)
-    for mask in masks:
-        if mask is not None:
-            result |= mask
-    return result

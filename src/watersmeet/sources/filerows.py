@@ -8,14 +8,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-import pyarrow as pa
-
 from watersmeet.errors import error
 from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
 from watersmeet.sources.cutting import MAX_LINE_BYTES, SLICE_BYTES, header_names, open_file, text_rows
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.parquetrows import ParquetReader
-from watersmeet.sources.rows import concat, nothing
+from watersmeet.sources.rows import DamagedError, concat, nothing
 from watersmeet.sources.seen import print_at
 from watersmeet.sources.textrows import TextReader
 from watersmeet.types import Field
@@ -47,7 +45,7 @@ def read_file_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Fie
             raise error("RUNTIME_UNAVAILABLE", f'the directory "{options.root}" of a source can\'t be reached',
                         hint="Every worker must see the directory under this path.") from None
         dead_letters.add(name, None, _ASIDE["vanished"], _place(piece), lost)
-    except (pa.ArrowException, gzip.BadGzipFile, EOFError, zlib.error) as problem:
+    except DamagedError as problem:
         dead_letters.add(name, None, f"{_ASIDE['damaged']}: {problem}", _place(piece), lost)
     return nothing(columns)
 
@@ -75,9 +73,12 @@ def _read_gzip(file: BinaryIO, name: str, spec: Mapping[str, Any], fields: Seque
                columns: Sequence[Field], dead_letters: DeadLetterSink) -> SourceRows:
     """A whole gzip file, in pieces. A file that breaks off is set aside as a whole: all of it is read first."""
     file.seek(0)
-    with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-        while unpacked.read(SLICE_BYTES):
-            pass
+    try:
+        with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+            while unpacked.read(SLICE_BYTES):
+                pass
+    except (gzip.BadGzipFile, EOFError, zlib.error) as failure:
+        raise DamagedError(str(failure)) from failure
     file.seek(0)
     parts: list[SourceRows] = []
     line, ordinal, rest = 1, 0, b""

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
-from watersmeet.sources.convert import Converted
-from watersmeet.sources.rows import Problems, gather, match_names, not_null_names, nothing
+from watersmeet.sources.convert import Converted, convert
+from watersmeet.sources.rows import DamagedError, Problems, gather, match_names, not_null_names, nothing
 from watersmeet.types import Field, SqlType
 
 
@@ -32,9 +32,12 @@ class ParquetReader:
 
         Only requested columns are decoded, and those that may hold values which the declared type can't (so that
         the same rows are set aside whatever is requested); the footer's statistics clear most of them.
-        Raises pa.ArrowException or OSError for a damaged file.
+        Raises DamagedError.
         """
-        parquet = pq.ParquetFile(file, pre_buffer=False)
+        try:
+            parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as failure:
+            raise DamagedError(str(failure)) from failure
         schema = parquet.schema_arrow
         not_null = not_null_names(self.fields, self.key)
         places, problem = match_names(self.fields, schema.names, not_null)
@@ -50,8 +53,7 @@ class ParquetReader:
         risky = [f for f in present if f.name not in wanted
                  and self._is_risky(parquet, groups, places[f.name], f, f.name in not_null)]
         chosen = [f for f in present if f.name in wanted or f in risky]
-        table = parquet.read_row_groups(groups, columns=[schema.names[places[f.name]] for f in chosen],
-                                        use_threads=False)
+        table = _decode(parquet, groups, [schema.names[places[f.name]] for f in chosen])
         rows = np.arange(sum(parquet.metadata.row_group(g).num_rows for g in groups), dtype=np.int64)
         columns = [_cast(table.column(schema.names[places[f.name]]), f.type) for f in chosen]
         problems = Problems()
@@ -80,6 +82,17 @@ class ParquetReader:
             if not fits and not (statistics.has_min_max and _range_fits(statistics, column.type)):
                 return True
         return False
+
+
+def _decode(parquet: pq.ParquetFile, groups: list[int], names: list[str]) -> pa.Table:
+    """The columns `names`; raises DamagedError. Parquet's readers don't check that text is UTF-8."""
+    try:
+        table = parquet.read_row_groups(groups, columns=names, use_threads=False)
+        for column in table.columns:
+            column.validate(full=True)
+    except (pa.ArrowException, OSError) as problem:
+        raise DamagedError(str(problem)) from problem
+    return table
 
 
 def type_problem(column: Field, found: pa.DataType) -> str | None:
@@ -160,10 +173,12 @@ def _cast(column: pa.ChunkedArray, kind: SqlType) -> Converted:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
-    if array.type == kind.arrow:
-        return Converted(array)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if kind.name == "jsonb":
+        return convert([array.cast(pa.string())], [kind])[0]
+    if array.type == kind.arrow:
+        return Converted(array)
     if kind.name in ("timestamp", "timestamptz") or kind.is_float:
         # Nanoseconds are cut to microseconds; whole numbers above 2^53 are rounded, as in a cast in SQL.
         return Converted(pc.cast(array, kind.arrow, safe=False))

@@ -16,6 +16,10 @@ from watersmeet.types import Field
 Rows = npt.NDArray[np.int64]
 
 
+class DamagedError(Exception):
+    """A file can't be decoded: the slice is set aside as a whole. The message says why."""
+
+
 @dataclass
 class Problems:
     """Rows of a slice to set aside: the first reason for each row counts."""
@@ -90,7 +94,8 @@ def gather(requested: Sequence[Field], done: Mapping[str, pa.Array], keep: Mask 
     schema = pa.schema([pa.field(f.name, f.type.arrow) for f in requested])
     table = pa.Table.from_arrays(arrays, schema=schema)
     if keep is not None and not keep.all():
-        table = table.filter(pa.array(keep))
+        # Without columns a table has no rows to filter.
+        table = table.filter(pa.array(keep)) if requested else table
         ordinals = ordinals[keep]
     return SourceRows(table, ordinals, tuple(missing))
 

@@ -175,8 +175,9 @@ class _Text:
         odd = self.quoted or (b"\r" in self._data and self._data.count(b"\r") != self._data.count(b"\r\n"))
         if is_text and not (odd and len(self.index.bad)):
             return self._data, None
-        for row in self.index.bad:
-            problems.add(row, "quotes: not closed, or followed by other text" if self.quoted
+        quote = self._options.quote.encode()
+        for row in self.index.bad.tolist():
+            problems.add(row, "quotes: not closed, or followed by other text" if quote and quote in self.bytes_of(row)
                          else "line end: a carriage return inside a line")
         if not is_text:
             self._note_encoding(problems)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation
 
-from tests.unit.sources.helpers import AB, S, T0, Driver, file_source, put, relation
 from watersmeet.errors import Error
-from watersmeet.sources import listing
+from watersmeet.sources import files, listing
 from watersmeet.sources.connectors import open_source
 
 
@@ -199,8 +199,6 @@ def test_the_directory_may_be_away_for_a_while(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_shown_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from watersmeet.sources import files
-
     driver = Driver(file_source(tmp_path))
     put(tmp_path / "a.csv", "a,b\n1,x\n")
     put(tmp_path / "b.csv", "a,b\n2,x\n")

@@ -1,0 +1,92 @@
+"""JSON lines: values of every type, and each way a line can be wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.sources.helpers import AB, Driver, file_source, put
+
+from watersmeet import types as t
+from watersmeet.types import Field, SqlType
+
+
+def read(tmp_path: Path, text: str | bytes, columns: Any = AB, **options: str) -> tuple[list[Any], Driver]:
+    put(tmp_path / "a.json", text)
+    driver = Driver(file_source(tmp_path, columns, **{"format": "json"} | options))
+    return driver.all(), driver
+
+
+POINT = SqlType("struct", fields=(("x", t.INTEGER), ("tags", SqlType("array", element=t.VARCHAR))))
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), [
+    (t.INTEGER, "12", 12), (t.INTEGER, '"12"', 12), (t.INTEGER, "1.5", "bad"), (t.INTEGER, "true", "bad"),
+    (t.BIGINT, "9223372036854775807", 2**63 - 1), (t.BIGINT, "9223372036854775808", "bad"), (t.INTEGER, "[1]", "bad"),
+    (t.DOUBLE, "1.5", 1.5), (t.DOUBLE, "1E400", "bad"), (t.DOUBLE, '"-Infinity"', float("-inf")),
+    (t.NUMERIC, "0.1", Decimal("0.1000000000")),
+    (SqlType("numeric", 38, 20), "123456789012345678.12345678901234567890",
+     Decimal("123456789012345678.12345678901234567890")),
+    (SqlType("array", element=SqlType("numeric", 38, 20)), "[0.12345678901234567890]",
+     [Decimal("0.12345678901234567890")]),
+    (t.VARCHAR, '"x\\n\\u00e9"', "x\né"), (t.VARCHAR, "12", "12"), (t.VARCHAR, '{"k":1}', '{"k":1}'),
+    (t.BOOLEAN, "false", False), (t.BOOLEAN, '"nope"', "bad"), (t.DATE, '"2024-02-29"', dt.date(2024, 2, 29)),
+    (t.TIMESTAMP, '"2024-01-01T10:00:00"', dt.datetime(2024, 1, 1, 10)), (t.TIMESTAMP, "12", "bad"),
+    (t.TIMESTAMPTZ, '"2024-01-01T10:00:00+02:00"', dt.datetime(2024, 1, 1, 8, tzinfo=dt.UTC)),
+    (t.BYTEA, '"\\\\x0a"', b"\x0a"), (t.JSONB, '{"k": [1, null]}', '{"k":[1,null]}'), (t.JSONB, '"s"', '"s"'),
+    (SqlType("array", element=t.INTEGER), "[1, null]", [1, None]), (SqlType("array", element=t.INTEGER), "5", "bad"),
+    (SqlType("array", element=t.INTEGER), '[1, "x"]', "bad"),
+    (SqlType("array", element=t.JSONB), '[{"k": 1}, null, 2]', ['{"k":1}', None, "2"]),
+    (POINT, '{"x": 1, "tags": ["a"], "more": 2}', {"x": 1, "tags": ["a"]}), (POINT, "[]", "bad"),
+    (POINT, '{"x": "q"}', "bad"), (POINT, '{"tags": {}}', "bad"), (POINT, "{}", {"x": None, "tags": None}),
+    (SqlType("array", element=POINT), '[{"x": 1}, null]', [{"x": 1, "tags": None}, None]),
+])
+def test_value(tmp_path: Path, kind: SqlType, text: str, value: Any) -> None:
+    columns = (Field("n", t.INTEGER), Field("v", kind))
+    rows, driver = read(tmp_path, f'{{"n": 1, "v": {text}}}\n{{"n": 2, "v": null}}\n{{"n": 3}}\n', columns)
+    rest = [(2, None), (3, None)]
+    if value == "bad":
+        assert rows == rest
+        assert driver.reasons() == [("a.json", 1, "value")]
+    else:
+        assert rows == [(1, value), *rest]
+        assert driver.dead == []
+
+
+@pytest.mark.parametrize(("line", "reason"), [
+    (b'{"a": 1, ', "json"), (b"[1]", "json"), (b"5", "json"), (b"null", "json"), (b"{'a': 1}", "json"),
+    (b'{"a": "x"}', "value"), (b'{"a": 1, "b": "\xff"}', "encoding"), (b'{"a": 1} {"a": 2}', "json"),
+])
+def test_a_malformed_line_is_set_aside_with_its_number(tmp_path: Path, line: bytes, reason: str) -> None:
+    rows, driver = read(tmp_path, b'{"a": 1, "b": "x"}\n\n' + line + b'\r\n  \n{"a": 2, "other": [1]}\n')
+    assert rows == [(1, "x"), (2, None)]
+    assert driver.reasons() == [("a.json", 3, reason)]
+    assert driver.dead[0]["text"] == line.decode(errors="replace")
+
+
+def test_line_numbers_are_right_in_later_slices(tmp_path: Path) -> None:
+    put(tmp_path / "a.json", "".join(f'{{"a": {i}}}\n' if i % 10 else "{\n" for i in range(100)))
+    driver = Driver(file_source(tmp_path, format="json"), budget_rows=7)
+    assert len(driver.all()) == 90
+    assert [d["line"] for d in driver.dead] == [1 + 10 * k for k in range(10)]
+
+
+def test_a_half_written_line_waits(tmp_path: Path) -> None:
+    rows, driver = read(tmp_path, '{"a": 1}\n{"a": ', settle_ms="3600000")
+    assert rows == [(1, None)]
+    put(tmp_path / "a.json", "2}\n", append=True)
+    assert driver.all() == [(2, None)]
+
+
+def test_jsonb_keeps_its_numbers_beside_exact_decimals(tmp_path: Path) -> None:
+    columns = (Field("d", SqlType("numeric", 38, 20)), Field("j", t.JSONB))
+    rows, _ = read(tmp_path, '{"d": 0.12345678901234567890, "j": {"k": 0.5}}\n', columns)
+    assert rows == [(Decimal("0.12345678901234567890"), '{"k":0.5}')]
+
+
+def test_names_with_quotes(tmp_path: Path) -> None:
+    rows, _ = read(tmp_path, '{"it\'s": 1, "a\\"b": "x"}\n', (Field("it's", t.INTEGER), Field('a"b', t.VARCHAR)))
+    assert rows == [(1, "x")]
