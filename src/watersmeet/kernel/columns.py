@@ -6,6 +6,7 @@ Equality here is that of SQL keys and of changelog rows: NULL = NULL, NaN = NaN,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from watersmeet.errors import error
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
-Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 _NANOS_PER_DAY = 86_400_000_000_000
 
@@ -44,9 +45,15 @@ def gather(column: pa.Array, positions: Positions) -> pa.Array:
     return pc.take(column, pa.array(positions), boundscheck=False)
 
 
+def gather_all(columns: Sequence[pa.Array], positions: Positions) -> list[pa.Array]:
+    """The values of each column at `positions`, which must be in range (not checked)."""
+    index = pa.array(positions)
+    return [pc.take(c, index, boundscheck=False) for c in columns]
+
+
 def gather_table(table: pa.Table, positions: Positions) -> pa.Table:
     """The rows at `positions`; names are kept."""
-    arrays = [gather(flat(c), positions) for c in table.columns]
+    arrays = gather_all([flat(c) for c in table.columns], positions)
     return pa.Table.from_arrays(arrays, schema=table.schema)
 
 
@@ -62,7 +69,7 @@ def validity(array: pa.Array) -> Mask | None:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
 
 
-def words(array: pa.Array) -> npt.NDArray[np.generic]:
+def words(array: pa.Array) -> npt.NDArray[Any]:
     """The values of a fixed-width array without a copy, as integers or floats; 16 bytes and more as rows of uint64.
 
     What stands in the place of a NULL is undefined.
@@ -163,7 +170,7 @@ def _equal_values(left: pa.Array, right: pa.Array, *, as_key: bool) -> Mask:
     a, b = words(left), words(right)
     same = np.asarray(a == b)
     if pa.types.is_floating(kind):
-        same = same | (np.isnan(a) & np.isnan(b))  # type: ignore[call-overload]
+        same = same | (np.isnan(a) & np.isnan(b))
     return same if same.ndim == 1 else np.asarray(same.all(axis=1))
 
 
@@ -202,10 +209,10 @@ def one_form(column: Column) -> pa.Array:
         return array
     if pa.types.is_floating(kind):
         values = words(array)
-        odd = np.signbit(values) & (values == 0) | np.isnan(values)  # type: ignore[call-overload]
+        odd = np.signbit(values) & (values == 0) | np.isnan(values)
         if not odd.any():
             return array
-        fixed = np.where(np.isnan(values), np.nan, values + 0.0).astype(values.dtype)  # type: ignore[call-overload, operator]
+        fixed = np.where(np.isnan(values), np.nan, values + 0.0).astype(values.dtype)
         valid = validity(array)
         return pa.array(fixed, kind, mask=None if valid is None else ~valid, from_pandas=False)
     valid = validity(array)

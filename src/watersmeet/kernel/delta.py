@@ -74,26 +74,4 @@ def consolidate(delta: Delta, key_positions: tuple[int, ...] | None = None) -> D
     rows, diff = canonical_rows(arrays, delta.diff, hashes, whole_row=key_positions is None)
     if len(rows) == 0:
         return Delta(col.positional([a.slice(0, 0) for a in arrays]), diff)
-    return Delta(col.positional([col.gather(a, rows) for a in arrays]), diff)
-
-
-def without_cancelling(delta: Delta) -> Delta:
-    """The same changes in which no row has diffs of both signs; cheaper than `consolidate`.
-
-    Rows stay in order, except that those with an equal row of the other sign come last, consolidated.
-    """
-    negative = delta.diff < 0
-    if not negative.any() or negative.all():
-        return delta
-    hashes = hash_columns([col.one_form(c) for c in delta.columns.columns], delta.num_rows, as_key=False)
-    signs = np.where(negative, -1, 1)
-    few = -1 if np.count_nonzero(negative) * 2 <= delta.num_rows else 1
-    known = np.sort(hashes[signs == few])
-    places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-    met = (known[places] == hashes) & (signs != few)
-    if not met.any():
-        return delta
-    other = np.sort(hashes[met])
-    shared = other[np.minimum(np.searchsorted(other, hashes), len(other) - 1)] == hashes
-    rest = consolidate(delta.take(np.flatnonzero(shared)))
-    return Delta.concat([delta.take(np.flatnonzero(~shared)), rest])
+    return Delta(col.positional(col.gather_all(arrays, rows)), diff)

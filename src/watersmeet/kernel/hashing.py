@@ -10,7 +10,7 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,7 @@ def _hash_values(array: pa.Array, *, as_key: bool) -> Hashes:
     raise error("FEATURE_NOT_SUPPORTED", f"no hash for values of type {kind}")
 
 
-def _hash_words(values: npt.NDArray[np.generic]) -> Hashes:
+def _hash_words(values: npt.NDArray[Any]) -> Hashes:
     if values.ndim == 1:
         return mix(values.astype(np.int64).view(np.uint64))
     result = np.zeros(len(values), np.uint64)
@@ -191,10 +191,10 @@ def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col
                 sums[rows] += mixed
     if most > _ROUNDS:
         rows = np.flatnonzero(counts > _ROUNDS)
-        for index, place in pieces(np.full(len(rows), _ROUNDS), counts[rows] - _ROUNDS, _PIECE_WORDS):
+        for index, places in pieces(np.full(len(rows), _ROUNDS), counts[rows] - _ROUNDS, _PIECE_WORDS):
             row = rows[index]
-            salts = (place + 1).view(np.uint64) * _POSITION
-            np.add.at(sums, row, _mixed_words(overlapping, starts[row] + 8 * place, lengths[row] - 8 * place, salts))
+            salts = (places + 1).view(np.uint64) * _POSITION
+            np.add.at(sums, row, _mixed_words(overlapping, starts[row] + 8 * places, lengths[row] - 8 * places, salts))
     return mix(sums)
 
 

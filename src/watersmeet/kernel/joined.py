@@ -11,15 +11,17 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Join
 from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta, Diffs, without_cancelling
+from watersmeet.kernel.cancel import without_cancelling
+from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.matching import Probe, parts, probes
 from watersmeet.kernel.run import Run
 
 
 @dataclass(frozen=True, eq=False)
 class JoinSide:
-    """One input. change: its rows that can match, arranged. loose: those with a NULL in the
-    key, if they come out.
+    """One input of a join.
+
+    change: its rows that can match, arranged. loose: those with a NULL in the key, if they come out.
 
     old: pure runs of the content before. exact: see `Probe`. sign: of the rows whose presence
     depends on partners: +1 if those with partners come out (semi), -1 if those without (outer, anti),
@@ -75,10 +77,12 @@ class JoinOutput:
                 if run is not None and not run.all_ones:
                     diff = diff * run.diff[at]
 
-        def column(is_left: bool, position: int, part: slice) -> pa.Array | None:
+        def columns(is_left: bool, positions: list[int], part: slice) -> list[pa.Array | None]:
             run, at = (left, left_rows) if is_left else (right, right_rows)
-            return None if run is None or at is None else col.gather(run.arrays[position], at[part])
-        self._add(column, diff)
+            if run is None or at is None:
+                return [None] * len(positions)
+            return col.gather_all([run.arrays[p] for p in positions], at[part])
+        self._add(columns, diff)
 
     def add_loose(self, left: Delta | None, right: Delta | None) -> None:
         """Adds rows that can't have partners."""
@@ -86,10 +90,10 @@ class JoinOutput:
         if delta is None:
             return
 
-        def column(is_left: bool, position: int, part: slice) -> pa.Array | None:
+        def columns(is_left: bool, positions: list[int], part: slice) -> list[pa.Array | None]:
             side = left if is_left else right
-            return None if side is None else side.arrays[position][part]
-        self._add(column, delta.diff)
+            return [None if side is None else side.arrays[p][part] for p in positions]
+        self._add(columns, delta.diff)
 
     def delta(self) -> Delta:
         """What was added, without rows that cancel each other."""
@@ -97,19 +101,22 @@ class JoinOutput:
             return Delta(col.positional([pa.array([], t) for t in self._types]), np.zeros(0, np.int64))
         return without_cancelling(Delta(pa.concat_tables(self._tables), np.concatenate(self._diffs)))
 
-    def _add(self, column: Callable[[bool, int, slice], pa.Array | None], diff: Diffs) -> None:
-        parts_left = [slice(0, len(diff))]
-        while parts_left:
-            part = parts_left.pop(0)
+    def _add(self, columns: Callable[[bool, list[int], slice], list[pa.Array | None]], diff: Diffs) -> None:
+        """columns(is left side, positions, rows) gives a side's columns, None for those that are all NULL."""
+        waiting = [slice(0, len(diff))]
+        while waiting:
+            part = waiting.pop(0)
             try:
-                found = [column(is_left, position, part) for is_left, position in self._columns]
+                sides = {is_left: iter(columns(is_left, [p for side, p in self._columns if side == is_left], part))
+                         for is_left in (True, False)}
             except pa.ArrowInvalid:  # strings beyond 2 GiB in one array
                 middle = (part.start + part.stop) // 2
                 if middle == part.start:
                     raise
-                parts_left[:0] = [slice(part.start, middle), slice(middle, part.stop)]
+                waiting[:0] = [slice(part.start, middle), slice(middle, part.stop)]
                 continue
             n = part.stop - part.start
+            found = [next(sides[is_left]) for is_left, _ in self._columns]
             arrays = [pa.nulls(n, t) if a is None else a for a, t in zip(found, self._types, strict=True)]
             self._tables.append(col.positional(arrays))
             self._diffs.append(diff[part])

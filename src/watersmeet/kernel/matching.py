@@ -53,8 +53,8 @@ class Probe:
             hit = np.flatnonzero(high > low)
             if len(hit) and not self._exact:
                 mine, theirs = self.starts[hit], low[hit]
-                same = col.rows_equal([col.gather(k, mine) for k in self.run.key_arrays],
-                                      [col.gather(k, theirs) for k in other.key_arrays], len(hit), as_key=True)
+                same = col.rows_equal(col.gather_all(self.run.key_arrays, mine), col.gather_all(other.key_arrays, theirs),
+                                      len(hit), as_key=True)
                 high[hit[~same]] = theirs[~same]
             self._found[id(other)] = (other, low, high)  # keeps `other` alive, so its id stays its own
         return self._found[id(other)][1:]

@@ -61,7 +61,7 @@ def _settle(arrays: Sequence[pa.Array], rows: col.Positions, key_hash: Hashes, *
     if whole_row:
         hashes = np.zeros(len(rows), np.uint64)
     else:
-        hashes = hash_columns([col.gather(a, rows) for a in arrays], len(rows), as_key=False)
+        hashes = hash_columns(col.gather_all(arrays, rows), len(rows), as_key=False)
         places = _sorted_within(groups, hashes)
         rows, groups, hashes = rows[places], groups[places], hashes[places]
     alike = np.flatnonzero(_same_as_next(groups) & _same_as_next(hashes))
@@ -76,7 +76,7 @@ def _settle(arrays: Sequence[pa.Array], rows: col.Positions, key_hash: Hashes, *
 
 def _equal_to_next(arrays: Sequence[pa.Array], rows: col.Positions, at: col.Positions) -> col.Mask:
     left, right = rows[at], rows[at + 1]
-    return col.rows_equal([col.gather(a, left) for a in arrays], [col.gather(a, right) for a in arrays], len(at))
+    return col.rows_equal(col.gather_all(arrays, left), col.gather_all(arrays, right), len(at))
 
 
 def _sorted_within(groups: Hashes, hashes: Hashes) -> col.Positions:

@@ -19,6 +19,7 @@ from watersmeet.kernel.order import canonical_rows, stretches
 
 Diffs = npt.NDArray[np.int64]
 
+_ONE: Final = np.int64(1)
 _META: Final = b"watersmeet.run"
 
 
@@ -52,10 +53,10 @@ class Run:
         """True if every diff is 1."""
         return self.weights is None
 
-    @cached_property
+    @property
     def diff(self) -> Diffs:
-        """The diffs, int64."""
-        return np.ones(len(self.hash), np.int64) if self.weights is None else self.weights
+        """The diffs, int64, not to be written to; if all are 1 they take no memory."""
+        return np.broadcast_to(_ONE, len(self.hash)) if self.weights is None else self.weights
 
     @cached_property
     def has_negative(self) -> bool:
@@ -101,10 +102,11 @@ class Run:
             names.append("_diff")
         meta = json.dumps({"keys": self.keys, "pure": self.pure}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return sink.getvalue()
+        measure = pa.MockOutputStream()
+        _write(measure, batch)
+        buffer = pa.allocate_buffer(measure.size())
+        _write(pa.FixedSizeBufferWriter(buffer), batch)
+        return buffer
 
     @staticmethod
     def from_ipc(buffer: pa.Buffer, ref: Any = None) -> Run:
@@ -130,7 +132,7 @@ def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:
     arrays = [col.one_form(c) for c in delta.columns.columns]
     hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
     rows, diff = canonical_rows(arrays, delta.diff, hashes, whole_row=False)
-    return make_run(hashes[rows], [col.gather(a, rows) for a in arrays], diff, keys)
+    return make_run(hashes[rows], col.gather_all(arrays, rows), diff, keys)
 
 
 def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tuple[int, ...]) -> Run:
@@ -143,15 +145,14 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     """True if no two different keys among the sorted `hashes` have the same hash."""
     if not keys or (len(keys) == 1 and is_bijective(keys[0].type) and keys[0].null_count == 0):
         return True
-    starts, lengths = stretches(hashes)
+    starts, _ = stretches(hashes)
     if len(starts) == len(hashes):
         return True
     # Compare each row of a stretch with the row before it.
     same = np.ones(len(hashes), np.bool_)
     same[starts] = False
     later = np.flatnonzero(same)
-    return bool(col.rows_equal([col.gather(k, later) for k in keys], [col.gather(k, later - 1) for k in keys],
-                               len(later), as_key=True).all())
+    return bool(col.rows_equal(col.gather_all(keys, later), col.gather_all(keys, later - 1), len(later), as_key=True).all())
 
 
 def _split(run: Run) -> list[Run]:
@@ -161,13 +162,18 @@ def _split(run: Run) -> list[Run]:
     while len(rest):
         starts, lengths = stretches(run.hash[rest])
         firsts = np.repeat(rest[starts], lengths)
-        same = col.rows_equal([col.gather(k, rest) for k in run.key_arrays],
-                              [col.gather(k, firsts) for k in run.key_arrays], len(rest), as_key=True)
+        same = col.rows_equal(col.gather_all(run.key_arrays, rest), col.gather_all(run.key_arrays, firsts), len(rest),
+                              as_key=True)
         part = run.take(rest[same])
         part.pure = True
         parts.append(part)
         rest = rest[~same]
     return parts
+
+
+def _write(sink: Any, batch: pa.RecordBatch) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 def _defined(array: pa.Array) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -49,15 +50,42 @@ class BlobStore(Protocol):
         ...
 
 
+class RunCache:
+    """Loaded runs by where they are stored, the most recently used ones; one per process and blob store.
+
+    A run never changes and a place never gets other bytes, so nothing needs to be invalidated. What is
+    kept is mostly the mapping of a file.
+    """
+
+    def __init__(self, most_runs: int = 4096) -> None:
+        self._runs: OrderedDict[RunRef, Run] = OrderedDict()
+        self._most_runs = most_runs
+
+    def get(self, ref: RunRef) -> Run | None:
+        """The run of `ref`, if it is here."""
+        run = self._runs.get(ref)
+        if run is not None:
+            self._runs.move_to_end(ref)
+        return run
+
+    def put(self, ref: RunRef, run: Run) -> None:
+        """Keeps `run`."""
+        self._runs[ref] = run
+        if len(self._runs) > self._most_runs:
+            self._runs.popitem(last=False)
+
+
 class StageState:
     """The traces of one stage in one bucket.
 
     manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
-    when their trace is first asked for. Nothing is written before `persist`.
+    when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
+    the states of one process that read from the same blob store.
     Raises WatersmeetError STATE_MISMATCH if the manifest has another state format.
     """
 
-    def __init__(self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None) -> None:
+    def __init__(self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None,
+                 cache: RunCache | None = None) -> None:
         if manifest is not None and manifest.get("format") != STATE_FORMAT_VERSION:
             raise error("STATE_MISMATCH", f"the state has format {manifest.get('format')}, this is {STATE_FORMAT_VERSION}")
         operators = {} if manifest is None else manifest["operators"]
@@ -67,6 +95,7 @@ class StageState:
         self._before = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
         self._loaded: dict[tuple[str, str], Trace] = {}
         self._blobs = blobs
+        self._cache = RunCache() if cache is None else cache
 
     @property
     def operators(self) -> frozenset[str]:
@@ -128,9 +157,13 @@ class StageState:
     def _load(self, ref: RunRef) -> Run:
         if self._blobs is None:
             raise error("INTERNAL_ERROR", "a state with stored runs needs a blob store")
+        cached = self._cache.get(ref)
+        if cached is not None:
+            return cached
         run = Run.from_ipc(self._blobs.read(ref), ref)
         if run.num_rows != ref.rows:
             raise error("STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.rows}", detail=f"{ref}.")
+        self._cache.put(ref, run)
         return run
 
     @staticmethod
@@ -158,12 +191,18 @@ class BlobDict:
 
     def __init__(self) -> None:
         self._blobs: dict[str, pa.Buffer] = {}
+        self._added = 0
 
     def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
         """Stores `buffer` and tells where it is."""
-        ref = RunRef(str(len(self._blobs)), 0, buffer.size, rows)
+        ref = RunRef(str(self._added), 0, buffer.size, rows)
         self._blobs[ref.file] = buffer
+        self._added += 1
         return ref
+
+    def remove(self, ref: RunRef) -> None:
+        """Forgets the buffer of `ref`."""
+        del self._blobs[ref.file]
 
     def read(self, ref: RunRef) -> pa.Buffer:
         """The buffer of `ref`."""

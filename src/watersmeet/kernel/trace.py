@@ -142,7 +142,7 @@ def merge_runs(runs: Sequence[Run]) -> Run:
         diff = np.concatenate([r.diff for r in runs])[order]
         if any(r.has_negative for r in runs):
             order, diff = _without_cancelled(arrays, hashes, order, diff)
-    return make_run(hashes[order], [col.gather(a, order) for a in arrays], diff, keys)
+    return make_run(hashes[order], col.gather_all(arrays, order), diff, keys)
 
 
 def _without_cancelled(arrays: Sequence[pa.Array], hashes: Hashes, order: col.Positions,
@@ -150,7 +150,7 @@ def _without_cancelled(arrays: Sequence[pa.Array], hashes: Hashes, order: col.Po
     starts, lengths = stretches(hashes[order])
     touched = np.repeat(np.minimum.reduceat(diff, starts) < 0, lengths)
     rows = order[touched]
-    found, sums = canonical_rows([col.gather(a, rows) for a in arrays], diff[touched], hashes[rows], whole_row=False)
+    found, sums = canonical_rows(col.gather_all(arrays, rows), diff[touched], hashes[rows], whole_row=False)
     order = np.concatenate([order[~touched], rows[found]])
     diff = np.concatenate([diff[~touched], sums])
     places = np.argsort(hashes[order], kind="stable")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests import reference
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
+
 from watersmeet.circuit.operators import Join
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta

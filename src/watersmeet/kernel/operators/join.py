@@ -67,7 +67,7 @@ def _exact(op: Join, left: Delta) -> bool:
 
 def _side(delta: Delta, keys: tuple[int, ...], null_safe: tuple[bool, ...], old: list[Run], *, exact: bool,
           sign: int) -> JoinSide:
-    """loose rows are kept only where they come out."""
+    """The side of a join: rows with a NULL in the key never match and are kept only if they come out."""
     loose = np.zeros(delta.num_rows, np.bool_)
     for position, safe in zip(keys, null_safe, strict=True):
         valid = None if safe else col.validity(col.flat(delta.columns.column(position)))

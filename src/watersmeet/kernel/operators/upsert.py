@@ -17,7 +17,7 @@ from watersmeet.kernel.run import Run, arrange, is_pure
 from watersmeet.kernel.state import State
 
 
-def step(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
+def step(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
     """Old rows out, new rows in, consolidated; a row that is written again unchanged gives nothing.
 
     The input's last column is `_seq`: of the rows of one key in this step the one with the highest
@@ -48,7 +48,7 @@ def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
     hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
     by_seq = np.argsort(col.words(arrays[-1]), kind="stable")
     order = by_seq[np.argsort(hashes[by_seq], kind="stable")]
-    table = col.positional([col.gather(a, order) for a in arrays])
+    table = col.positional(col.gather_all(arrays, order))
     pure = is_pure(hashes[order], [col.flat(table.column(i)) for i in keys])
     rows = Run(hashes[order], table, delta.diff[order], keys, pure=pure)
     return [probe.run.take(probe.starts + probe.lengths - 1) for probe in probes([rows], exact=False)]

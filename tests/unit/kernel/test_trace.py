@@ -1,0 +1,214 @@
+"""Runs and traces: stored form, merge laws, probing, state manifests."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import reference
+from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.test_delta import VALUES, deltas
+
+from watersmeet.errors import Error
+from watersmeet.kernel import trace as trace_module
+from watersmeet.kernel.delta import consolidate
+from watersmeet.kernel.hashing import hash_columns
+from watersmeet.kernel.run import Run, arrange
+from watersmeet.kernel.state import BlobDict, RunRef, ScopedState, StageState
+from watersmeet.kernel.trace import FAN_IN, Trace, merge_runs
+from watersmeet.types import BIGINT, INTEGER, VARCHAR
+
+
+def content_of(runs):
+    counts = Counter()
+    for run in runs:
+        for r, d in zip(rows_of(run.delta()), run.diff, strict=True):
+            counts[reference.row(r)] += int(d)
+    return {r: d for r, d in counts.items() if d}
+
+
+@settings(max_examples=150, deadline=None)
+@given(deltas(), st.data())
+def test_a_run_survives_its_stored_form(delta, data):
+    width = delta.columns.num_columns
+    keys = tuple(data.draw(st.lists(st.integers(0, width - 1), max_size=2))) if width else ()
+    run = arrange(delta, keys)
+    buffer = run.to_ipc()
+    back = Run.from_ipc(buffer)
+    assert (back.hash == run.hash).all()
+    assert (back.hash[1:] >= back.hash[:-1]).all()
+    assert (back.diff == run.diff).all()
+    assert (back.keys, back.pure, back.all_ones) == (run.keys, run.pure, run.all_ones)
+    assert str(back.columns.to_pylist()) == str(run.columns.to_pylist())
+    assert back.size_bytes == run.size_bytes
+    assert back.to_ipc().equals(buffer)
+
+
+def test_runs_are_mapped_not_copied():
+    run = arrange(delta_of(schema_of(BIGINT), [(i,) for i in range(1000)]), (0,))
+    buffer = run.to_ipc()
+    back = Run.from_ipc(buffer)
+    for address in (back.hash.ctypes.data, back.arrays[0].buffers()[1].address):
+        assert buffer.address <= address < buffer.address + buffer.size
+
+
+def test_equal_rows_make_equal_bytes_whatever_stands_behind_nulls():
+    values = np.arange(4)
+    garbage = pa.Array.from_buffers(pa.int64(), 4, [pa.py_buffer(b"\x05"), pa.py_buffer(values.tobytes())])
+    clean = pa.array([0, None, 2, None])
+    runs = [arrange(delta_of(schema_of(BIGINT), []).__class__(pa.table({"c0": a}), np.ones(4, np.int64)), ())
+            for a in (garbage, clean)]
+    assert runs[0].to_ipc().equals(runs[1].to_ipc())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_merging_changes_nothing(seed, retract, weak):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_module, "LEVEL_0_ROWS", 4)
+        if weak:
+            weaken_hashes(patch)
+        rng = random.Random(seed)
+        schema = schema_of(INTEGER, VARCHAR)
+        trace, plain = Trace(), []
+        for _ in range(rng.randrange(1, 40)):
+            rows = [(rng.choice([None, 1, 2, 3, 4, 5, 6]), rng.choice(VALUES[VARCHAR])) for _ in range(rng.randrange(12))]
+            run = arrange(delta_of(schema, rows, [rng.choice([1, -1]) if retract else 1 for _ in rows]), (0,))
+            trace.append(run)
+            plain.append(run)
+        assert content_of(trace.runs) == content_of(plain)
+        for run in trace.runs:
+            assert (run.hash == hash_columns([run.arrays[0]])).all()
+            assert (run.hash[1:] >= run.hash[:-1]).all()
+            assert not (run.diff == 0).any()
+            for part in run.parts:
+                assert part.pure
+            assert content_of(run.parts) == content_of([run])
+
+
+def test_runs_stay_few_and_rows_are_rewritten_seldom(monkeypatch):
+    monkeypatch.setattr(trace_module, "LEVEL_0_ROWS", 1)
+    rewritten = 0
+
+    def counting(runs):
+        nonlocal rewritten
+        rewritten += sum(r.num_rows for r in runs)
+        return merge_runs(runs)
+
+    monkeypatch.setattr(trace_module, "merge_runs", counting)
+    trace = Trace()
+    for i in range(1024):
+        trace.append(arrange(delta_of(schema_of(BIGINT), [(i,)]), (0,)))
+        assert len(trace.runs) <= 5 * FAN_IN
+    assert trace.num_rows == 1024
+    assert rewritten <= 1024 * 6
+
+
+def test_no_merge_above_the_cap(monkeypatch):
+    monkeypatch.setattr(trace_module, "MERGED_BYTES", 100)
+    trace = Trace()
+    for i in range(20):
+        trace.append(arrange(delta_of(schema_of(BIGINT), [(i,), (i + 100,)]), (0,)))
+    assert len(trace.runs) == 20
+
+
+def test_a_row_and_its_retraction_leave_the_trace():
+    trace = Trace()
+    rows = [(i, str(i)) for i in range(50)]
+    for diff in (1, -1, 1, -1):
+        trace.append(arrange(delta_of(schema_of(INTEGER, VARCHAR), rows, [diff] * 50), (0,)))
+    assert trace.runs == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_lookup_finds_every_entry_of_a_hash(seed):
+    rng = random.Random(seed)
+    schema = schema_of(INTEGER, INTEGER)
+    trace, all_rows = Trace(), Counter()
+    for _ in range(rng.randrange(6)):
+        rows = [(rng.randrange(20), rng.randrange(3)) for _ in range(rng.randrange(30))]
+        all_rows.update(rows)
+        trace.append(arrange(delta_of(schema, rows), (0,)))
+    wanted = sorted(rng.sample(range(25), rng.randrange(25)))
+    hashes = np.sort(hash_columns([pa.array(wanted, pa.int32())]))
+    found = trace.entries(hashes)
+    expected = Counter({r: c for r, c in all_rows.items() if r[0] in wanted})
+    done = {} if found is None else dict(zip(rows_of(consolidate(found)), consolidate(found).diff.tolist(), strict=True))
+    assert done == expected
+    for index, run, rows in trace.lookup(hashes):
+        assert (run.hash[rows] == hashes[index]).all()
+
+
+def rows_run(first, n):
+    return arrange(delta_of(schema_of(BIGINT), [(first + i,) for i in range(n)]), (0,))
+
+
+def test_state_goes_through_its_manifest_and_tells_what_is_new():
+    blobs = BlobDict()
+    state = StageState(None, blobs)
+    state.trace("join-1", "left").append(rows_run(0, 10))
+    state.trace("join-1", "right")
+    state.declare("join-2")
+    manifest = state.persist(blobs.add)
+    assert manifest["operators"].keys() == {"join-1", "join-2"}
+    assert state.retired() == ()
+    assert state.persist(blobs.add) == manifest, "nothing new the second time"
+
+    state = StageState(manifest, blobs)
+    assert state.operators == {"join-1", "join-2"}
+    assert state.size("join-1")[0] == 10
+    left = state.trace("join-1", "left")
+    for i in range(FAN_IN - 1):
+        left.append(rows_run(100 * i + 100, 10))
+    assert len(left.runs) == 1
+    second = state.persist(blobs.add)
+    assert len(blobs._blobs) == 2, "runs merged away within the epoch are not written"
+    assert state.retired() == (RunRef.from_json(manifest["operators"]["join-1"]["left"][0]),)
+    assert StageState(second, blobs).trace("join-1", "left").num_rows == 10 * FAN_IN
+
+    state = StageState(second, blobs)
+    state.drop("join-1")
+    assert state.persist(blobs.add)["operators"] == {"join-2": {}}
+    assert len(state.retired()) == 1
+
+
+def test_untouched_traces_are_not_read():
+    blobs = BlobDict()
+    state = StageState(None, blobs)
+    state.trace("join-1", "left").append(rows_run(0, 3))
+    manifest = state.persist(blobs.add)
+    blobs._blobs.clear()
+    state = StageState(manifest, blobs)
+    assert state.persist(blobs.add) == manifest
+    assert state.size("join-1")[0] == 3
+
+
+def test_scratch_state_is_kept_apart():
+    state = StageState()
+    scratch = ScopedState(state, {"join-1": "scratch!join-1"})
+    scratch.trace("join-1", "left").append(rows_run(0, 3))
+    assert state.trace("join-1", "left").num_rows == 0
+    assert state.trace("scratch!join-1", "left").num_rows == 3
+    assert scratch.trace("join-2", "left") is state.trace("join-2", "left")
+
+
+def test_damage_is_named():
+    blobs = BlobDict()
+    state = StageState(None, blobs)
+    state.trace("join-1", "left").append(rows_run(0, 3))
+    manifest = state.persist(blobs.add)
+    good = blobs._blobs["0"]
+    for bad in (pa.py_buffer(b"nonsense"), pa.py_buffer(b""), good.slice(0, 100), rows_run(0, 2).to_ipc()):
+        blobs._blobs["0"] = bad
+        with pytest.raises(Error, match="STATE_DAMAGED"):
+            StageState(manifest, blobs).trace("join-1", "left")
+    with pytest.raises(Error, match="STATE_MISMATCH"):
+        StageState({**manifest, "format": 0}, blobs)
+    with pytest.raises(Error, match="INTERNAL_ERROR"):
+        StageState(manifest).trace("join-1", "left")

@@ -1,0 +1,94 @@
+"""Upserts against a dict, after every epoch."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import reference
+from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
+
+from watersmeet.circuit.operators import Upsert
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.operators.upsert import step
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
+
+EVALUATOR = Evaluator()
+SCHEMA = schema_of(VARCHAR, DOUBLE, INTEGER)
+INPUT = (*SCHEMA, Field("_seq", BIGINT))
+VALUES = [["a", "b", "", None], [0.0, -0.0, float("nan"), 1.0], [None, 1, 2]]
+
+
+def run_history(keys, seed, epochs, size, *, mangle=None):
+    rng = random.Random(seed)
+    op = Upsert(("s",), SCHEMA, False, tuple(keys))
+    stored, current, content, outputs = Stored(), {}, Counter(), []
+    for _ in range(epochs):
+        rows = [tuple(rng.choice(v) for v in VALUES) for _ in range(rng.randrange(size + 1))]
+        diffs = [rng.choice([1, 1, 1, -1]) for _ in rows]
+        for r, d in zip(rows, diffs, strict=True):
+            key = tuple(reference.norm(r[i]) for i in keys)
+            if d > 0:
+                current[key] = reference.row(r)
+            else:
+                current.pop(key, None)
+        delta = delta_of(INPUT, [(*r, i) for i, r in enumerate(rows)], diffs)
+        state = stored.load()
+        out = step(op, [mangle(rng, delta) if mangle else delta], state, StepContext(0, False, EVALUATOR, (INPUT,)))
+        stored.save(state)
+        outputs.append((str(out.columns.to_pylist()), out.diff.tolist()))
+        reference.accumulate(content, rows_of(out), out.diff)
+        assert content == Counter(current.values())
+        assert len({reference.row(r) for r in rows_of(out)}) == out.num_rows, "consolidated"
+    return outputs, stored.bytes()
+
+
+KEYS = st.sampled_from([[0], [1], [0, 1], [2, 0], [0, 1, 2]])
+
+
+@settings(max_examples=200, deadline=None)
+@given(KEYS, st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 15))
+def test_random_histories(keys, seed, epochs, size):
+    run_history(keys, seed, epochs, size)
+
+
+@settings(max_examples=100, deadline=None)
+@given(KEYS, st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
+def test_random_histories_when_hashes_collide(keys, seed, mask):
+    with pytest.MonkeyPatch.context() as patch:
+        weaken_hashes(patch, mask)
+        run_history(keys, seed, 5, 8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(KEYS, st.integers(0, 10**6))
+def test_order_and_cut_of_the_input_do_not_matter(keys, seed):
+    def mangle(rng, delta):
+        order = np.random.default_rng(seed).permutation(delta.num_rows)
+        at = delta.num_rows // 2
+        return Delta.concat([delta.take(order[:at]), delta.take(order[at:])])
+
+    assert run_history(keys, seed, 6, 10) == run_history(keys, seed, 6, 10, mangle=mangle)
+
+
+def test_the_last_row_of_an_epoch_wins_and_an_unchanged_row_is_silent():
+    schema = schema_of(INTEGER, INTEGER)
+    changes = (*schema, Field("_seq", BIGINT))
+    op = Upsert(("s",), schema, False, (0,))
+    state = Stored().load()
+
+    def put(rows, diffs=None):
+        out = step(op, [delta_of(changes, rows, diffs)], state, StepContext(0, False, EVALUATOR, (changes,)))
+        return {r: int(d) for r, d in zip(rows_of(out), out.diff, strict=True)}
+
+    assert put([(1, 10, 0), (1, 11, 1), (2, 20, 2)]) == {(1, 11): 1, (2, 20): 1}
+    assert put([(1, 11, 3)]) == {}
+    assert put([(1, 12, 4), (2, 0, 5)], [1, -1]) == {(1, 11): -1, (1, 12): 1, (2, 20): -1}
+    assert put([(2, 0, 6), (3, 30, 7)], [-1, 1]) == {(3, 30): 1}
+    assert put([]) == {}
