@@ -22,7 +22,7 @@ def files() -> list[Path]:
 
 
 def run(path: Path, **options) -> None:
-    outcome = run_script(parse_file(path), lambda dialect: watersmeet.connect(dialect=dialect, **options))
+    outcome = run_script(parse_file(path), lambda dialect: watersmeet.connect(dialect=dialect, replace_connectors=True, **options))
     assert outcome.failure is None, outcome.failure
     assert outcome.records > 0
 

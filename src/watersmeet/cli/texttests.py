@@ -20,7 +20,7 @@ def run_text_tests(files: Sequence[Path], *, runtime: str, parallelism: int | No
     scripts = [f for path in files for f in (sorted(path.rglob("*.slt")) if path.is_dir() else [path])]
 
     def connect(dialect: str) -> Connection:
-        return watersmeet.connect(dialect=dialect, parallelism=parallelism, runtime=runtime)
+        return watersmeet.connect(dialect=dialect, parallelism=parallelism, runtime=runtime, replace_connectors=True)
 
     failed = 0
     for file in scripts:
