@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.store import files
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import BlobRef as BlobRef
@@ -48,7 +48,7 @@ class CommitLog:
         self._head = self._find_head()
 
     def head(self) -> int:
-        """The number of the newest commit; 0 if there is none. Two system calls for a foreign reader."""
+        """The number of the newest commit; 0 if there is none. Three system calls for a foreign reader."""
         if self._writer:
             return self._head
         with self._lock:
@@ -113,9 +113,9 @@ class CommitLog:
             if self._layout.durable:
                 try:
                     files.sync_directory(self._layout.commits)
-                except OSError as cause:
+                except Error:
                     self._failed = True
-                    raise files.failure(cause, path) from cause
+                    raise
             return numbered
 
     def wait_past(self, number: int, timeout_s: float) -> bool:
@@ -160,9 +160,9 @@ class CommitLog:
     def _find_head(self) -> int:
         known = max(self._head, self._read_hint())
         if not self._exists(known + 1):
-            if known == self._head or self._exists(known):
+            if known and self._exists(known):
                 return known
-            known = self._list_head()  # HEAD was torn or is far behind: look at everything once.
+            known = self._list_head()  # HEAD is lost, torn or far behind: look at everything once.
         low, step = known, 1
         while self._exists(low + step):
             low += step

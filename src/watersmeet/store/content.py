@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
@@ -21,7 +22,7 @@ from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.checkpoints import Checkpoint, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
-from watersmeet.store.merging import merged, quoted
+from watersmeet.store.merging import quoted
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.overlay import Overlay
 from watersmeet.store.packfiles import PackFiles
@@ -68,28 +69,21 @@ class Content:
                 newest: bool = False) -> Moment:
         """Brings the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
 
-        newest: also prepares them for `query(…, newest=True)`. All or nothing. DATABASE_DAMAGED.
+        newest: also prepares them for `query(…, newest=True)`. After an error the content is as it was.
+        DATABASE_DAMAGED.
         """
         with self._lock:
             relations = [_stored(catalog, i) for i in sorted(set(relation_ids))]
-            saved = (dict(self._tables), dict(self._overlays))
-            marks = [(t, t.applied, t.rows, t.version) for t in self._tables.values()]
-            self._connection.execute("BEGIN")
             try:
-                moment = self._refresh(catalog, relations, to_commit)
+                with self._transaction():
+                    self._moment = self._refresh(catalog, relations, to_commit)
                 if newest:
-                    self._cover(relations)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                self._tables, self._overlays = saved
-                for table, *values in marks:
-                    table.applied, table.rows, table.version = values
-                raise
+                    # Apart, because rows have their lasting row ids only after COMMIT.
+                    with self._transaction():
+                        self._cover(relations)
             finally:
                 self._rest()
-            self._moment = moment
-            return moment
+            return self._moment
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, newest: bool = False) -> pa.Table:
         """The result of a SELECT in DuckDB's dialect over relations that were refreshed. Raises duckdb.Error."""
@@ -217,7 +211,7 @@ class Content:
             for blob in change.blobs:
                 rows, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
                 if rows.column_names != table.names:
-                    raise error("DATABASE_DAMAGED", f"{blob.file} has other columns than \"{table.relation.name}\"")
+                    raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
                 yield rows, diff
 
     def _add(self, table: ContentTable, parts: Iterable[tuple[pa.Table, Diff]], *, insert_only: bool) -> None:
@@ -250,6 +244,23 @@ class Content:
                 self._show(overlay.base.relation, NEWEST, overlay.select)
             self._overlays[relation_id] = overlay
 
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A transaction of DuckDB; what we know of its tables goes back with it."""
+        saved = [(t, t.mark()) for t in self._tables.values()]
+        self._connection.execute("BEGIN")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            self._tables = {table.relation.id: table for table, _ in saved}
+            for table, mark in saved:
+                table.restore(mark)
+            for relation_id in list(self._overlays):
+                self._drop_overlay(relation_id)
+            raise
+
     def _show(self, relation: Relation, schema: str, sql: str) -> None:
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.name)} AS {sql}")
 
@@ -275,7 +286,6 @@ class Content:
 
 
 def _joined(parts: Iterable[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | None:
-    import numpy as np
     found = list(parts)
     if not found:
         return None
@@ -294,11 +304,12 @@ def _connect(directory: str, threads: int, memory_limit: str, *, external_access
     connection = duckdb.connect(":memory:", config={
         "threads": threads, "memory_limit": memory_limit, "temp_directory": directory,
         "autoinstall_known_extensions": False, "autoload_known_extensions": False,
-        "enable_external_access": external_access,
         # Otherwise a query could read Python variables by their names.
         "python_enable_replacements": False,
     })
     connection.execute("SET TimeZone = 'UTC'")
+    if not external_access:
+        connection.execute("SET enable_external_access = false")
     connection.execute(f"CREATE SCHEMA {SPACE}")
     connection.execute(f"CREATE SCHEMA {NEWEST}")
     return connection

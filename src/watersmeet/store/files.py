@@ -72,7 +72,7 @@ def create_file(path: Path, data: Bytes, *, durable: bool) -> None:
                 raise FileExistsError(errno.EEXIST, "exists", str(path)) from None
             os.rename(temporary, path)
         else:
-            os.unlink(temporary)
+            discard(temporary)  # Whether or not that works, the file is there.
 
 
 def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> None:
@@ -100,7 +100,10 @@ def publish_file(temporary: Path, path: Path, *, durable: bool) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Flushes the entries of `directory`."""
-    _sync(directory)
+    try:
+        _sync(directory)
+    except OSError as cause:
+        raise failure(cause, directory) from cause
 
 
 def remove_files(paths: Iterable[Path]) -> int:

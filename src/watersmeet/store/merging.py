@@ -25,10 +25,18 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def key_sql(column: str, kind: pa.DataType) -> str:
+def key_sql(column: str, kind: pa.DataType, depth: int = 0) -> str:
     """The expression whose values are equal (in DuckDB's GROUP BY and hash) exactly if the column's values are."""
+    if not has_interval(kind):
+        return column
+    if pa.types.is_list(kind):
+        element = f"e{depth}"
+        return f"list_transform({column}, lambda {element}: {key_sql(element, kind.value_type, depth + 1)})"
+    if pa.types.is_struct(kind):
+        parts = ", ".join(f"{key_sql(f'{column}.{quoted(f.name)}', f.type, depth)}" for f in kind)
+        return f"CASE WHEN {column} IS NOT NULL THEN row({parts}) END"
     # DuckDB compares intervals by length (1 month = 30 days); as text their parts count.
-    return f"CAST({column} AS VARCHAR)" if has_interval(kind) else column
+    return f"CAST({column} AS VARCHAR)"
 
 
 def sum_sql(schema: pa.Schema, source: str, diff: str) -> str:

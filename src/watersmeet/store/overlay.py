@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.store.changes import Diff
-from watersmeet.store.tables import ContentTable
+from watersmeet.store.tables import GONE, ContentTable
 
 
 class Overlay:
@@ -41,13 +41,10 @@ class Overlay:
             self._connection.execute(f"CREATE OR REPLACE TABLE {self._hidden} (r BIGINT)")
             self._is_empty = False
         if deleted:
-            # Rows of the overlay get negative numbers, so they are taken before rows of the base.
-            self.base.find(
-                f"SELECT rowid AS r, * FROM {self.base.table} WHERE rowid NOT IN (SELECT r FROM {self._hidden}) "
-                f"UNION ALL SELECT -1 - rowid AS r, * FROM {self._added}", deleted)
-            self._connection.execute(f"INSERT INTO {self._hidden} SELECT r FROM gone WHERE r >= 0")
+            self.base.find(deleted, added=self._added, hidden=self._hidden)
+            self._connection.execute(f"INSERT INTO {self._hidden} SELECT r FROM {GONE} WHERE r >= 0")
             self._connection.execute(
-                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM gone WHERE r < 0)")
+                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM {GONE} WHERE r < 0)")
         if inserted:
             self.base.insert_staged(self._added)
 

@@ -24,12 +24,11 @@ _FILE_NAME: Final = re.compile(rb'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
 
 @dataclass
 class _Mapped:
-    """One mapped file. checksums: by offset, of the blobs not checked yet. lengths: by offset."""
+    """One mapped file. checksums: by (offset, length); None once checked."""
 
     buffer: pa.Buffer
     footer: bytes = b""
-    lengths: dict[int, int] = field(default_factory=dict)
-    checksums: dict[int, int] = field(default_factory=dict)
+    checksums: dict[tuple[int, int], int | None] = field(default_factory=dict)
 
 
 class PackFiles:
@@ -50,17 +49,16 @@ class PackFiles:
     def read_blob(self, ref: BlobRef, condition: str = "STATE_DAMAGED") -> pa.Buffer:
         """The bytes of `ref`, mapped. Raises `condition`, naming the file, if it is missing, short or damaged."""
         mapped = self._map(ref.file, condition)
-        end = ref.offset_bytes + ref.length_bytes
-        whole_run = not mapped.footer and (ref.offset_bytes, ref.length_bytes) == (0, mapped.buffer.size)
-        if not whole_run and mapped.lengths.get(ref.offset_bytes) != ref.length_bytes:
-            raise error(condition, f"{ref.file} has no blob at bytes {ref.offset_bytes} to {end}",
+        place = (ref.offset_bytes, ref.length_bytes)
+        if place not in mapped.checksums:
+            raise error(condition, f"{ref.file} has no blob of {ref.length_bytes} bytes at {ref.offset_bytes}",
                         detail=f"The file in {self._directory} has {mapped.buffer.size} bytes.")
-        blob = mapped.buffer.slice(ref.offset_bytes, ref.length_bytes)
-        checksum = mapped.checksums.get(ref.offset_bytes)
+        blob = mapped.buffer.slice(*place)
+        checksum = mapped.checksums[place]
         if checksum is not None:
             if zlib.crc32(blob) != checksum:
                 raise self._damaged(ref.file, condition, "its checksum does not fit its content")
-            mapped.checksums.pop(ref.offset_bytes, None)
+            mapped.checksums[place] = None
         return blob
 
     def read_footer(self, name: str, condition: str = "STATE_DAMAGED") -> dict[str, Any]:
@@ -117,7 +115,7 @@ class PackFiles:
             if not path.stat().st_size:
                 raise self._damaged(name, condition, "it is empty") from cause
             raise files.failure(cause, path) from cause
-        return _Mapped(buffer) if name.endswith(".run") else self._parse(name, buffer, condition)
+        return _Mapped(buffer, b"", {(0, buffer.size): None}) if name.endswith(".run") else self._parse(name, buffer, condition)
 
     def _parse(self, name: str, buffer: pa.Buffer, condition: str) -> _Mapped:
         size = buffer.size
@@ -133,7 +131,7 @@ class PackFiles:
         if zlib.crc32(footer) != checksum:
             raise self._damaged(name, condition, "its checksum does not fit its footer")
         blobs = json.loads(footer)["blobs"]
-        return _Mapped(buffer, footer, {b[0]: b[1] for b in blobs}, {b[0]: b[3] for b in blobs})
+        return _Mapped(buffer, footer, {(b[0], b[1]): b[3] for b in blobs})
 
     def _damaged(self, name: str, condition: str, reason: str) -> Error:
         return error(condition, f"{name} is damaged: {reason}", detail=f"The file is in {self._directory}.")

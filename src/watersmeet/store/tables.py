@@ -21,6 +21,11 @@ from watersmeet.types import arrow_schema
 
 #: The DuckDB schema that holds the tables.
 SPACE: Final = "_watersmeet"
+#: The rows that `ContentTable.find` found.
+GONE: Final = f"{SPACE}.gone"
+_STAGED: Final = f"{SPACE}.staged"
+_HITS: Final = f"{SPACE}.hits"
+_CANDIDATES: Final = f"{SPACE}.candidates"
 _INPUT: Final = "_watersmeet_input"
 
 #: A table is written anew when more rows than it has were deleted from it, but at least these.
@@ -57,6 +62,14 @@ class ContentTable:
         """Takes the table away."""
         self._connection.execute(f"DROP TABLE IF EXISTS {self.table}")
 
+    def mark(self) -> tuple[int, int, int, int]:
+        """What `restore` needs if the transaction is rolled back."""
+        return self.applied, self.rows, self.version, self._deleted_rows
+
+    def restore(self, mark: tuple[int, int, int, int]) -> None:
+        """Takes back what was counted since `mark`."""
+        self.applied, self.rows, self.version, self._deleted_rows = mark
+
     @property
     def select(self) -> str:
         """SELECT list that gives the columns their names."""
@@ -80,9 +93,9 @@ class ContentTable:
             return
         inserted, deleted = self.stage(table, diff)
         if deleted:
-            self.find(f"SELECT rowid AS r, * FROM {self.table}", deleted)
+            self.find(deleted)
             self._connection.execute(
-                f"DELETE FROM {self.table} WHERE rowid IN (SELECT r FROM gone)")
+                f"DELETE FROM {self.table} WHERE rowid IN (SELECT r FROM {GONE})")
         if inserted:
             self.insert_staged(self.table)
         self.rows += inserted - deleted
@@ -91,40 +104,55 @@ class ContentTable:
         self._rebuild()
 
     def stage(self, table: pa.Table, diff: Diff) -> tuple[int, int]:
-        """Adds a change up into the table `staged` (c0.., _h, _n); (rows to insert, rows to delete)."""
+        """Adds a change up into the table _STAGED (c0.., _h, _n); (rows to insert, rows to delete)."""
         if not self._hashed and bool((diff < 0).any()):
             raise error("INTERNAL_ERROR", f'"{self.relation.name}" only grows, but a change deletes rows of it')
         with self._input(table, diff):
             total = sum_sql(self.schema, _INPUT, "_n")
             self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE staged AS {self._typed(f'({total})', ', _n')}")
+                f"CREATE OR REPLACE TABLE {_STAGED} AS {self._typed(f'({total})', ', _n')}")
         row = self._connection.execute(
-            "SELECT coalesce(sum(_n) FILTER (_n > 0), 0), coalesce(-sum(_n) FILTER (_n < 0), 0) FROM staged").fetchone()
+            f"SELECT coalesce(sum(_n) FILTER (_n > 0), 0), coalesce(-sum(_n) FILTER (_n < 0), 0) FROM {_STAGED}").fetchone()
         assert row is not None
         return int(row[0]), int(row[1])
 
     def insert_staged(self, table: str) -> None:
-        """Inserts the positive rows of `staged` into `table`."""
+        """Inserts the positive rows of _STAGED into `table`."""
         columns = ", ".join(self._columns)
         self._connection.execute(
             f"INSERT INTO {table} SELECT {columns} FROM "
-            f"(SELECT {columns}, unnest(range(_n)) FROM staged WHERE _n > 0)")
+            f"(SELECT {columns}, unnest(range(_n)) FROM {_STAGED} WHERE _n > 0)")
 
-    def find(self, rows_sql: str, deleted: int) -> None:
-        """Puts the `r` of those rows of `rows_sql` (r, c0.., _h) that `staged` deletes into the table `gone`."""
-        # Two statements: in one, DuckDB would compare all columns of all rows in place of the hash alone.
-        mine = ", ".join(f"t.c{i} AS a{i}" for i in range(len(self.schema)))
-        theirs = ", ".join(f"s.c{i} AS b{i}" for i in range(len(self.schema)))
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE hits AS SELECT t.r, s.rowid AS s, -s._n AS wanted, {mine}, {theirs} "
-            f"FROM ({rows_sql}) t JOIN (SELECT rowid, * FROM staged WHERE _n < 0) s ON t._h = s._h")
+    def find(self, deleted: int, *, added: str | None = None, hidden: str | None = None) -> None:
+        """Puts the row ids of those rows that _STAGED deletes into the table GONE (r BIGINT).
+
+        added: a table with more rows, whose row id n is given as -1 - n and which are taken first.
+        hidden: a table (r) of row ids that do not count. `deleted`: how many there must be.
+        """
+        visible = f" WHERE rowid NOT IN (SELECT r FROM {hidden})" if hidden else ""
+        hashes = f"SELECT rowid AS r, _h FROM {self.table}{visible}"
+        if added:
+            hashes += f" UNION ALL SELECT -1 - rowid AS r, _h FROM {added}"
+        execute = self._connection.execute
+        # First by the hashes alone, then the few rows found are fetched by row id and compared as a whole: in one
+        # statement DuckDB would read all columns of all rows. A list of hashes to look for is slow, of row ids fast.
+        execute("SET dynamic_or_filter_threshold = 0")
+        execute(f"CREATE OR REPLACE TABLE {_HITS} AS SELECT t.r, s.rowid AS s, -s._n AS wanted FROM ({hashes}) t "
+                f"JOIN (SELECT rowid, _h, _n FROM {_STAGED} WHERE _n < 0) s ON t._h = s._h")
+        execute("SET dynamic_or_filter_threshold = 2000")
+        columns = ", ".join(f"t.c{i}" for i in range(len(self.schema)))
+        rows = f"SELECT h.*, {columns} FROM {self.table} t JOIN {_HITS} h ON t.rowid = h.r"
+        if added:
+            rows += f" UNION ALL SELECT h.*, {columns} FROM {added} t JOIN {_HITS} h ON -1 - t.rowid = h.r"
+        execute(f"CREATE OR REPLACE TABLE {_CANDIDATES} AS {rows}")
         same = " AND ".join(
-            f"{key_sql(f'a{i}', f.type)} IS NOT DISTINCT FROM {key_sql(f'b{i}', f.type)}"
+            f"{key_sql(f't.c{i}', f.type)} IS NOT DISTINCT FROM {key_sql(f's.c{i}', f.type)}"
             for i, f in enumerate(self.schema))
-        found = self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE gone AS SELECT r FROM "
-            f"(SELECT r, wanted, row_number() OVER (PARTITION BY s ORDER BY r) AS place FROM hits WHERE {same}) "
-            f"WHERE place <= wanted").fetchone()
+        found = execute(
+            f"CREATE OR REPLACE TABLE {GONE} AS SELECT r FROM (SELECT t.r, t.wanted, row_number() OVER "
+            f"(PARTITION BY t.s ORDER BY t.r) AS place FROM {_CANDIDATES} t JOIN {_STAGED} s ON s.rowid = t.s "
+            f"WHERE {same}) WHERE place <= wanted").fetchone()
+        execute("RESET dynamic_or_filter_threshold")
         if found is None or found[0] != deleted:
             raise self._not_there()
 

@@ -1,0 +1,123 @@
+"""A small database for the tests of the store, with a reference for its content."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.store.changes import count_change, encode_change
+from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
+from watersmeet.store.compaction import Compactor
+from watersmeet.store.content import Content
+from watersmeet.store.layout import Layout
+from watersmeet.store.lock import WriterLock
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packs import PackWriter, epoch_prefix
+from watersmeet.store.retention import clean_at_start
+from watersmeet.store.transactions import write_transaction
+from watersmeet.types import BIGINT, DOUBLE, INTERVAL, VARCHAR, Field, SqlType, arrow_schema
+
+COLUMNS = (Field("k", BIGINT), Field("name", VARCHAR), Field("x", DOUBLE))
+NESTED = (Field("k", BIGINT), Field("span", INTERVAL), Field("spans", SqlType("array", element=INTERVAL)),
+          Field("pair", SqlType("struct", fields=(("a", DOUBLE), ("b", INTERVAL)))))
+
+
+def catalog(*relations: Relation) -> Catalog:
+    found = Catalog(next_number=len(relations) + 1)
+    for relation in relations:
+        found = found.with_relation(relation)
+    return found
+
+
+ORDERS = Relation("t1", "orders", "table", COLUMNS)
+EVENTS = Relation("t2", "events", "table", COLUMNS, append_only=True)
+FED = Relation("t3", "fed", "table", COLUMNS, connector={"connector": "file"})
+TOTALS = Relation("m4", "totals", "materialized view", COLUMNS, depends_on=("t1",))
+CATALOG = catalog(ORDERS, EVENTS, FED, TOTALS)
+
+
+def rows_table(rows, columns=COLUMNS):
+    schema = arrow_schema(columns, positional=False)
+    return pa.table([pa.array([r[i] for r in rows], f.type) for i, f in enumerate(schema)], schema=schema)
+
+
+def change(rows, columns=COLUMNS):
+    """The (table, diff) of a list of (row, diff)."""
+    return rows_table([r for r, _ in rows], columns), np.array([d for _, d in rows], np.int64)
+
+
+def canonical(value):
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    if isinstance(value, dict):
+        return tuple((k, canonical(v)) for k, v in value.items())
+    if isinstance(value, list):
+        return tuple(canonical(v) for v in value)
+    return value
+
+
+def counted(table):
+    return Counter(tuple(canonical(v) for v in row) for row in zip(*(c.to_pylist() for c in table.columns), strict=True))
+
+
+class Database:
+    """The writer's side of a database."""
+
+    def __init__(self, path: Path, relations: Catalog = CATALOG, *, durable: bool = False) -> None:
+        self.catalog = relations
+        self.layout = Layout(path, durable=durable)
+        self.lock = WriterLock(self.layout)
+        self.log = CommitLog(self.layout, writer=True)
+        self.packs = PackFiles(self.layout.packs)
+        clean_at_start(self.layout, self.log, self.packs)
+        self.compactor = Compactor(self.layout, self.log, self.packs, lambda: self.catalog, commits=10)
+        self.open: list[Content] = []
+
+    def content(self) -> Content:
+        self.open.append(Content(self.layout, self.log, self.packs))
+        return self.open[-1]
+
+    def transaction(self, **changes) -> Commit:
+        """One transaction: by relation id, a list of (row, diff)."""
+        tables = {i: change(rows, self.catalog.relations[i].columns) for i, rows in changes.items()}
+        return write_transaction(self.layout, self.log, tables, catalog_version=self.catalog.version)
+
+    def epoch(self, *, transaction: int, sources=None, state: bytes = b"", **changes) -> Commit:
+        """One epoch with the state `state` in one bucket: by relation id, a list of (row, diff)."""
+        last = self.log.last_epoch()
+        number = 1 if last is None else last.epoch + 1
+        writer = PackWriter(self.layout.packs, epoch_prefix(number, 0, 0), durable=self.layout.durable)
+        pending = {}
+        for i, rows in changes.items():
+            table, diff = change(rows, self.catalog.relations[i].columns)
+            # In two blobs, as two buckets would write it.
+            half = table.num_rows // 2
+            blobs = [writer.add(encode_change(table.slice(a, b), diff[a : a + b]), b)
+                     for a, b in ((0, half), (half, table.num_rows - half)) if b]
+            pending[i] = blobs, count_change(diff, table.num_rows)
+        run = writer.add(state or b"state of epoch %d" % number, 1)
+        pack = writer.finish({"operators": {"join": [run.to_json()]}})
+        relations = {i: RelationChange(tuple(b.within(pack) for b in blobs), *counts)
+                     for i, (blobs, counts) in pending.items()}
+        frontier = Frontier(transaction, sources or {})
+        return self.log.append(Commit("epoch", epoch=number, frontier=frontier, relations=relations,
+                                      packs={"0/0": pack}, circuit="c"))
+
+    def close(self) -> None:
+        for content in self.open:
+            content.close()
+        self.compactor.stop()
+        self.log.close()
+        self.lock.release()
+
+
+def read(content: Content, relations: Catalog, *ids: str, **options):
+    """The content of the relations, as Counters by id."""
+    content.refresh(relations, ids, **options)
+    newest = options.get("newest", False)
+    return {i: counted(content.query(f'SELECT * FROM "{relations.relations[i].name}"', newest=newest)) for i in ids}

@@ -1,0 +1,279 @@
+"""Reading follows the commit log: against a Counter under random histories, loaded fresh and incrementally."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import CATALOG, NESTED, Database, catalog, counted, read, rows_table
+
+from watersmeet.catalog import Relation
+from watersmeet.errors import Error
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.content import Content
+from watersmeet.store.layout import Layout
+from watersmeet.store.packfiles import PackFiles
+
+VALUES = st.tuples(
+    st.sampled_from([None, 0, 1, 2]),
+    st.sampled_from([None, "", "a", "é"]),
+    st.sampled_from([None, 0.0, -0.0, math.nan, 1.5, math.inf]),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.lists(VALUES, min_size=1, max_size=4), st.integers(1, 3)),
+        st.tuples(st.just("delete"), st.lists(st.integers(0, 1000), min_size=1, max_size=3)),
+        st.tuples(st.just("update"), st.integers(0, 1000), VALUES),
+        st.tuples(st.just("epoch"), st.booleans()),
+        st.tuples(st.just("compact")),
+        st.tuples(st.just("read"), st.booleans()),
+        st.tuples(st.just("other")),
+    ),
+    max_size=25,
+)
+
+
+def row_key(row):
+    return next(iter(counted(rows_table([row]))))
+
+
+class Model:
+    """What the content should be: `newest` for tables, `shown` at the newest epoch."""
+
+    def __init__(self) -> None:
+        self.newest = Counter()
+        self.raw = {}
+        self.events = Counter()
+        self.shown = {"t1": Counter(), "t2": Counter(), "m4": Counter()}
+        self.at = None
+
+    def add(self, row, diff):
+        key = row_key(row)
+        self.raw.setdefault(key, row)
+        self.newest[key] += diff
+
+    def pick(self, index):
+        rows = sorted(self.newest.elements(), key=repr)
+        return self.raw[rows[index % len(rows)]] if rows else None
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_random_histories_against_a_counter(tmp_path_factory, steps):
+    database = Database(tmp_path_factory.mktemp("db") / "x")
+    follower = database.content()
+    model = Model()
+    try:
+        for step in steps:
+            run_step(database, follower, model, step)
+        check(database, follower, model)
+        fresh = Content(Layout(database.layout.root, create=False), CommitLog(database.layout), PackFiles(database.layout.packs))
+        database.open.append(fresh)
+        check(database, fresh, model)
+    finally:
+        database.close()
+
+
+def run_step(database, follower, model, step):
+    kind, *args = step
+    if kind == "insert":
+        rows, count = args
+        database.transaction(t1=[(r, count) for r in rows], t2=[(r, 1) for r in rows])
+        for row in rows:
+            model.add(row, count)
+        model.events.update(row_key(r) for r in rows)
+    elif kind in ("delete", "update"):
+        indexes = args[0] if kind == "delete" else [args[0]]
+        diffs = []
+        for index in indexes:
+            row = model.pick(index)
+            if row is not None:
+                model.add(row, -1)
+                diffs.append((row, -1))
+        if kind == "update" and diffs:
+            model.add(args[1], 1)
+            diffs.append((args[1], 1))
+        if diffs:
+            database.transaction(t1=diffs)
+    elif kind == "epoch":
+        # The view is a copy of the table: what changed since the last epoch, retractions before or after inserts.
+        old, new = model.shown["m4"], +model.newest
+        diffs = [(model.raw[k], new[k] - old[k]) for k in {*old, *new} if new[k] != old[k]]
+        diffs.sort(key=lambda d: d[1], reverse=args[0])
+        database.epoch(transaction=database.log.head(), m4=diffs)
+        model.shown = {"t1": new, "t2": +model.events, "m4": new}
+        model.at = True
+    elif kind == "compact":
+        database.compactor.run()
+    elif kind == "read":
+        check(database, follower, model, newest=args[0])
+    else:
+        database.epoch(transaction=database.log.head(), t3=[((1, "a", 1.0), 1)])
+        model.at = True
+        old, new = model.shown["m4"], +model.newest
+        diffs = [(model.raw[k], new[k] - old[k]) for k in {*old, *new} if new[k] != old[k]]
+        if diffs:
+            database.epoch(transaction=database.log.head() - 1, m4=diffs)
+        model.shown = {"t1": new, "t2": +model.events, "m4": new}
+
+
+def check(database, content, model, *, newest=False):
+    shown = dict(model.shown)
+    if newest or model.at is None:
+        shown.update(t1=+model.newest, t2=+model.events)
+    assert read(content, CATALOG, "t1", "t2", "m4", newest=newest) == shown
+    assert content.rows("m4") == shown["m4"].total()
+
+
+@pytest.fixture
+def database(tmp_path):
+    found = Database(tmp_path / "x")
+    yield found
+    found.close()
+
+
+def test_tables_are_shown_at_the_frontier_of_the_views(database):
+    """Features: reads of one moment."""
+    content = database.content()
+    database.transaction(t1=[((1, "a", 1.0), 1)])
+    assert read(content, CATALOG, "t1")["t1"].total() == 1  # No epoch yet: nothing to agree with.
+    database.epoch(transaction=1, m4=[((1, "a", 1.0), 1)])
+    database.transaction(t1=[((2, "b", 1.0), 1)])
+    found = read(content, CATALOG, "t1", "m4")
+    assert found["t1"] == found["m4"]
+    assert read(content, CATALOG, "t1", newest=True)["t1"].total() == 2
+
+
+def test_tables_are_shown_at_the_head_without_ready_views(tmp_path):
+    waiting = Relation("m4", "totals", "materialized view", CATALOG.relations["m4"].columns, ready=False)
+    database = Database(tmp_path / "x", catalog(*list(CATALOG.relations.values())[:3], waiting))
+    database.epoch(transaction=0, m4=[((9, "z", 1.0), 1)])
+    database.transaction(t1=[((2, "b", 1.0), 1)])
+    assert read(database.content(), database.catalog, "t1")["t1"].total() == 1
+    database.close()
+
+
+def test_overlay_shows_own_changes_until_it_is_cleared(database):
+    content = database.content()
+    row, other = (1, "a", 1.0), (2, "b", math.nan)
+    database.transaction(t1=[(row, 2)])
+    database.epoch(transaction=1)
+    database.transaction(t1=[(other, 1)])
+    content.overlay("t1", rows_table([row, other, other]), np.array([-1, -1, 1]))
+    content.overlay("t1", rows_table([other, (3, "c", 0.0)]), np.array([-1, 1]))
+    newest = read(content, CATALOG, "t1", newest=True)["t1"]
+    assert newest == Counter({row: 1, (3, "c", 0.0): 1})
+    assert read(content, CATALOG, "t1")["t1"] == Counter({row: 2})
+    content.clear_overlay()
+    assert read(content, CATALOG, "t1", newest=True)["t1"] == Counter({row: 2, (2, "b", "nan"): 1})
+
+
+def test_overlay_survives_a_move_of_its_base(database):
+    content = database.content()
+    row = (1, "a", 1.0)
+    database.transaction(t1=[(row, 1)])
+    content.overlay("t1", rows_table([row]), np.array([-1]))
+    assert not read(content, CATALOG, "t1", newest=True)["t1"]
+    database.transaction(t1=[((2, "b", 1.0), 1)])
+    database.epoch(transaction=2)
+    assert read(content, CATALOG, "t1", newest=True)["t1"] == Counter({(2, "b", 1.0): 1})
+
+
+def test_deleting_a_row_that_is_not_there_is_an_error_and_changes_nothing(database):
+    content = database.content()
+    row = (1, "a", 1.0)
+    database.transaction(t1=[(row, 1)])
+    before = read(content, CATALOG, "t1")
+    database.transaction(t1=[(row, -2), ((5, "z", 1.0), 1)])
+    for _ in range(2):
+        with pytest.raises(Error, match="not there"):
+            content.refresh(CATALOG, ["t1"])
+    assert counted(content.query("SELECT * FROM orders")) == before["t1"]
+    with pytest.raises(Error, match="not there"):
+        database.compactor.run()
+
+
+def test_earlier_moment_on_request(database):
+    content = database.content()
+    for i in range(5):
+        database.transaction(t1=[((i, "a", 1.0), 1)])
+    assert read(content, CATALOG, "t1")["t1"].total() == 5
+    assert read(content, CATALOG, "t1", to_commit=2)["t1"].total() == 2
+    assert read(content, CATALOG, "t1")["t1"].total() == 5
+
+
+def test_intervals_are_equal_by_their_parts(tmp_path):
+    """One month is not thirty days, also inside arrays and structs, in content and through a snapshot."""
+    relations = catalog(Relation("t1", "spans", "table", NESTED))
+    month, days = pa_interval(1, 0), pa_interval(0, 30)
+    database = Database(tmp_path / "x", relations)
+    content = database.content()
+    first = (1, month, [month, None], {"a": -0.0, "b": days})
+    second = (1, days, [days], {"a": 0.0, "b": None})
+    empty = (None, None, None, None)
+    database.transaction(t1=[(first, 1), (second, 1), (empty, 2)])
+    database.transaction(t1=[((1, days, [days], {"a": -0.0, "b": None}), -1), (empty, -1)])
+    expected = counted(rows_table([first, empty], NESTED))
+    assert read(content, relations, "t1")["t1"] == expected
+    database.compactor.run()
+    assert read(database.content(), relations, "t1")["t1"] == expected
+    database.close()
+
+
+def pa_interval(months, days):
+    import pyarrow as pa
+
+    return pa.MonthDayNano([months, days, 1000])
+
+
+def test_dropped_relation_is_forgotten_and_its_name_can_be_used_again(database):
+    content = database.content()
+    database.transaction(t1=[((1, "a", 1.0), 1)])
+    read(content, CATALOG, "t1", newest=True)
+    content.drop("t1")
+    again = Relation("t9", "orders", "table", CATALOG.relations["t1"].columns)
+    database.catalog = CATALOG.without({"t1"}).with_relation(again)
+    database.transaction(t9=[((7, "b", 1.0), 1)])
+    assert read(content, database.catalog, "t9")["t9"] == Counter({(7, "b", 1.0): 1})
+    assert read(content, database.catalog, "t9", newest=True)["t9"] == Counter({(7, "b", 1.0): 1})
+
+
+def test_names_and_columns_with_any_characters(tmp_path):
+    from watersmeet.types import BIGINT, Field
+
+    columns = (Field('a "b"', BIGINT), Field("_diff", BIGINT), Field("_h", BIGINT), Field("c1", BIGINT))
+    relations = catalog(Relation("t1", 'x"; DROP TABLE y; --', "table", columns))
+    database = Database(tmp_path / "x", relations)
+    database.transaction(t1=[((1, 2, 3, 4), 1)])
+    database.transaction(t1=[((1, 2, 3, 4), -1), ((5, 6, 7, 8), 2)])
+    content = database.content()
+    content.refresh(relations, ["t1"])
+    table = content.query('SELECT * FROM "x""; DROP TABLE y; --"')
+    assert table.column_names == [c.name for c in columns]
+    assert table.num_rows == 2
+    database.close()
+
+
+def test_queries_cannot_see_python_variables_and_may_be_kept_from_files(database):
+    secret = rows_table([(1, "a", 1.0)])
+    content = Content(database.layout, database.log, database.packs, external_access=False)
+    database.open.append(content)
+    database.transaction(t1=[((1, "a", 1.0), 1)])
+    assert read(content, CATALOG, "t1")["t1"].total() == secret.num_rows
+    with pytest.raises(Exception, match="secret"):
+        content.query("SELECT * FROM secret")
+    with pytest.raises(Exception, match="disabled"):
+        content.query("SELECT * FROM read_csv('/etc/passwd')")
+
+
+def test_many_deletions_do_not_keep_their_space(database, monkeypatch):
+    monkeypatch.setattr("watersmeet.store.tables._REBUILD_ROWS", 10)
+    content = database.content()
+    database.transaction(t1=[((i, "a", 0.0), 1) for i in range(20)])
+    for turn in range(6):
+        database.transaction(t1=[d for i in range(20) for d in (((i, "a", float(turn)), -1), ((i, "a", turn + 1.0), 1))])
+        assert read(content, CATALOG, "t1")["t1"] == Counter({(i, "a", turn + 1.0): 1 for i in range(20)})

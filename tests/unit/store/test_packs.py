@@ -1,0 +1,138 @@
+"""Packs: what was put in comes out, mapped; what is missing, short or damaged is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import Error
+from watersmeet.store.changes import decode_change, encode_change
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packs import OWN_FILE_BYTES, PackWriter, epoch_prefix
+
+BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
+
+
+def write(directory, blobs=(b"first", b"", b"third" * 20), prefix=epoch_prefix(3, 1, 0)):
+    writer = PackWriter(directory, prefix, durable=False)
+    refs = [writer.add(b, i) for i, b in enumerate(blobs)]
+    name = writer.finish({"runs": [r.to_json() for r in refs]})
+    return name, [r.within(name) for r in refs]
+
+
+def test_blobs_come_back_aligned(tmp_path):
+    name, refs = write(tmp_path, (b"first", b"", b"third" * 20, BIG))
+    files = PackFiles(tmp_path)
+    assert [files.read_blob(r).to_pybytes() for r in refs] == [b"first", b"", b"third" * 20, BIG]
+    assert all(files.read_blob(r).address % 64 == 0 for r in refs)
+    assert [r.rows for r in refs] == [0, 1, 2, 3]
+    assert refs[3].file.endswith(".run")
+    assert refs[3].offset_bytes == 0
+    assert files.read_footer(name)["runs"][3][0] == refs[3].file
+    assert files.referenced_files(name) == {name, refs[3].file}
+    for ref in refs:
+        files.check(ref)
+
+
+def test_same_content_same_name(tmp_path):
+    assert write(tmp_path)[0] == write(tmp_path)[0]
+    assert write(tmp_path)[0] != write(tmp_path, (b"other",))[0]
+    assert write(tmp_path)[0].startswith("0000000003-1-0-")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_may_be_deleted_while_it_is_read(tmp_path):
+    name, refs = write(tmp_path)
+    files = PackFiles(tmp_path)
+    blob = files.read_blob(refs[2])
+    (tmp_path / name).unlink()
+    files.close()
+    assert blob.to_pybytes() == b"third" * 20
+    with pytest.raises(Error, match="missing"):
+        files.read_blob(refs[2])
+
+
+def test_the_cache_lets_old_maps_go(tmp_path):
+    files = PackFiles(tmp_path, max_files=3)
+    blobs = [files.read_blob(write(tmp_path, (b"%d" % i,))[1][0]) for i in range(10)]
+    assert len(files._maps) == 3
+    assert [b.to_pybytes() for b in blobs] == [b"%d" % i for i in range(10)]
+    files = PackFiles(tmp_path, max_mapped_bytes=1)
+    files.read_blob(write(tmp_path)[1][0])
+    files.read_blob(write(tmp_path, (b"x",))[1][0])
+    assert len(files._maps) == 1
+
+
+DAMAGES = {
+    "missing": None,
+    "empty": lambda b: b"",
+    "short": lambda b: b[:100],
+    "truncated": lambda b: b[:-1],
+    "footer": lambda b: b.replace(b"runs", b"runt"),
+    "blob": lambda b: b.replace(b"first", b"worst"),
+    "longer": lambda b: b + b"\0",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("condition", ["STATE_DAMAGED", "DATABASE_DAMAGED"])
+def test_a_damaged_pack_is_named(tmp_path, damage, condition):
+    """Features: a missing or truncated state file is an error by name, never silently empty."""
+    name, refs = write(tmp_path)
+    path = tmp_path / name
+    if DAMAGES[damage] is None:
+        path.unlink()
+    else:
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    for _ in range(2):
+        with pytest.raises(Error, match=name) as raised:
+            PackFiles(tmp_path).read_blob(refs[0], condition)
+        assert raised.value.condition == condition
+
+
+@pytest.mark.parametrize("damage", [None, lambda b: b[:-1], lambda b: b + b"\0", lambda b: b""])
+def test_a_damaged_run_is_named(tmp_path, damage):
+    _, refs = write(tmp_path, (BIG,))
+    path = tmp_path / refs[0].file
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(Error, match=refs[0].file) as raised:
+        PackFiles(tmp_path).read_blob(refs[0])
+    assert raised.value.condition == "STATE_DAMAGED"
+
+
+def test_a_run_is_checked_on_request(tmp_path):
+    _, refs = write(tmp_path, (BIG,))
+    path = tmp_path / refs[0].file
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    with pytest.raises(Error, match="does not fit its name"):
+        PackFiles(tmp_path).check(refs[0])
+
+
+def test_references_that_do_not_fit_are_refused(tmp_path):
+    _, refs = write(tmp_path)
+    files = PackFiles(tmp_path)
+    for wrong in (refs[0]._replace(length_bytes=4), refs[0]._replace(offset_bytes=1), refs[0]._replace(file="../x.pack")):
+        with pytest.raises(Error):
+            files.read_blob(wrong)
+
+
+@pytest.mark.parametrize("prefix", ["../a", "", "a/b", "A", "a--b"])
+def test_prefixes_that_leave_the_directory_are_refused(tmp_path, prefix):
+    with pytest.raises(Error):
+        PackWriter(tmp_path, prefix, durable=False)
+
+
+@pytest.mark.parametrize("diff", [None, [1, 1, 1], [1, -1, 2]])
+def test_changes(diff):
+    table = pa.table({"_diff": [1, None, 3], "name": pa.chunked_array([["a"], ["b", None]])})
+    array = None if diff is None else np.array(diff)
+    again, found = decode_change(encode_change(table, array))
+    assert again.equals(table.combine_chunks())
+    assert again.column_names == ["_diff", "name"]
+    assert found.tolist() == (diff or [1, 1, 1])
+    again, found = decode_change(encode_change(table.slice(0, 0), None))
+    assert (again.num_rows, len(found)) == (0, 0)
