@@ -83,7 +83,7 @@ class Map(Operator):
 class Exchange(Operator):
     """Moves rows to the bucket of `keys` (column positions).
 
-    mode: `hash` by keys; `broadcast` copies every row to every bucket.
+    mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket.
     """
 
     kind: ClassVar[str] = "exchange"

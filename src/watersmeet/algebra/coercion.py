@@ -1,0 +1,168 @@
+"""Types of parts of expressions, the type that two sides of an equality share, and casts to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DEFAULT_PRECISION,
+    DEFAULT_SCALE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    REAL,
+    SMALLINT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    SqlType,
+)
+
+_MAX_DIGITS: Final = 38
+_INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
+_TIMES: Final = ("date", "timestamp", "timestamptz")
+_BY_DUCKDB: Final = {
+    t.duckdb: t
+    for t in (BOOLEAN, SMALLINT, INTEGER, BIGINT, REAL, DOUBLE, VARCHAR, BYTEA, DATE, TIME, TIMESTAMP, TIMESTAMPTZ,
+              INTERVAL, JSONB)
+} | {"TINYINT": SMALLINT, "UTINYINT": SMALLINT, "USMALLINT": INTEGER, "UINTEGER": BIGINT,
+     "HUGEINT": SqlType("numeric", 38, 0), "UHUGEINT": SqlType("numeric", 38, 0), "UBIGINT": SqlType("numeric", 38, 0)}
+
+
+def common_type(left: SqlType, right: SqlType) -> SqlType | None:
+    """The type in which values of two types are compared; None if they can't be.
+
+    >>> from watersmeet.types import SqlType
+    >>> common_type(SqlType("integer"), SqlType("bigint")).sql
+    'bigint'
+    >>> common_type(SqlType("bigint"), SqlType("numeric", 10, 2)).sql
+    'numeric(21,2)'
+    >>> common_type(SqlType("varchar"), SqlType("integer")) is None
+    True
+    """
+    if left == right:
+        return left
+    if left.is_integer and right.is_integer:
+        return max(left, right, key=lambda t: _INTEGER_DIGITS[t.name])
+    if left.is_numeric and right.is_numeric:
+        if left.is_float or right.is_float:
+            return DOUBLE
+        return _decimal(left, right)
+    if left.name in _TIMES and right.name in _TIMES:
+        return max(left, right, key=lambda t: _TIMES.index(t.name))
+    if left.name == right.name == "array" and left.element is not None and right.element is not None:
+        element = common_type(left.element, right.element)
+        return None if element is None else SqlType("array", element=element)
+    return None
+
+
+def is_exact(source: SqlType, target: SqlType) -> bool:
+    """True if every value of `source` keeps its identity in `target` (no rounding, no overflow)."""
+    if source == target or (source.is_integer and target.is_integer):
+        return True
+    if target.name == "numeric" and not source.is_float:
+        whole, scale = _digits(source)
+        wide, fine = _digits(target)
+        return whole <= wide and scale <= fine
+    if target.name == "double precision":
+        return source.name in ("real", "smallint", "integer")
+    return source.name in _TIMES
+
+
+def is_identity(kind: SqlType) -> bool:
+    """True if equal values of the type are the same value (of floats, -0.0 = 0.0; of intervals, 1 month = 30 days)."""
+    return not (kind.is_float or kind.is_nested or kind == INTERVAL)
+
+
+def cast(scalar: Scalar, target: SqlType) -> Scalar:
+    """`scalar` as a value of type `target`."""
+    if scalar.type == target:
+        return scalar
+    return Scalar(exp.cast(scalar.expression, target.duckdb, dialect="duckdb"), target, scalar.nullable)
+
+
+def part_of(expression: exp.Expression, columns: Iterable[Column]) -> Scalar | None:
+    """A part of a larger expression as a scalar of its own, with its type; None if the type is none of ours."""
+    by_id = {c.id: c for c in columns}
+    kind = _type_of(expression, by_id)
+    if kind is None:
+        return None
+    nullable = by_id[expression.name].nullable if isinstance(expression, exp.Column) else True
+    return Scalar(expression, kind, nullable)
+
+
+def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Column):
+        return by_id[node.name].type
+    if isinstance(node, exp.Cast) and node.to.sql(dialect="duckdb").upper() in _BY_DUCKDB:
+        return _BY_DUCKDB[node.to.sql(dialect="duckdb").upper()]
+    names = sorted({c.name for c in node.find_all(exp.Column)})
+    source = ", ".join(f'CAST(NULL AS {by_id[n].type.duckdb}) AS "{n}"' for n in names) or "1"
+    return _asked(f"SELECT {node.sql(dialect='duckdb')} FROM (SELECT {source})")
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
+    return duckdb.connect(":memory:", config=settings)
+
+
+@cache
+def _asked(query: str) -> SqlType | None:
+    """The type that DuckDB, in which the expression will run, gives to it."""
+    try:
+        cursor = _connection().cursor().execute(f"DESCRIBE {query}")
+    except duckdb.Error:
+        return None
+    name = str(cursor.fetchall()[0][1])
+    if name in _BY_DUCKDB:
+        return _BY_DUCKDB[name]
+    return _from_arrow(_connection().cursor().execute(f"{query} LIMIT 0").to_arrow_table().schema.field(0).type)
+
+
+def _from_arrow(kind: pa.DataType) -> SqlType | None:
+    if pa.types.is_decimal128(kind):
+        return SqlType("numeric", kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        element = _from_arrow(kind.value_type)
+        return None if element is None else SqlType("array", element=element)
+    if pa.types.is_struct(kind):
+        fields = [(kind.field(i).name, _from_arrow(kind.field(i).type)) for i in range(kind.num_fields)]
+        known = tuple((name, t) for name, t in fields if t is not None)
+        return SqlType("struct", fields=known) if len(known) == len(fields) else None
+    for t in _BY_DUCKDB.values():
+        if t is not JSONB and t.arrow == kind:
+            return t
+    return None
+
+
+def _digits(kind: SqlType) -> tuple[int, int]:
+    """Digits before and behind the point."""
+    if kind.is_integer:
+        return _INTEGER_DIGITS[kind.name], 0
+    if kind.precision is None:
+        return DEFAULT_PRECISION - DEFAULT_SCALE, DEFAULT_SCALE
+    return kind.precision - (kind.scale or 0), kind.scale or 0
+
+
+def _decimal(left: SqlType, right: SqlType) -> SqlType:
+    (a, b), (c, d) = _digits(left), _digits(right)
+    scale = max(b, d)
+    whole = min(max(a, c), _MAX_DIGITS - scale)
+    return SqlType("numeric", whole + scale, scale)

@@ -1,0 +1,39 @@
+"""Rewrites: pure functions from tree to tree that keep the result, in the order of `RULES`.
+
+Every rule keeps the ids and the order of the root's columns, so rules can be taken out or
+added without regard to the others. No rule looks at a dialect.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
+from watersmeet.algebra.rewrites.joinorder import connect_joins
+from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
+from watersmeet.algebra.rewrites.pruning import prune_columns
+from watersmeet.algebra.rewrites.pushdown import push_filters
+from watersmeet.algebra.trees import Rule
+
+#: The order is part of the plan: conditions reach the joins before these are ordered, and the ordered
+#: joins take them once more; columns are pruned when everything else has its place.
+RULES: Final[tuple[Rule, ...]] = (
+    fold_constants,
+    fold_filters,
+    push_filters,
+    connect_joins,
+    push_filters,
+    fold_constants,
+    fold_projects,
+    remove_duplicate_keys,
+    prune_columns,
+    fold_projects,
+)
+
+
+def rewrite(tree: Relation) -> Relation:
+    """The tree after all `RULES`: the same result from less work."""
+    for rule in RULES:
+        tree = rule(tree)
+    return tree

@@ -1,0 +1,96 @@
+"""Columns that nothing above reads are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import singledispatch
+from typing import Final
+
+from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Scan, Union, Values
+from watersmeet.algebra.trees import exactly
+
+_Ids = frozenset[str]
+_NARROW: Final = ("boolean", "smallint", "integer", "date", "real", "bigint", "timestamp", "timestamptz", "time",
+                  "double precision", "numeric")
+
+
+def prune_columns(tree: Relation) -> Relation:
+    """The tree reading only what its root needs; the root's columns stay.
+
+    Project(x, Join(a(k, x, y), b(k, z)))   ->   Project(x, Join(a(k, x), b(k)))
+    """
+    return exactly(_prune(tree, tree.ids), tree.columns)
+
+
+def _kept(columns: Sequence[Column], needed: _Ids) -> list[int]:
+    """Positions of the needed columns; of the narrowest one if none is needed, because rows must be counted."""
+    kept = [i for i, c in enumerate(columns) if c.id in needed]
+    if kept or not columns:
+        return kept
+    order = {name: i for i, name in enumerate(_NARROW)}
+    return [min(range(len(columns)), key=lambda i: (order.get(columns[i].type.name, len(order)), i))]
+
+
+@singledispatch
+def _prune(node: Relation, needed: _Ids) -> Relation:  # noqa: ARG001 - the default is for no known node
+    raise AssertionError(type(node).__name__)
+
+
+@_prune.register
+def _(node: Scan, needed: _Ids) -> Relation:
+    kept = _kept(node.outputs, needed)
+    outputs = tuple(node.outputs[i] for i in kept)
+    ids = {c.id for c in outputs}
+    return replace(node, outputs=outputs, source_names=tuple(node.source_names[i] for i in kept),
+                   key=node.key if ids.issuperset(node.key) else ())
+
+
+@_prune.register
+def _(node: Values, needed: _Ids) -> Relation:
+    kept = _kept(node.outputs, needed)
+    return Values(tuple(tuple(row[i] for i in kept) for row in node.rows), tuple(node.outputs[i] for i in kept))
+
+
+@_prune.register
+def _(node: Filter, needed: _Ids) -> Relation:
+    return replace(node, input=_prune(node.input, needed | node.predicate.columns))
+
+
+@_prune.register
+def _(node: Project, needed: _Ids) -> Relation:
+    kept = _kept(node.outputs, needed)
+    exprs = tuple(node.exprs[i] for i in kept)
+    below = frozenset[str]().union(*[e.columns for e in exprs])
+    return Project(_prune(node.input, below), tuple(node.outputs[i] for i in kept), exprs)
+
+
+@_prune.register
+def _(node: Join, needed: _Ids) -> Relation:
+    reads = needed | (node.residual.columns if node.residual is not None else frozenset())
+    left = reads.union(*[k.left.columns for k in node.keys]) & node.left.ids
+    right = reads.union(*[k.right.columns for k in node.keys]) & node.right.ids
+    return replace(node, left=_prune(node.left, left), right=_prune(node.right, right))
+
+
+@_prune.register
+def _(node: Aggregate, needed: _Ids) -> Relation:
+    groups = len(node.keys)
+    kept = [i for i in range(len(node.calls)) if node.outputs[groups + i].id in needed]
+    if not kept and not groups:
+        kept = [0]  # the one row of a global aggregate needs a column
+    calls = tuple(node.calls[i] for i in kept)
+    outputs = node.outputs[:groups] + tuple(node.outputs[groups + i] for i in kept)
+    parts = [*node.keys, *[s for c in calls for s in (c.argument, c.filter) if s is not None]]
+    below = frozenset[str]().union(*[p.columns for p in parts])
+    return Aggregate(_prune(node.input, below), node.keys, calls, outputs)
+
+
+@_prune.register
+def _(node: Union, needed: _Ids) -> Relation:
+    kept = _kept(node.outputs, needed)
+    parts = []
+    for part in node.parts:
+        columns = [part.columns[i] for i in kept]
+        parts.append(exactly(_prune(part, frozenset(c.id for c in columns)), columns))
+    return Union(tuple(parts), tuple(node.outputs[i] for i in kept))

@@ -1,0 +1,193 @@
+"""Filters go down to where they cost least; on the way joins get keys and outer joins become inner ones.
+
+One walk from the root. It carries the conjuncts that still have to be placed and the `rejected`
+columns: rows in which one of them is NULL have no influence on the result, because something
+above drops them. An outer join of which a null-extended row would be dropped is no outer join.
+
+    Filter(b.y > 1, a LEFT JOIN b ON a.k = b.k)   ->  a INNER JOIN Filter(b.y > 1, b) ON a.k = b.k
+    Filter(a.x > 1, a LEFT JOIN b ON a.k = b.k)   ->  Filter(a.x > 1, a) LEFT JOIN b ON a.k = b.k
+    a LEFT JOIN b ON a.k = b.k AND b.y > 1        ->  a LEFT JOIN Filter(b.y > 1, b) ON a.k = b.k
+    a LEFT JOIN b ON a.k = b.k AND a.x > 1        ->  the same: `a.x > 1` decides about matches only
+    Filter(a.k = b.k, a CROSS JOIN b)             ->  a INNER JOIN b ON a.k = b.k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.coercion import is_identity
+from watersmeet.algebra.nulls import rejected_columns, strict_columns
+from watersmeet.algebra.relations import Aggregate, Filter, Join, JoinKind, KeyPair, Project, Relation, Union
+from watersmeet.algebra.rewrites.keys import key_pair
+from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
+from watersmeet.algebra.trees import filtered
+
+_Ids = frozenset[str]
+_NONE: Final = frozenset[str]()
+_VOLATILE: Final = frozenset({"RANDOM", "GEN_RANDOM_UUID", "UUID", "NEXTVAL"})
+
+
+def push_filters(tree: Relation) -> Relation:
+    """The tree with every conjunct of its filters and join conditions at the lowest legal place."""
+    return _push(tree, [], _NONE)
+
+
+def is_volatile(scalar: Scalar) -> bool:
+    """True if two evaluations may differ, so that the expression must not be copied or moved."""
+    for node in scalar.expression.find_all(exp.Rand, exp.Uuid, exp.Anonymous):
+        if not isinstance(node, exp.Anonymous) or str(node.this).upper() in _VOLATILE:
+            return True
+    return False
+
+
+def _rejections(parts: list[Scalar]) -> _Ids:
+    return _NONE.union(*[rejected_columns(p) for p in parts])
+
+
+@singledispatch
+def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:  # noqa: ARG001 - a leaf rejects nothing
+    return filtered(node, parts)
+
+
+@_push.register
+def _(node: Filter, parts: list[Scalar], rejected: _Ids) -> Relation:
+    return _push(node.input, parts + conjuncts(node.predicate), rejected)
+
+
+@_push.register
+def _(node: Project, parts: list[Scalar], rejected: _Ids) -> Relation:
+    exprs = {c.id: e for c, e in zip(node.outputs, node.exprs, strict=True)}
+    volatile = {i for i, e in exprs.items() if is_volatile(e)}
+    kept = [p for p in parts if is_volatile(p) or p.columns & volatile]
+    mapping = {i: e.expression for i, e in exprs.items()}
+    pushed = [p.substitute(mapping) for p in parts if p not in kept]
+    below = [strict_columns(mapping[i]) for i in rejected | _rejections(parts)]
+    return filtered(replace(node, input=_push(node.input, _split(pushed), _NONE.union(*below))), kept)
+
+
+@_push.register
+def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
+    inputs = []
+    for part in node.parts:
+        ids = {out.id: own.id for out, own in zip(node.outputs, part.columns, strict=True)}
+        mapping = {i: column_ref(own) for i, own in ids.items()}
+        inputs.append(_push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected)))
+    return replace(node, parts=tuple(inputs))
+
+
+@_push.register
+def _(node: Aggregate, parts: list[Scalar], rejected: _Ids) -> Relation:
+    keys = {c.id: k.expression for c, k in zip(node.outputs, node.keys, strict=False)}
+    pushed = [p for p in parts if p.columns and p.columns <= keys.keys() and not is_volatile(p)]
+    below = [strict_columns(keys[i]) for i in (rejected | _rejections(parts)) & keys.keys()]
+    inner = _push(node.input, _split([p.substitute(keys) for p in pushed]), _NONE.union(*below))
+    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
+
+
+def _split(parts: list[Scalar]) -> list[Scalar]:
+    return [c for p in parts for c in conjuncts(p)]
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where the conjuncts around a join go: below the left or right input, into the join, above it."""
+
+    left: list[Scalar] = field(default_factory=list)
+    right: list[Scalar] = field(default_factory=list)
+    inside: list[Scalar] = field(default_factory=list)
+    above: list[Scalar] = field(default_factory=list)
+
+
+@_push.register
+def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
+    dropped = rejected | _rejections(parts)
+    kind = _reduced(node.kind, left=bool(dropped & node.left.ids), right=bool(dropped & node.right.ids))
+    places = _places(replace(node, kind=kind), parts)
+    keys, residual = list(node.keys), []
+    for part in places.inside:
+        pair = key_pair(part, node.left, node.right)
+        if pair is None:
+            residual.append(part)
+        else:
+            keys.append(pair)
+    _copy_across(kind, keys, places)
+    left_dropped, right_dropped = _below(kind, dropped, keys, residual)
+    joined = Join(
+        _push(node.left, places.left, left_dropped & node.left.ids),
+        _push(node.right, places.right, right_dropped & node.right.ids),
+        kind, tuple(dict.fromkeys(keys)), conjunction(list(dict.fromkeys(residual))),
+        node.broadcast and not keys,
+    )  # fmt: skip
+    return filtered(joined, places.above)
+
+
+def _reduced(kind: JoinKind, *, left: bool, right: bool) -> JoinKind:
+    """The join's kind if rows with NULL in all left (right) columns are dropped above it."""
+    if kind == "full":
+        return "inner" if left and right else "left" if left else "right" if right else "full"
+    if (kind == "left" and right) or (kind == "right" and left):
+        return "inner"
+    return kind
+
+
+def _places(join: Join, above: list[Scalar]) -> _Places:
+    places = _Places()
+    for part in above:
+        if is_volatile(part) or join.kind == "full":
+            places.above.append(part)
+        elif part.columns <= join.left.ids and join.kind != "right":
+            places.left.append(part)
+        elif part.columns <= join.right.ids and join.kind in ("inner", "right"):
+            places.right.append(part)
+        elif join.kind == "inner":
+            places.inside.append(part)
+        else:
+            places.above.append(part)
+    for part in conjuncts(join.residual):
+        if is_volatile(part) or join.kind == "full":
+            places.inside.append(part)
+        elif part.columns <= join.right.ids and join.kind != "right":
+            places.right.append(part)
+        elif part.columns <= join.left.ids and join.kind in ("inner", "semi", "right"):
+            places.left.append(part)
+        else:
+            places.inside.append(part)
+    return places
+
+
+def _copy_across(kind: JoinKind, keys: list[KeyPair], places: _Places) -> None:
+    """`a.k = b.k AND a.k > 5` also says `b.k > 5`: rows that fail it can't match.
+
+    Only for types in which equal values can't be told apart.
+    """
+    same = [k for k in keys if k.left.column and k.right.column and is_identity(k.left.type)]
+    to_right = {k.left.column: k.right.expression for k in same if k.left.column}
+    to_left = {k.right.column: k.left.expression for k in same if k.right.column}
+    here, there = list(places.left), list(places.right)
+    if kind in ("inner", "left", "semi", "anti"):
+        places.right += _copies(here, to_right)
+    if kind in ("inner", "right", "semi"):
+        places.left += _copies(there, to_left)
+
+
+def _copies(parts: list[Scalar], mapping: Mapping[str, exp.Expression]) -> list[Scalar]:
+    return [p.substitute(mapping) for p in parts if p.columns and p.columns <= mapping.keys()]
+
+
+def _below(kind: JoinKind, dropped: _Ids, keys: list[KeyPair], residual: list[Scalar]) -> tuple[_Ids, _Ids]:
+    """Rejected columns of the left and the right input."""
+    matched = _rejections(residual).union(
+        *[strict_columns(s.expression) for k in keys if not k.null_safe for s in (k.left, k.right)]
+    )
+    left = dropped if kind in ("inner", "left", "semi", "anti") else _NONE
+    right = dropped if kind in ("inner", "right") else _NONE
+    if kind in ("inner", "right", "semi"):
+        left |= matched
+    if kind in ("inner", "left", "semi", "anti"):
+        right |= matched
+    return left, right

@@ -1,0 +1,87 @@
+"""Walking and rebuilding trees of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Column,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Union,
+    Values,
+)
+from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
+
+Rule = Callable[[Relation], Relation]
+
+
+def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
+    """`node` over other inputs; the node itself if they are the same objects."""
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    if isinstance(node, (Filter, Project, Aggregate)):
+        return replace(node, input=inputs[0])
+    if isinstance(node, Join):
+        return replace(node, left=inputs[0], right=inputs[1])
+    if isinstance(node, Union):
+        return replace(node, parts=tuple(inputs))
+    raise AssertionError(f"{type(node).__name__} has no inputs")
+
+
+def transform_up(node: Relation, rule: Rule) -> Relation:
+    """The tree with `rule` applied to every node, inputs first."""
+    return rule(with_inputs(node, [transform_up(i, rule) for i in node.inputs]))
+
+
+def walk(node: Relation) -> Iterator[Relation]:
+    """All nodes, a node before its inputs."""
+    yield node
+    for i in node.inputs:
+        yield from walk(i)
+
+
+def read(column: Column) -> Scalar:
+    """The scalar that is nothing but `column`."""
+    return Scalar(column_ref(column.id), column.type, column.nullable)
+
+
+def exactly(node: Relation, columns: Sequence[Column]) -> Relation:
+    """`node` cut down to `columns` in this order: a Project unless they are its columns already."""
+    if [c.id for c in node.columns] == [c.id for c in columns]:
+        return node
+    return Project(node, tuple(columns), tuple(read(c) for c in columns))
+
+
+def filtered(node: Relation, parts: Sequence[Scalar]) -> Relation:
+    """`node` under a Filter of all `parts`, each once; no Filter for none."""
+    predicate = conjunction(list(dict.fromkeys(parts)))
+    return node if predicate is None else Filter(node, predicate)
+
+
+def empty(columns: Sequence[Column]) -> Values:
+    """The relation without rows."""
+    return Values((), tuple(columns))
+
+
+def is_empty(node: Relation) -> bool:
+    """True if the node is known to have no rows whatever the inputs are."""
+    return isinstance(node, Values) and not node.rows
+
+
+def is_single_row(node: Relation) -> bool:
+    """True if the node has at most one row whatever the inputs are."""
+    if isinstance(node, Values):
+        return len(node.rows) <= 1
+    if isinstance(node, Aggregate):
+        return not node.keys
+    if isinstance(node, (Project, Filter)):
+        return is_single_row(node.input)
+    if isinstance(node, Join):
+        both = is_single_row(node.left) and (is_single_row(node.right) or node.kind in ("semi", "anti"))
+        return both and node.kind != "full"
+    return False

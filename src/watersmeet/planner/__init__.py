@@ -1,0 +1,13 @@
+"""The planner: a bound query becomes operators of a circuit, and text that explains them.
+
+`compile_view` rewrites a tree of the algebra and lowers it; `assemble` joins the operators of all
+views of a database into one circuit; `explain` prints both. Everything is a pure function.
+"""
+
+from __future__ import annotations
+
+from watersmeet.planner.compiler import Producers, assemble, compile_connector_table, compile_view
+from watersmeet.planner.explain import ExplainOptions, explain
+from watersmeet.planner.plan_tree import PlanTree
+
+__all__ = ["ExplainOptions", "PlanTree", "Producers", "assemble", "compile_connector_table", "compile_view", "explain"]

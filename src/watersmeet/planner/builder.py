@@ -1,0 +1,56 @@
+"""Collects the operators of one view while it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from watersmeet.circuit.operators import Exchange, Operator
+from watersmeet.planner.distribution import Placement
+from watersmeet.types import Field, Schema, SqlType
+
+
+def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
+    """A schema with the names c0, c1, … so that equal operators are equal whatever their columns are called."""
+    return tuple(Field(f"c{i}", kind, nullable) for i, (kind, nullable) in enumerate(fields))
+
+
+class Builder:
+    """Operators by id, with what is known about their placement. buckets: 1 needs no exchange."""
+
+    def __init__(self, buckets: int) -> None:
+        self.buckets = buckets
+        self.operators: dict[str, Operator] = {}
+        self.placement = Placement(self.operators)
+
+    def add(self, op: Operator) -> Operator:
+        """The operator, or the equal one that is there already."""
+        return self.operators.setdefault(op.id, op)
+
+    def exchange(self, op: Operator, keys: Sequence[int]) -> Operator:
+        """`op` sent to the buckets of columns `keys`; no keys: all to bucket 0."""
+        return self.add(Exchange((op.id,), _canonical(op), op.append_only, tuple(keys)))
+
+    def broadcast(self, op: Operator) -> Operator:
+        """`op` copied to every bucket."""
+        return self.add(Exchange((op.id,), _canonical(op), op.append_only, (), "broadcast"))
+
+    def spread(self, op: Operator) -> Operator:
+        """`op` spread evenly over the buckets, where nothing asks for a key."""
+        return self.exchange(op, range(len(op.schema)))
+
+    def closure(self, top: Operator) -> tuple[Operator, ...]:
+        """`top` and all that it reads, inputs first."""
+        found: dict[str, Operator] = {}
+
+        def visit(op: Operator) -> None:
+            if op.id not in found:
+                for i in op.inputs:
+                    visit(self.operators[i])
+                found[op.id] = op
+
+        visit(top)
+        return tuple(found.values())
+
+
+def _canonical(op: Operator) -> Schema:
+    return positional((f.type, f.nullable) for f in op.schema)

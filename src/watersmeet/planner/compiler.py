@@ -1,0 +1,73 @@
+"""Compiles views and connector tables, and assembles the circuit of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Operator, Scan, Sink, Upsert
+from watersmeet.planner.builder import Builder
+from watersmeet.planner.distribution import Placement
+from watersmeet.planner.lowering import Lowering, Producer
+from watersmeet.types import BIGINT, Field
+
+#: For each materialised view and connector table that the circuit holds: its operators, the Sink last.
+Producers = Mapping[str, Sequence[Operator]]
+
+
+def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, buckets: int) -> tuple[Operator, ...]:
+    """The operators that keep `sink` equal to `tree`, inputs first, the Sink last.
+
+    `tree` is as the binder gives it: rewrites happen here. Its columns are those of `sink`, in
+    order. A relation of `producers` is read from its own operators, which are part of the result
+    (without their Sink). The Sink's `append_only` tells whether the view ever takes a row back.
+    """
+    builder, readable = builder_over(producers, buckets)
+    columns = list(zip(tree.columns, sink.columns, strict=True))
+    top = Lowering(builder, readable).top(rewrite(tree), columns)
+    made = builder.add(Sink((top.id,), sink.columns, top.append_only, sink.id))
+    return builder.closure(made)
+
+
+def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Operator, ...]:
+    """The operators of a table that a connector feeds: its raw rows, the last one of each key if it has a key."""
+    builder = Builder(buckets)
+    names = tuple(c.name for c in relation.columns)
+    if not relation.primary_key:
+        top = builder.add(Scan((), relation.columns, append_only=True, relation_id=relation.id, names=names))
+    else:
+        schema = (*relation.columns, Field("_seq", BIGINT, nullable=False))
+        top = builder.add(
+            Scan((), schema, append_only=True, relation_id=relation.id, names=names, ordered=True))
+        keys = tuple(names.index(k) for k in relation.primary_key)
+        if buckets > 1:
+            top = builder.exchange(top, keys)
+        top = builder.add(Upsert((top.id,), top.schema[:-1], append_only=False, keys=keys))
+    return builder.closure(builder.add(Sink((top.id,), relation.columns, top.append_only, relation.id)))
+
+
+def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
+    """One circuit of all `views`, in which equal operators are one. With 1 bucket there is only stage 0."""
+    operators = {op.id: op for view in views for op in view}
+    placement = Placement(operators)
+    circuit = Circuit(buckets, tuple(operators.values()), {i: placement.stage(i) for i in operators})
+    circuit.check()
+    return circuit
+
+
+def builder_over(producers: Producers, buckets: int) -> tuple[Builder, dict[str, Producer]]:
+    """A builder that knows the operators of `producers`, and what can be read from them."""
+    builder = Builder(buckets)
+    readable = {}
+    for relation_id, ops in producers.items():
+        for op in ops:
+            builder.add(op)
+        sink = ops[-1]
+        assert isinstance(sink, Sink)
+        assert sink.relation_id == relation_id
+        names = tuple(f.name for f in sink.schema)
+        readable[relation_id] = Producer(builder.operators[sink.inputs[0]], names)
+    return builder, readable

@@ -1,0 +1,147 @@
+"""Where the rows of an operator are: by the hash of which columns they were sent to their buckets.
+
+A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in
+order; a class holds the texts (over the operator's columns) that have the key's value in every
+row. `()` means that all rows are in bucket 0, None that nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from watersmeet.circuit.operators import Aggregate, Exchange, Join, Map, Operator, Sink, Union, Upsert
+from watersmeet.planner.texts import columns_of, hash_form, renamed
+
+Class = frozenset[str]
+Distribution = tuple[Class, ...]
+
+
+class Placement:
+    """Distribution and stage of operators, worked out from the operators alone."""
+
+    def __init__(self, operators: Mapping[str, Operator]) -> None:
+        self._operators = operators
+        self._distributions: dict[str, Distribution | None] = {}
+        self._stages: dict[str, int] = {}
+
+    def stage(self, operator_id: str) -> int:
+        """The number of exchanges on the longest way from a source to the operator."""
+        if operator_id not in self._stages:
+            inputs = self._operators[operator_id].inputs
+            steps = [self.stage(i) + isinstance(self._operators[i], Exchange) for i in inputs]
+            self._stages[operator_id] = max(steps, default=0)
+        return self._stages[operator_id]
+
+    def distribution(self, operator_id: str) -> Distribution | None:
+        """Where the rows of the operator's output are (of an exchange: when they have arrived)."""
+        if operator_id not in self._distributions:
+            self._distributions[operator_id] = self._derive(self._operators[operator_id])
+        return self._distributions[operator_id]
+
+    def _derive(self, op: Operator) -> Distribution | None:
+        if isinstance(op, Exchange):
+            return self._exchanged(op)
+        if isinstance(op, Join):
+            return self._joined(op)
+        if isinstance(op, Union):
+            return _common([self.distribution(i) for i in op.inputs])
+        if isinstance(op, Aggregate):
+            return self._through(op, [f"c{k}" for k in op.keys])
+        if isinstance(op, (Upsert, Sink)):
+            return self._through(op, [f"c{i}" for i in range(len(op.schema))])
+        if isinstance(op, Map):
+            schema = self._operators[op.inputs[0]].schema
+            return self._through(op, [hash_form(e, schema) for e in op.exprs])
+        return None
+
+    def _through(self, op: Operator, outputs: Sequence[str]) -> Distribution | None:
+        return translated(self.distribution(op.inputs[0]), outputs)
+
+    def _exchanged(self, op: Exchange) -> Distribution | None:
+        if op.mode == "broadcast":
+            return None
+        source = self._operators[op.inputs[0]]
+        if not isinstance(source, Map):
+            return tuple(frozenset([f"c{k}"]) for k in op.keys)
+        schema = self._operators[source.inputs[0]].schema
+        outputs = [hash_form(e, schema) for e in source.exprs]
+        known = tuple(frozenset([outputs[k]]) for k in op.keys)
+        found = translated(known, outputs)
+        assert found is not None
+        return tuple(c | {f"c{k}"} for c, k in zip(found, op.keys, strict=True))
+
+    def _joined(self, op: Join) -> Distribution | None:
+        outputs = {side: [f"c{o[1:]}" if o[0] == side else None for o in op.output] for side in ("l", "r")}
+        left = self.distribution(op.inputs[0])
+        right = self.distribution(op.inputs[1])
+        if op.join_kind in ("left", "semi", "anti") or right is None:
+            return translated(left, outputs["l"]) if op.join_kind not in ("right", "full") else None
+        if op.join_kind == "right":
+            return translated(right, outputs["r"])
+        if left is None or len(left) != len(right):
+            return None
+        one, other = translated(left, outputs["l"]), translated(right, outputs["r"])
+        assert one is not None
+        assert other is not None
+        combine = frozenset.union if op.join_kind == "inner" else _coalesced
+        merged = tuple(combine(a, b) for a, b in zip(one, other, strict=True))
+        return merged if all(merged) else None
+
+
+def translated(distribution: Distribution | None, outputs: Sequence[str | None]) -> Distribution | None:
+    """The distribution in terms of output columns, of which number j is the text `outputs[j]`.
+
+    Classes may become empty (then no operator above can use the distribution); None stays None.
+    """
+    if distribution is None:
+        return None
+    plain = {text: f"c{j}" for j, text in reversed(list(enumerate(outputs))) if text and text[1:].isdecimal()}
+    found = []
+    for members in distribution:
+        new = {f"c{j}" for j, text in enumerate(outputs) if text in members}
+        for member in members:
+            if member not in plain and columns_of(member) and columns_of(member) <= plain.keys():
+                new.add(renamed(member, plain))
+        found.append(frozenset(new))
+    return tuple(found)
+
+
+def matching(distribution: Distribution | None, keys: Sequence[int]) -> list[int] | None:
+    """For each class the index in `keys` (column positions) of a member; None if a class has none."""
+    if distribution is None:
+        return None
+    found = []
+    for members in distribution:
+        index = next((i for i, k in enumerate(keys) if f"c{k}" in members), None)
+        if index is None:
+            return None
+        found.append(index)
+    return found
+
+
+def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
+    """One column position for each class; None if some class has none."""
+    if distribution is None:
+        return None
+    found = []
+    for members in distribution:
+        positions = sorted(int(m[1:]) for m in members if m[1:].isdecimal())
+        if not positions:
+            return None
+        found.append(positions[0])
+    return tuple(found)
+
+
+def _coalesced(left: Class, right: Class) -> Class:
+    """FULL JOIN: a row is where the key of either side says, which is what COALESCE of both gives."""
+    plain = [[m for m in members if m[1:].isdecimal()] for members in (left, right)]
+    pairs = [(a, b) for a in plain[0] for b in plain[1]]
+    return frozenset(f"COALESCE({a}, {b})" for one, other in pairs for a, b in ((one, other), (other, one)))
+
+
+def _common(parts: Sequence[Distribution | None]) -> Distribution | None:
+    first = parts[0]
+    if first is None or any(p is None or len(p) != len(first) for p in parts):
+        return None
+    merged = tuple(frozenset.intersection(*[p[i] for p in parts if p is not None]) for i in range(len(first)))
+    return merged if all(merged) else None

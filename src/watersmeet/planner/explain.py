@@ -1,0 +1,79 @@
+"""EXPLAIN: the plan of a view in RisingWave's form, and what the view costs here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.catalog import Catalog
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.circuit.operators import Operator, Scan
+from watersmeet.planner.compiler import Producers, assemble, compile_view
+from watersmeet.planner.footprint import footprint
+from watersmeet.planner.logical import logical_tree
+from watersmeet.planner.names import Names
+from watersmeet.planner.physical import PhysicalPrinter
+from watersmeet.planner.plan_tree import PlanTree
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """What EXPLAIN shows. level: the rewritten algebra, the operators as a tree, or these by stage."""
+
+    verbose: bool = False
+    level: Literal["logical", "physical", "distsql"] = "physical"
+    format: Literal["text", "json"] = "text"
+
+
+def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
+            options: ExplainOptions | None = None) -> list[str]:
+    """The lines that EXPLAIN gives for a view: the tree, an empty line, the stages and the state.
+
+    The tree shows the exchanges of a plan with several buckets even where `buckets` is 1; what
+    follows it is about `buckets`. Raises what `compile_view` raises.
+    """
+    options = options or ExplainOptions()
+    plan = logical_plan(tree) if options.level == "logical" else physical_plan(
+        tree, sink, catalog, producers, max(buckets, 2), verbose=options.verbose)
+    costs: dict[str, Any] = {}
+    below: list[str] = []
+    if options.level != "logical":
+        ops = compile_view(tree, sink, producers, buckets)
+        circuit = assemble([ops], buckets)
+        names = Names(circuit.by_id, catalog, _leaves(circuit.by_id, catalog, producers))
+        found = footprint(circuit, names)
+        costs, below = found.to_json(), found.lines()
+        if options.level == "distsql":
+            printer = PhysicalPrinter(circuit.by_id, names, verbose=True)
+            below = [f"  stage {circuit.stages[o.id]}: {printer.tree(o).text}" for o in circuit.operators] + below
+    if options.format == "json":
+        return json.dumps({"plan": plan.to_json(), **costs}, indent=2, ensure_ascii=False).splitlines()
+    return plan.lines() + (["", *below] if below else [])
+
+
+def logical_plan(tree: Relation) -> PlanTree:
+    """The rewritten tree of a query."""
+    return logical_tree(rewrite(tree))
+
+
+def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
+                  *, verbose: bool = False) -> PlanTree:
+    """The operators of a view as a tree whose leaves are the relations that it reads."""
+    ops = compile_view(tree, sink, producers, buckets)
+    by_id = {op.id: op for op in ops}
+    names = Names(by_id, catalog, _leaves(by_id, catalog, producers))
+    return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])
+
+
+def _leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, CatalogRelation]:
+    """Operators that are the content of a relation, by id. Scans show the relation that they scan."""
+    found = {}
+    for relation_id, ops in producers.items():
+        top = ops[-1].inputs[0]
+        if top in operators and not isinstance(operators[top], Scan) and relation_id in catalog.relations:
+            found[top] = catalog.relations[relation_id]
+    return found

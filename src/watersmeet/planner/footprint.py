@@ -1,0 +1,106 @@
+"""What a view costs: its stages, exchanges and arrangements, and what bounds its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Aggregate, Exchange, Join, Operator, Upsert
+from watersmeet.planner.names import Names
+from watersmeet.planner.physical import distribution_text, listed
+
+_VALUES: Final = ("min", "max")
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Rows that an operator keeps, ordered by key. side: which input of a join. bound: what limits their number."""
+
+    operator: str
+    side: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    bound: str
+    append_only: bool
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """An exchange: from stage to stage, how, and the columns that travel."""
+
+    operator: str
+    stages: tuple[int, int]
+    distribution: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """All of a circuit's costs. stages: operator ids by stage number."""
+
+    buckets: int
+    stages: tuple[tuple[str, ...], ...]
+    transfers: tuple[Transfer, ...]
+    arrangements: tuple[Arrangement, ...]
+
+    def lines(self) -> list[str]:
+        """The text that EXPLAIN shows below the tree."""
+        found = [f"Stages: {len(self.stages)}, buckets: {self.buckets}"]
+        found += [f"  stage {n}: {', '.join(ids)}" for n, ids in enumerate(self.stages)]
+        found.append("Exchanges:" if self.transfers else "Exchanges: none")
+        found += [f"  {t.operator}: stage {t.stages[0]} to {t.stages[1]}, {t.distribution}, columns {listed(t.columns)}"
+                  for t in self.transfers]
+        found.append("Arrangements:" if self.arrangements else "Arrangements: none, no state is kept")
+        for a in self.arrangements:
+            flag = ", append-only" if a.append_only else ""
+            side = f" {a.side}" if a.side else ""
+            found.append(f"  {a.operator}{side}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a JSON value."""
+        return asdict(self)
+
+
+def footprint(circuit: Circuit, names: Names) -> Footprint:
+    """The costs of a circuit."""
+    stages = tuple(tuple(o.id for o in circuit.in_stage(n)) for n in range(circuit.last_stage + 1))
+    transfers = []
+    for op in circuit.operators:
+        if isinstance(op, Exchange):
+            arrives = min((circuit.stages[c] for c in circuit.consumers[op.id]), default=circuit.stages[op.id] + 1)
+            transfers.append(Transfer(op.id, (circuit.stages[op.id], arrives), distribution_text(op, names),
+                                      names.columns(op.id)))
+    arrangements = tuple(a for op in circuit.operators for a in _arrangements(op, circuit, names))
+    return Footprint(circuit.buckets, stages, tuple(transfers), arrangements)
+
+
+def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arrangement]:
+    if isinstance(op, Join):
+        for side, keys, i in (("left", op.left_keys, op.inputs[0]), ("right", op.right_keys, op.inputs[1])):
+            columns, source = names.columns(i), circuit.by_id[i]
+            yield Arrangement(op.id, side, tuple(columns[k] for k in keys), columns, _join_bound(op, side, source),
+                              source.append_only)
+    elif isinstance(op, Aggregate):
+        columns = names.columns(op.inputs[0])
+        yield Arrangement(op.id, "", tuple(columns[k] for k in op.keys), columns, _group_bound(op),
+                          circuit.by_id[op.inputs[0]].append_only)
+    elif isinstance(op, Upsert):
+        columns = names.columns(op.id)
+        yield Arrangement(op.id, "", tuple(columns[k] for k in op.keys), columns,
+                          "unbounded: keeps the last row of every key", append_only=False)
+
+
+def _join_bound(op: Join, side: str, source: Operator) -> str:
+    if side == "right" and not op.left_keys:
+        return "bounded: a single row or a small input, copied to every bucket"
+    return f"unbounded: keeps every row of the input{'' if source.append_only else ' that is not deleted'}"
+
+
+def _group_bound(op: Aggregate) -> str:
+    groups = "unbounded: one entry for every group" if op.keys else "bounded: one entry"
+    if any(c.distinct or c.function in _VALUES for c in op.calls):
+        return f"{groups}, and the values of min, max and DISTINCT" + ("" if op.keys else " (unbounded)")
+    return groups

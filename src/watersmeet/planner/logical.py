@@ -1,0 +1,105 @@
+"""The logical plan as a tree in RisingWave's form."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AggregateCall,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    Union,
+    Values,
+)
+from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.planner.display import display
+from watersmeet.planner.physical import JOIN_TYPES, listed
+from watersmeet.planner.plan_tree import PlanTree
+
+_Names = dict[str, str]
+
+
+def logical_tree(tree: Relation) -> PlanTree:
+    """The plan of a tree of the algebra."""
+    return _print(tree, {})
+
+
+def _shown(parts: list[Scalar], names: _Names) -> str:
+    texts = [display(p.expression, names) for p in parts]
+    return " AND ".join(t if t.startswith("(") else f"({t})" for t in texts) or "true"
+
+
+@singledispatch
+def _print(node: Relation, names: _Names) -> PlanTree:  # noqa: ARG001 - the default is for no known node
+    """The plan of `node`; puts the names of its columns into `names`."""
+    raise AssertionError(type(node).__name__)
+
+
+@_print.register
+def _(node: Scan, names: _Names) -> PlanTree:
+    for column, source in zip(node.outputs, node.source_names, strict=True):
+        names[column.id] = f"{node.relation_name}.{source}"
+    columns = listed([names[c.id] for c in node.outputs])
+    return PlanTree("LogicalScan", (("table", node.relation_name), ("columns", columns)))
+
+
+@_print.register
+def _(node: Values, names: _Names) -> PlanTree:
+    for i, column in enumerate(node.outputs):
+        names[column.id] = f"values.column_{i}"
+    rows = [listed([display(s.expression, {}) for s in row]) for row in node.rows]
+    return PlanTree("LogicalValues", (("rows", listed(rows)),))
+
+
+@_print.register
+def _(node: Filter, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    return PlanTree("LogicalFilter", (("predicate", _shown(conjuncts(node.predicate), names)),), (below,))
+
+
+@_print.register
+def _(node: Project, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    texts = [display(e.expression, names) for e in node.exprs]
+    names.update(zip([c.id for c in node.outputs], texts, strict=True))
+    return PlanTree("LogicalProject", (("exprs", listed(texts)),), (below,))
+
+
+@_print.register
+def _(node: Join, names: _Names) -> PlanTree:
+    inputs = (_print(node.left, names), _print(node.right, names))
+    on = [as_predicate(k) for k in node.keys] + conjuncts(node.residual)
+    output = listed([names[c.id] for c in node.columns])
+    return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), ("output", output)),
+                    inputs)
+
+
+@_print.register
+def _(node: Aggregate, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    keys = [display(k.expression, names) for k in node.keys]
+    calls = [_call(c, names) for c in node.calls]
+    names.update(zip([c.id for c in node.outputs], keys + calls, strict=True))
+    group = (("group_key", listed(keys)),) if keys else ()
+    return PlanTree("LogicalAgg", (*group, ("aggs", listed(calls))), (below,))
+
+
+def _call(call: AggregateCall, names: _Names) -> str:
+    condition = "" if call.filter is None else f" filter({display(call.filter.expression, names)})"
+    if call.argument is None:
+        return call.function + condition
+    distinct = "distinct " if call.distinct else ""
+    return f"{call.function}({distinct}{display(call.argument.expression, names)}){condition}"
+
+
+@_print.register
+def _(node: Union, names: _Names) -> PlanTree:
+    inputs = tuple(_print(p, names) for p in node.parts)
+    for own, column in zip(node.parts[0].columns, node.outputs, strict=True):
+        names[column.id] = names[own.id]
+    return PlanTree("LogicalUnion", (("all", "true"),), inputs)

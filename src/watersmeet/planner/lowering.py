@@ -1,0 +1,180 @@
+"""Lowering: nodes of the algebra become operators of a circuit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import singledispatchmethod
+
+from watersmeet.algebra.coercion import cast
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AggregateCall,
+    Column,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    Union,
+    Values,
+)
+from watersmeet.algebra.rewrites.folding import can_merge
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.circuit import operators
+from watersmeet.circuit.operators import AggregateSpec, Operator
+from watersmeet.planner.builder import Builder, positional
+from watersmeet.planner.distribution import matching, plain_keys
+from watersmeet.planner.joins import JoinLowering
+from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
+from watersmeet.planner.texts import sql
+from watersmeet.types import Field
+
+_Ids = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A relation that the circuit computes itself: the operator with its content and the names of its columns."""
+
+    operator: Operator
+    names: tuple[str, ...]
+
+
+class Lowering:
+    """Lowers one view into `builder`. producers: relations that are read from operators, by id."""
+
+    def __init__(self, builder: Builder, producers: Mapping[str, Producer]) -> None:
+        self.builder = builder
+        self.producers = producers
+
+    @singledispatchmethod
+    def lower(self, node: Relation, needed: _Ids) -> Stream:  # noqa: ARG002 - the default is for no known node
+        """The stream of `node` with at least the columns `needed`."""
+        raise AssertionError(type(node).__name__)
+
+    @lower.register
+    def _(self, node: Scan, needed: _Ids) -> Stream:
+        columns = [(c, n) for c, n in zip(node.outputs, node.source_names, strict=True) if c.id in needed]
+        columns = columns or [(node.outputs[0], node.source_names[0])]
+        producer = self.producers.get(node.relation_id)
+        if producer is not None and not isinstance(producer.operator, operators.Scan):
+            return of_operator(producer.operator, [(c, producer.names.index(n)) for c, n in columns])
+        relation_id, append_only = node.relation_id, node.append_only
+        fields = {n: Field(n, c.type, c.nullable) for c, n in columns}
+        if producer is not None:
+            # a view that only copies a relation: its reader scans that relation, and only what it needs
+            source = producer.operator
+            assert isinstance(source, operators.Scan)
+            relation_id, append_only = source.relation_id, source.append_only
+            columns = [(c, source.names[producer.names.index(n)]) for c, n in columns]
+            fields = {n: source.schema[source.names.index(n)] for _, n in columns}
+        names = tuple(fields)
+        op = self.builder.add(operators.Scan((), tuple(fields.values()), append_only, relation_id, names))
+        return of_operator(op, [(c, names.index(n)) for c, n in columns])
+
+    @lower.register
+    def _(self, node: Values, needed: _Ids) -> Stream:
+        kept = [i for i, c in enumerate(node.outputs) if c.id in needed] or [0]
+        columns = [node.outputs[i] for i in kept]
+        rows = tuple(tuple(sql(cast(row[i], node.outputs[i].type).expression) for i in kept) for row in node.rows)
+        schema = positional((c.type, c.nullable) for c in columns)
+        op = self.builder.add(operators.Constant((), schema, append_only=True, rows_sql=rows))
+        return of_operator(op, [(c, i) for i, c in enumerate(columns)])
+
+    @lower.register
+    def _(self, node: Filter, needed: _Ids) -> Stream:
+        return self.lower(node.input, needed | node.predicate.columns).filtered(conjuncts(node.predicate))
+
+    @lower.register
+    def _(self, node: Project, needed: _Ids) -> Stream:
+        kept = [(c, e) for c, e in zip(node.outputs, node.exprs, strict=True) if c.id in needed]
+        kept = kept or [(node.outputs[0], node.exprs[0])]
+        exprs = tuple(e for _, e in kept)
+        below = self.lower(node.input, _Ids().union(*[e.columns for e in exprs]))
+        if not can_merge(tuple(below.values.values()), list(below.values), exprs):
+            below = settled(self.builder, below)
+        values = {c.id: Scalar(below.resolve(e).expression, c.type, e.nullable) for c, e in kept}
+        return Stream(below.operator, values, below.pending)
+
+    @lower.register
+    def _(self, node: Join, needed: _Ids) -> Stream:
+        return JoinLowering(self.builder, self.lower).lower(node, needed)
+
+    @lower.register
+    def _(self, node: Union, needed: _Ids) -> Stream:
+        kept = [i for i, c in enumerate(node.outputs) if c.id in needed] or [0]
+        columns = [node.outputs[i] for i in kept]
+        parts = []
+        for part in node.parts:
+            own = [part.columns[i] for i in kept]
+            stream = self.lower(part, frozenset(c.id for c in own))
+            wanted = [cast(stream.values[c.id], out.type) for c, out in zip(own, columns, strict=True)]
+            parts.append(emit_exactly(self.builder, stream, wanted))
+        parts = self._in_one_stage(parts)
+        nullable = [any(p.schema[i].nullable for p in parts) for i in range(len(kept))]
+        schema = positional((c.type, n) for c, n in zip(columns, nullable, strict=True))
+        append_only = all(p.append_only for p in parts)
+        op = self.builder.add(operators.Union(tuple(p.id for p in parts), schema, append_only))
+        return of_operator(op, [(c, i) for i, c in enumerate(columns)])
+
+    def _in_one_stage(self, parts: list[Operator]) -> list[Operator]:
+        """Parts of earlier stages are sent on to where the last one is, by its keys if it has any."""
+        placement = self.builder.placement
+        last = max(parts, key=lambda p: placement.stage(p.id))
+        target = placement.stage(last.id)
+        keys = plain_keys(placement.distribution(last.id))
+        sent = []
+        for part in parts:
+            if placement.stage(part.id) == target:
+                sent.append(part)
+            else:
+                sent.append(self.builder.exchange(part, keys) if keys else self.builder.spread(part))
+        return sent
+
+    @lower.register
+    def _(self, node: Aggregate, needed: _Ids) -> Stream:
+        groups = len(node.keys)
+        calls = [(c, call) for c, call in zip(node.outputs[groups:], node.calls, strict=True) if c.id in needed]
+        if not calls and not groups:
+            calls = [(node.outputs[0], node.calls[0])]
+        parts = [*node.keys, *[s for _, c in calls for s in (c.argument, c.filter) if s is not None]]
+        below = self.lower(node.input, _Ids().union(*[p.columns for p in parts]))
+        resolved = {id(p): below.resolve(p) for p in parts}
+        op, positions = emit(self.builder, below, list(resolved.values()))
+
+        def place(part: Scalar | None) -> int | None:
+            return None if part is None else positions[identity(resolved[id(part)])]
+
+        keys = tuple(dict.fromkeys(positions[identity(resolved[id(k)])] for k in node.keys))
+        specs = dict.fromkeys((_spec(c, place(c.argument), place(c.filter)), c.type) for _, c in calls)
+        op = self._grouped(op, keys)
+        fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
+        fields += [(kind, spec.function != "count") for spec, kind in specs]
+        append_only = not specs and op.append_only  # DISTINCT of rows that stay
+        made = self.builder.add(
+            operators.Aggregate((op.id,), positional(fields), append_only, keys, tuple(s for s, _ in specs)))
+        at_key = [(c, keys.index(positions[identity(resolved[id(k)])]))
+                  for c, k in zip(node.outputs, node.keys, strict=False)]
+        order = list(specs)
+        at_call = [(c, len(keys) + order.index((_spec(call, place(call.argument), place(call.filter)), call.type)))
+                   for c, call in calls]
+        return of_operator(made, at_key + at_call)
+
+    def _grouped(self, op: Operator, keys: tuple[int, ...]) -> Operator:
+        """`op` with all rows of a group in one bucket."""
+        if self.builder.buckets == 1:
+            return op
+        distribution = self.builder.placement.distribution(op.id)
+        here = distribution == () if not keys else matching(distribution, keys) is not None
+        return op if here else self.builder.exchange(op, keys)
+
+    def top(self, tree: Relation, columns: Iterable[tuple[Column, Field]]) -> Operator:
+        """The operator with exactly `columns`, each in the type of its field."""
+        wanted = list(columns)
+        stream = self.lower(tree, frozenset(c.id for c, _ in wanted))
+        return emit_exactly(self.builder, stream, [cast(stream.values[c.id], f.type) for c, f in wanted])
+
+
+def _spec(call: AggregateCall, argument: int | None, condition: int | None) -> AggregateSpec:
+    return AggregateSpec(call.function, argument, condition, call.distinct)

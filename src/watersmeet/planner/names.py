@@ -1,0 +1,110 @@
+"""Names of the columns of operators, found again from the operators: `t.col`, `sum(t.x)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.circuit.operators import (
+    Aggregate,
+    AggregateSpec,
+    Constant,
+    Exchange,
+    Join,
+    Map,
+    Operator,
+    Scan,
+    Sink,
+    Union,
+    Upsert,
+)
+from watersmeet.planner.display import display
+from watersmeet.planner.texts import parsed
+
+ROW_ID: Final = "_row_id"
+
+
+class Names:
+    """Column names and stream keys by operator.
+
+    leaves: operators that are shown as the scan of a relation, because they are its content.
+    """
+
+    def __init__(self, operators: Mapping[str, Operator], catalog: Catalog, leaves: Mapping[str, Relation]) -> None:
+        self._operators = operators
+        self._catalog = catalog
+        self.leaves = leaves
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+
+    def columns(self, operator_id: str) -> tuple[str, ...]:
+        """The names of the operator's columns."""
+        if operator_id not in self._columns:
+            self._columns[operator_id] = self._derive(self._operators[operator_id])
+        return self._columns[operator_id]
+
+    def keys(self, operator_id: str) -> tuple[str, ...]:
+        """The names of what identifies a row, in RisingWave's sense; `t._row_id` for a table without primary key."""
+        if operator_id not in self._keys:
+            self._keys[operator_id] = tuple(dict.fromkeys(self._derive_keys(self._operators[operator_id])))
+        return self._keys[operator_id]
+
+    def shown(self, operator_id: str) -> list[str]:
+        """The columns and the hidden row ids that go with them."""
+        visible = self.columns(operator_id)
+        return [*visible, *[k for k in self.keys(operator_id) if k.endswith(f".{ROW_ID}") and k not in visible]]
+
+    def relation(self, op: Operator) -> Relation | None:
+        """The relation that the operator shows as a leaf of the plan."""
+        if op.id in self.leaves:
+            return self.leaves[op.id]
+        return self._catalog.relations.get(op.relation_id) if isinstance(op, Scan) else None
+
+    def by_position(self, operator_id: str, side: str = "c") -> dict[str, str]:
+        """Positional names such as `c0` to the names shown."""
+        return {f"{side}{i}": n for i, n in enumerate(self.columns(operator_id))}
+
+    def _derive(self, op: Operator) -> tuple[str, ...]:
+        relation = self.relation(op)
+        if op.id in self.leaves and relation is not None:
+            return tuple(f"{relation.name}.{c.name}" for c in relation.columns)
+        if isinstance(op, Scan):
+            name = relation.name if relation is not None else op.relation_id
+            return tuple(f"{name}.{c.name}" for c in op.schema)
+        if isinstance(op, Constant):
+            return tuple(f"values.column_{i}" for i in range(len(op.schema)))
+        below = self.columns(op.inputs[0])
+        if isinstance(op, Map):
+            names = self.by_position(op.inputs[0])
+            return tuple(display(parsed(e), names) for e in op.exprs)
+        if isinstance(op, Join):
+            sides = {"l": below, "r": self.columns(op.inputs[1])}
+            return tuple(sides[o[0]][int(o[1:])] for o in op.output)
+        if isinstance(op, Aggregate):
+            return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
+        assert isinstance(op, (Exchange, Union, Upsert, Sink)), op.kind
+        return below[: len(op.schema)]
+
+    def _derive_keys(self, op: Operator) -> Sequence[str]:
+        relation = self.relation(op)
+        if relation is not None:
+            if relation.kind == "materialized view":
+                return ()
+            return [f"{relation.name}.{k}" for k in relation.primary_key or (ROW_ID,)]
+        if isinstance(op, Aggregate):
+            return self.columns(op.id)[: len(op.keys)]
+        if isinstance(op, Join) and op.join_kind not in ("semi", "anti"):
+            keys = [self.columns(op.inputs[s])[k] for s, ks in ((0, op.left_keys), (1, op.right_keys)) for k in ks]
+            return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]
+        if isinstance(op, Union):
+            return [k for i in op.inputs for k in self.keys(i)]
+        return self.keys(op.inputs[0]) if op.inputs else ()
+
+
+def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:
+    """An aggregate as RisingWave shows it: `sum(t.x)`, `count`, `count(distinct t.x) filter(…)`."""
+    condition = "" if spec.filter is None else f" filter({columns[spec.filter]})"
+    if spec.argument is None:
+        return spec.function + condition
+    return f"{spec.function}({'distinct ' if spec.distinct else ''}{columns[spec.argument]}){condition}"

@@ -1,0 +1,146 @@
+"""The physical plan as a tree in RisingWave's form, made from the operators of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.circuit.operators import (
+    Aggregate,
+    Constant,
+    Exchange,
+    Join,
+    Map,
+    Operator,
+    Scan,
+    Sink,
+    Union,
+    Upsert,
+)
+from watersmeet.planner.display import display
+from watersmeet.planner.names import ROW_ID, Names, call_text
+from watersmeet.planner.plan_tree import PlanTree
+from watersmeet.planner.texts import parsed
+from watersmeet.types import BOOLEAN
+
+JOIN_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "right": "RightOuter", "full": "FullOuter",
+                     "semi": "LeftSemi", "anti": "LeftAnti"}
+
+Fields = tuple[tuple[str, str], ...]
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """`[a, b]`."""
+    return f"[{', '.join(names)}]"
+
+
+def predicate_text(text: str, names: Mapping[str, str]) -> str:
+    """A predicate with its conjuncts in parentheses."""
+    parts = conjuncts(Scalar(parsed(text), BOOLEAN))
+    shown = [display(p.expression, names) for p in parts]
+    return " AND ".join(s if s.startswith("(") else f"({s})" for s in shown)
+
+
+def distribution_text(op: Exchange, names: Names) -> str:
+    """Where an exchange sends rows: `HashShard(t.a)`, `Single`, `Broadcast`."""
+    if op.mode == "broadcast":
+        return "Broadcast"
+    columns = names.columns(op.inputs[0])
+    return f"HashShard({', '.join(columns[k] for k in op.keys)})" if op.keys else "Single"
+
+
+class PhysicalPrinter:
+    """Makes plan trees of operators. verbose: adds the operators' ids and how relations are read."""
+
+    def __init__(self, operators: Mapping[str, Operator], names: Names, *, verbose: bool) -> None:
+        self._operators = operators
+        self._names = names
+        self._verbose = verbose
+
+    def tree(self, op: Operator) -> PlanTree:
+        """The plan of `op` and of everything below it."""
+        if op.id in self._names.leaves or isinstance(op, Scan):
+            return self._scan(op)
+        inputs = tuple(self.tree(self._operators[i]) for i in op.inputs)
+        if isinstance(op, Map):
+            return self._map(op, inputs)
+        flags: tuple[str, ...] = ()
+        if (isinstance(op, Join) and op.append_only and op.join_kind == "inner") or (
+                isinstance(op, Aggregate) and self._operators[op.inputs[0]].append_only):
+            flags = ("append_only",)
+        name, fields = self._described(op)
+        return self._node(op, name, fields, inputs, flags)
+
+    def _node(self, op: Operator, name: str, fields: Fields, inputs: tuple[PlanTree, ...],
+              flags: tuple[str, ...] = ()) -> PlanTree:
+        return PlanTree(name, (*fields, ("id", op.id)) if self._verbose else fields, inputs, flags)
+
+    def _described(self, op: Operator) -> tuple[str, Fields]:
+        if isinstance(op, Sink):
+            return "StreamMaterialize", self._materialize(op)
+        if isinstance(op, Exchange):
+            return "StreamExchange", (("dist", distribution_text(op, self._names)),)
+        if isinstance(op, Join):
+            return self._join(op)
+        if isinstance(op, Aggregate):
+            below = self._names.columns(op.inputs[0])
+            aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
+            group = ("group_key", listed([below[k] for k in op.keys]))
+            return ("StreamHashAgg", (group, aggs)) if op.keys else ("StreamSimpleAgg", (aggs,))
+        if isinstance(op, Union):
+            return "StreamUnion", (("all", "true"),)
+        if isinstance(op, Upsert):
+            return "StreamUpsert", (("key", listed([self._names.columns(op.id)[k] for k in op.keys])),)
+        assert isinstance(op, Constant), op.kind
+        rows = [listed([display(parsed(e), {}) for e in row]) for row in op.rows_sql]
+        return "StreamValues", (("rows", listed(rows)),)
+
+    def _scan(self, op: Operator) -> PlanTree:
+        relation = self._names.relation(op)
+        columns = [n.rsplit(".", 1)[1] for n in self._names.columns(op.id)]
+        name = relation.name if relation is not None else getattr(op, "relation_id", "")
+        is_source = relation is not None and relation.kind == "source"
+        keyless = relation is not None and relation.kind == "table" and not relation.primary_key
+        if keyless and not is_source:
+            columns.append(ROW_ID)
+        fields: list[tuple[str, str]] = [("source" if is_source else "table", name), ("columns", listed(columns))]
+        if self._verbose and relation is not None and not is_source:
+            key = list(relation.primary_key) or ([ROW_ID] if keyless else [])
+            fields += [("pk", listed(key)), ("append_only", str(op.append_only).lower())]
+        return self._node(op, "StreamSourceScan" if is_source else "StreamTableScan", tuple(fields), ())
+
+    def _map(self, op: Map, inputs: tuple[PlanTree, ...]) -> PlanTree:
+        names = self._names.by_position(op.inputs[0])
+        node = inputs[0]
+        if op.predicate is not None:
+            node = self._node(op, "StreamFilter", (("predicate", predicate_text(op.predicate, names)),), (node,))
+        if op.exprs != tuple(f"c{i}" for i in range(len(self._operators[op.inputs[0]].schema))):
+            exprs = listed([display(parsed(e), names) for e in op.exprs])
+            node = self._node(op, "StreamProject", (("exprs", exprs),), (node,))
+        return node
+
+    def _join(self, op: Join) -> tuple[str, Fields]:
+        left, right = (self._names.columns(i) for i in op.inputs)
+        pairs = zip(op.left_keys, op.right_keys, op.null_safe, strict=True)
+        parts = [f"{left[a]} {'IS NOT DISTINCT FROM' if safe else '='} {right[b]}" for a, b, safe in pairs]
+        if op.residual is not None:
+            both = self._names.by_position(op.inputs[0], "l") | self._names.by_position(op.inputs[1], "r")
+            parts.append(predicate_text(op.residual, both))
+        fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"))
+        output = ("output", listed(self._names.shown(op.id)))
+        if op.left_keys:
+            return "StreamHashJoin", (*fields, output)
+        filters = op.join_kind in ("inner", "semi") and all(o[0] == "l" for o in op.output)
+        if op.residual is not None and filters:
+            return "StreamDynamicFilter", (fields[1], output)
+        return "StreamBroadcastJoin", (*fields, output)
+
+    def _materialize(self, op: Sink) -> Fields:
+        names = self._names.columns(op.inputs[0])
+        own = {n: f.name for n, f in reversed(list(zip(names, op.schema, strict=True)))}
+        keys = [own.get(k, k) for k in self._names.keys(op.inputs[0])]
+        columns = [f.name for f in op.schema]
+        columns += [f"{k}(hidden)" for k in keys if k not in columns]
+        return (("columns", listed(columns)), ("stream_key", listed(keys)), ("pk_columns", listed(keys)),
+                ("pk_conflict", "NoCheck"))

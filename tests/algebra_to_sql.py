@@ -1,0 +1,77 @@
+"""A tree of the algebra as DuckDB SQL over tables called by relation id: the meaning of the algebra, in one page."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Scan, Union, Values
+from watersmeet.algebra.rewrites.keys import as_predicate
+
+
+def to_sql(tree: Relation) -> str:
+    """A query whose columns are the ids of the tree's columns, in order."""
+    return f"SELECT {_columns(tree)} FROM {_from(tree)}"
+
+
+def _columns(node):
+    return ", ".join(f'"{c.id}"' for c in node.columns)
+
+
+@singledispatch
+def _from(node: Relation) -> str:
+    raise AssertionError(type(node).__name__)
+
+
+@_from.register
+def _(node: Scan):
+    columns = ", ".join(f'"{n}" AS "{c.id}"' for c, n in zip(node.outputs, node.source_names))
+    return f'(SELECT {columns} FROM "{node.relation_id}")'
+
+
+@_from.register
+def _(node: Values):
+    def row(scalars):
+        return "SELECT " + ", ".join(f'CAST({s.sql()} AS {c.type.duckdb}) AS "{c.id}"' for s, c in zip(scalars, node.outputs))
+    if not node.rows:
+        nulls = ", ".join(f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.outputs)
+        return f"(SELECT {nulls} WHERE FALSE)"
+    return "(" + " UNION ALL ".join(row(r) for r in node.rows) + ")"
+
+
+@_from.register
+def _(node: Filter):
+    return f"(SELECT * FROM {_from(node.input)} WHERE {node.predicate.sql()})"
+
+
+@_from.register
+def _(node: Project):
+    exprs = ", ".join(f'CAST({x.sql()} AS {c.type.duckdb}) AS "{c.id}"' for x, c in zip(node.exprs, node.outputs))
+    return f"(SELECT {exprs} FROM {_from(node.input)})"
+
+
+@_from.register
+def _(node: Join):
+    parts = [as_predicate(k).sql() for k in node.keys] + ([] if node.residual is None else [f"({node.residual.sql()})"])
+    on = " AND ".join(parts) or "TRUE"
+    if node.kind in ("semi", "anti"):
+        some = "EXISTS" if node.kind == "semi" else "NOT EXISTS"
+        return f"(SELECT * FROM {_from(node.left)} WHERE {some} (SELECT 1 FROM {_from(node.right)} WHERE {on}))"
+    return f"(SELECT * FROM {_from(node.left)} {node.kind.upper()} JOIN {_from(node.right)} ON {on})"
+
+
+@_from.register
+def _(node: Aggregate):
+    exprs = [f'{k.sql()} AS "{c.id}"' for k, c in zip(node.keys, node.outputs)]
+    for call, column in zip(node.calls, node.outputs[len(node.keys):]):
+        argument = "*" if call.argument is None else ("DISTINCT " if call.distinct else "") + call.argument.sql()
+        condition = "" if call.filter is None else f" FILTER (WHERE {call.filter.sql()})"
+        exprs.append(f'CAST({call.function}({argument}){condition} AS {column.type.duckdb}) AS "{column.id}"')
+    keys = ", ".join(str(i + 1) for i in range(len(node.keys)))
+    return f"(SELECT {', '.join(exprs)} FROM {_from(node.input)}{' GROUP BY ' + keys if keys else ''})"
+
+
+@_from.register
+def _(node: Union):
+    names = ", ".join(f'"{c.id}"' for c in node.outputs)
+    parts = " UNION ALL ".join(f"({to_sql(p)})" for p in node.parts)
+    return f"(SELECT * FROM ({parts}) AS u({names}))"

@@ -1,0 +1,97 @@
+"""A circuit run by DuckDB over whole contents, bucket by bucket: what lowering and placement must keep.
+
+Every operator is a table of its columns and `_b`, the bucket where the row is. Rows start in any
+bucket, only exchanges move them, and joins and aggregates see the rows of their own bucket only:
+a missing exchange gives a wrong result.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Aggregate, Constant, Exchange, Join, Map, Scan, Sink, Union
+
+
+def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
+    """The content of `relation_id`, sorted; the tables of the scans are in `connection` by relation id."""
+    for op in circuit.operators:
+        types = {f"c{i}": f.type.duckdb for i, f in enumerate(op.schema)}
+        body = _BODIES[type(op)](op, circuit)
+        columns = ", ".join(f"CAST({c} AS {t}) AS {c}" for c, t in types.items())
+        connection.execute(f'CREATE OR REPLACE TEMP TABLE "{op.id}" AS SELECT {columns}, _b FROM ({body})')
+        if isinstance(op, Sink) and op.relation_id == relation_id:
+            return sorted(connection.execute(f'SELECT * EXCLUDE (_b) FROM "{op.id}"').fetchall(), key=repr)
+    raise KeyError(relation_id)
+
+
+def _scan(op: Scan, circuit):
+    columns = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate(op.names))
+    return f'SELECT {columns}, row_number() OVER () % {circuit.buckets} AS _b FROM "{op.relation_id}"'
+
+
+def _constant(op: Constant, circuit):
+    rows = ["SELECT " + ", ".join(f"{x} AS c{i}" for i, x in enumerate(row)) + ", 0 AS _b" for row in op.rows_sql]
+    nulls = ", ".join(f"NULL AS c{i}" for i in range(len(op.schema)))
+    return " UNION ALL ".join(rows) or f"SELECT {nulls}, 0 AS _b WHERE FALSE"
+
+
+def _map(op: Map, circuit):
+    exprs = ", ".join(f"{x} AS c{i}" for i, x in enumerate(op.exprs))
+    return f'SELECT {exprs}, _b FROM "{op.inputs[0]}"' + (f" WHERE {op.predicate}" if op.predicate else "")
+
+
+def _exchange(op: Exchange, circuit):
+    if op.mode == "broadcast":
+        return f'SELECT t.* EXCLUDE (_b), r.range AS _b FROM "{op.inputs[0]}" t, range({circuit.buckets}) r'
+    # equal values of different widths have one text, as they have one hash in the kernel
+    texts = ", ".join(f"CAST(c{k} AS VARCHAR)" for k in op.keys)
+    bucket = f"hash({texts}) % {circuit.buckets}" if op.keys else "0"
+    return f'SELECT * EXCLUDE (_b), {bucket} AS _b FROM "{op.inputs[0]}"'
+
+
+def _join(op: Join, circuit):
+    sides = []
+    for prefix, i in zip("lr", op.inputs):
+        columns = ", ".join(f"c{j} AS {prefix}{j}" for j in range(len(circuit.by_id[i].schema)))
+        sides.append(f'(SELECT {columns}, _b AS {prefix}b FROM "{i}")')
+    on = ["lb = rb"]
+    for a, b, safe in zip(op.left_keys, op.right_keys, op.null_safe):
+        on.append(f"l{a} {'IS NOT DISTINCT FROM' if safe else '='} r{b}")
+        left, right = circuit.by_id[op.inputs[0]].schema[a].type, circuit.by_id[op.inputs[1]].schema[b].type
+        assert left == right, (left, right)
+    if op.residual:
+        on.append(f"({op.residual})")
+    condition = " AND ".join(on)
+    columns = ", ".join(f"{o} AS c{i}" for i, o in enumerate(op.output))
+    if op.join_kind in ("semi", "anti"):
+        some = "EXISTS" if op.join_kind == "semi" else "NOT EXISTS"
+        return f"SELECT {columns}, lb AS _b FROM {sides[0]} WHERE {some} (SELECT 1 FROM {sides[1]} WHERE {condition})"
+    return f"SELECT {columns}, coalesce(lb, rb) AS _b FROM {sides[0]} {op.join_kind} JOIN {sides[1]} ON {condition}"
+
+
+def _aggregate(op: Aggregate, circuit):
+    exprs = [f"c{k} AS k{k}" for k in op.keys]
+    for call in op.calls:
+        argument = "*" if call.argument is None else ("DISTINCT " if call.distinct else "") + f"c{call.argument}"
+        condition = "" if call.filter is None else f" FILTER (WHERE c{call.filter})"
+        exprs.append(f"{call.function}({argument}){condition}")
+    names = ", ".join(f"c{i}" for i in range(len(exprs)))
+    if not op.keys:  # one row, in bucket 0; a row elsewhere is a mistake of the planner
+        wrong = f"(SELECT count(*) FROM \"{op.inputs[0]}\" WHERE _b <> 0)"
+        check = f"CASE WHEN {wrong} > 0 THEN error('rows outside bucket 0') ELSE 0 END"
+        return f'SELECT *, {check} AS _b FROM (SELECT {", ".join(exprs)} FROM "{op.inputs[0]}") AS t({names})'
+    keys = ", ".join(f"c{k}" for k in op.keys)
+    return f'SELECT * FROM (SELECT {", ".join(exprs)}, _b FROM "{op.inputs[0]}" GROUP BY {keys}, _b) AS t({names}, _b)'
+
+
+def _union(op: Union, circuit):
+    return " UNION ALL ".join(f'SELECT * FROM "{i}"' for i in op.inputs)
+
+
+def _sink(op: Sink, circuit):
+    return f'SELECT * FROM "{op.inputs[0]}"'
+
+
+_BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Join: _join, Aggregate: _aggregate,
+           Union: _union, Sink: _sink}

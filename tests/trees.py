@@ -1,0 +1,104 @@
+"""Short hands for hand-built trees of the algebra: `col("a.k")`, `scan("a", …)`, `e("a.k + 1")`."""
+
+from __future__ import annotations
+
+from sqlglot import exp, parse_one
+
+from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Join, KeyPair, Project, Scan, Union, Values
+from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.catalog import Catalog
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR, Field, SqlType
+
+TYPES = {"int": INTEGER, "bigint": BIGINT, "varchar": VARCHAR, "double": DOUBLE, "boolean": BOOLEAN,
+         "numeric": SqlType("numeric", 10, 2)}
+
+
+def e(text: str, type: SqlType = INTEGER, nullable: bool = True) -> Scalar:
+    """An expression; `a.k` is the column with the id `a.k`."""
+    def rename(node):
+        return column_ref(f"{node.table}.{node.name}" if node.table else node.name) if isinstance(node, exp.Column) else node
+    return Scalar(parse_one(text, dialect="duckdb").transform(rename), type, nullable)
+
+
+def p(text: str) -> Scalar:
+    return e(text, BOOLEAN)
+
+
+def scan(name: str, columns: str = "k int, x int, y int", alias: str | None = None, append_only: bool = False,
+         relation_id: str | None = None) -> Scan:
+    """The scan of a relation `name`; its column ids are `alias.column`."""
+    alias = alias or name
+    parts = [c.split() for c in columns.split(", ")]
+    outputs = tuple(Column(f"{alias}.{c}", c, TYPES[t]) for c, t in parts)
+    return Scan(relation_id or name, name, outputs, tuple(c for c, _ in parts), append_only)
+
+
+def join(left, right, kind, keys="", residual=None, broadcast=False) -> Join:
+    """keys: `a.k = b.k, a.x + 1 = b.x`; `==` for IS NOT DISTINCT FROM."""
+    types = {c.id: c.type for side in (left, right) for c in side.columns}
+    pairs = []
+    for text in filter(None, keys.split(", ")):
+        one, other = text.split(" == " if " == " in text else " = ")
+        sides = []
+        for t in (one, other):
+            s = e(t)
+            sides.append(Scalar(s.expression, types.get(s.column, INTEGER)))
+        pairs.append(KeyPair(*sides, null_safe=" == " in text))
+    return Join(left, right, kind, tuple(pairs), None if residual is None else p(residual), broadcast)
+
+
+def where(node, text) -> Filter:
+    return Filter(node, p(text))
+
+
+def project(node, **exprs) -> Project:
+    """Names are ids; values are texts or (text, type)."""
+    types = {c.id: c.type for c in node.columns}
+    scalars = []
+    for text in exprs.values():
+        kind = None
+        if isinstance(text, tuple):
+            text, kind = text
+        s = e(text)
+        scalars.append(Scalar(s.expression, kind or types.get(s.column, INTEGER)))
+    return Project(node, tuple(Column(n, n, s.type) for n, s in zip(exprs, scalars)), tuple(scalars))
+
+
+def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggregate:
+    """keys: `a.k, a.x`; calls: `sum(a.x), count(*)`, `count(distinct a.x)`; ids are g0, g1, …"""
+    types = {c.id: c.type for c in node.columns}
+    scalars = [e(k, types.get(k, INTEGER)) for k in filter(None, keys.split(", "))]
+    made = []
+    for text in filter(None, calls.split("; ")):
+        name, rest = text.rstrip(")").split("(", 1)
+        distinct = rest.startswith("distinct ")
+        argument = rest.removeprefix("distinct ")
+        kind = BIGINT if name in ("count", "sum") else INTEGER
+        made.append(AggregateCall(name, None if argument == "*" else e(argument), None, distinct, kind))
+    kinds = [s.type for s in scalars] + [c.type for c in made]
+    return Aggregate(node, tuple(scalars), tuple(made), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", t) for i, t in enumerate(kinds)))
+
+
+def union(*parts, prefix="u") -> Union:
+    return Union(tuple(parts), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", c.type) for i, c in enumerate(parts[0].columns)))
+
+
+def values(rows, prefix="v") -> Values:
+    return Values(tuple(tuple(e(str(v)) for v in row) for row in rows),
+                  tuple(Column(f"{prefix}{i}", f"{prefix}{i}", INTEGER) for i in range(len(rows[0]))))
+
+
+def relation(name, columns="k int, x int, y int", kind="table", key=(), **more) -> CatalogRelation:
+    fields = tuple(Field(c.split()[0], TYPES[c.split()[1]]) for c in columns.split(", "))
+    return CatalogRelation(more.pop("id", name), name, kind, fields, primary_key=key, **more)
+
+
+def catalog_of(*relations) -> Catalog:
+    return Catalog(relations={r.id: r for r in relations})
+
+
+def sink_of(tree, name="v") -> CatalogRelation:
+    """A materialised view with the columns of `tree`."""
+    return CatalogRelation(name, name, "materialized view",
+                           tuple(Field(f"o{i}", c.type, c.nullable) for i, c in enumerate(tree.columns)))

@@ -1,0 +1,168 @@
+"""Random trees mean the same after the rewrites, and as circuits of any number of buckets. DuckDB is the judge."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pytest
+
+from tests.algebra_to_sql import to_sql
+from tests.circuit_to_sql import run
+from tests.trees import group, join, project, scan, sink_of, union, values, where
+from watersmeet.algebra.relations import Column, Project, Union
+from watersmeet.algebra.rewrites import RULES, rewrite
+from watersmeet.algebra.trees import exactly, read
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import Error
+from watersmeet.planner import assemble, compile_view
+from watersmeet.types import INTEGER
+
+SEEDS = 40
+KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
+
+
+def database(rng):
+    connection = duckdb.connect(config={"threads": 1})
+    for name in "abc":
+        connection.execute(f'CREATE TABLE {name} (k INT, x INT, y INT, w BIGINT)')
+        rows = [f"({', '.join(rng.choice(['NULL', '0', '1', '2', '3']) for _ in range(4))})" for _ in range(rng.choice([0, 3, 6, 9]))]
+        if rows:
+            connection.execute(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+    return connection
+
+
+class Trees:
+    """Makes random trees; every relation of a tree gets its own alias."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.number = 0
+
+    def next(self, prefix):
+        self.number += 1
+        return f"{prefix}{self.number}"
+
+    def ints(self, node):
+        return [c.id for c in node.columns]
+
+    def ref(self, node):
+        return '"' + self.rng.choice(self.ints(node)) + '"'
+
+    def expr(self, node):
+        r = self.rng.random()
+        if r < 0.7:
+            return self.ref(node)
+        if r < 0.85:
+            return f"{self.ref(node)} + 1"
+        return f"coalesce({self.ref(node)}, {self.ref(node)})"
+
+    def condition(self, *nodes):
+        sides = [self.rng.choice(nodes) for _ in range(2)]
+        one, other = (self.expr(s) for s in sides)
+        r = self.rng.random()
+        if r < 0.35:
+            text = f"{one} {self.rng.choice(['>', '<', '=', '<>', '<='])} {self.rng.choice(['0', '1', '2'])}"
+        elif r < 0.6:
+            text = f"{one} {self.rng.choice(['=', '=', '<', '<>', 'IS NOT DISTINCT FROM'])} {other}"
+        elif r < 0.75:
+            text = f"{one} IS {self.rng.choice(['', 'NOT '])}NULL"
+        elif r < 0.85:
+            text = f"({self.condition(*nodes)} OR {self.condition(*nodes)})"
+        elif r < 0.93:
+            text = f"NOT ({self.condition(*nodes)})"
+        else:
+            text = self.rng.choice([f"{one} IN (1, 2)", f"{one} BETWEEN 0 AND 2", "TRUE", "FALSE", "NULL", "1 = 1"])
+        return text
+
+    def tree(self, depth):
+        rng = self.rng
+        if depth == 0 or rng.random() < 0.1:
+            if rng.random() < 0.08:
+                return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
+            name = rng.choice("abc")
+            return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross"])
+        if kind == "where":
+            below = self.tree(depth - 1)
+            return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
+        if kind == "project":
+            return self.project(self.tree(depth - 1))
+        if kind == "group":
+            below = self.tree(depth - 1)
+            keys = ", ".join(self.ref(below) for _ in range(rng.choice([0, 1, 1, 2])))
+            calls = rng.choice(["count(*)", "sum({0})", "min({0}); count({0})", "count(distinct {0})", "" if keys else "count(*)"])
+            return group(below, keys.replace('"', '') and keys, calls.format(self.ref(below)), self.next("g") + "_")
+        if kind == "union":
+            parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
+            width = min(len(x.columns) for x in parts)
+            return self.union([exactly(x, x.columns[:width]) for x in parts])
+        left, right = self.tree(depth - 1), self.tree(rng.randrange(depth))
+        if kind == "cross":
+            return where(join(left, right, "inner"), f"{self.ref(left)} = {self.ref(right)} AND {self.condition(left, right)}")
+        keys = ", ".join(f"{self.ref(left)} {rng.choice(['=', '=', '=='])} {self.ref(right)}" for _ in range(rng.choice([1, 1, 2])))
+        residual = " AND ".join(self.condition(left, right) for _ in range(rng.choice([1, 2]))) if rng.random() < 0.5 else None
+        return join(left, right, rng.choice(KINDS), keys, residual)
+
+    def project(self, below):
+        prefix = self.next("p") + "_"
+        types = {c.id: c.type for c in below.columns}
+        texts = [self.expr(below) for _ in range(self.rng.choice([1, 2, 3]))]
+        return project(below, **{f"{prefix}{i}": (t, types.get(t.strip('"'), INTEGER)) for i, t in enumerate(texts)})
+
+    def union(self, parts):
+        def cast(x):
+            columns = tuple(Column(self.next("q"), c.name, INTEGER) for c in x.columns)
+            return Project(x, columns, tuple(read(c) for c in x.columns))
+        return union(*[cast(x) for x in parts], prefix=self.next("u") + "_")
+
+
+def content(connection, tree):
+    return sorted(connection.execute(to_sql(tree)).fetchall(), key=repr)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_rewrites_keep_the_result(seed):
+    rng = random.Random(seed)
+    for _ in range(4):
+        tree = Trees(rng).tree(rng.choice([2, 3, 4]))
+        connection = database(rng)
+        expected = content(connection, tree)
+        step = tree
+        for rule in RULES:
+            step = rule(step)
+            assert [c.id for c in step.columns] == [c.id for c in tree.columns], rule.__name__
+            assert content(connection, step) == expected, rule.__name__
+        assert rewrite(rewrite(tree)).columns == rewrite(tree).columns
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_circuits_of_any_number_of_buckets_give_the_result(seed):
+    rng = random.Random(1000 + seed)
+    compiled = 0
+    for _ in range(4):
+        tree = Trees(rng).tree(rng.choice([2, 3, 4]))
+        connection = database(rng)
+        for buckets in (1, 3):
+            try:
+                ops = compile_view(tree, sink_of(tree), {}, buckets)
+            except Error as refused:
+                assert refused.condition == "JOIN_WITHOUT_EQUALITY"
+                continue
+            circuit = assemble([ops], buckets)
+            assert Circuit.from_json(circuit.to_json()) == circuit
+            assert run(circuit, connection, "v") == content(connection, tree)
+            compiled += 1
+    assert compiled
+
+
+def test_every_kind_of_operator_occurs():
+    found = set()
+    for seed in range(60):
+        tree = Trees(random.Random(seed)).tree(4)
+        try:
+            found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
+        except Error:
+            continue
+    assert found == {"scan", "constant", "map", "exchange", "join", "aggregate", "union", "sink"}
+    assert isinstance(union(scan("a")), Union)
