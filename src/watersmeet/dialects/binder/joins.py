@@ -1,0 +1,199 @@
+"""JOIN: conditions become keys and a residual, USING and NATURAL merge columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.dialects.binder.casts import coerce
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.expressions import bind_condition, bind_value
+from watersmeet.dialects.binder.operators import comparable, compare
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, ScopeTable
+from watersmeet.dialects.binder.shared import Environment
+from watersmeet.dialects.binder.values import Value, common_type
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import did_you_mean, error
+
+_KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
+
+SUBQUERIES: Final = (exp.Subquery, exp.Exists, exp.Select, exp.SetOperation)
+
+
+def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join,
+         env: Environment) -> tuple[Relation, Scope]:
+    """`left JOIN right`; without a condition an inner join without keys."""
+    _check_aliases(left[1], right[1], node, env)
+    kind = _KINDS[node.side.upper()]
+    using = [name_of(i) for i in node.args.get("using") or []]
+    if node.method.upper() == "NATURAL":
+        names = {c.name for c in right[1].visible}
+        using = [c.name for c in left[1].visible if c.name in names]
+    if using:
+        return _using(left, right, kind, using, node, env)
+    scope = _both(left[1], right[1], env.outer)
+    condition = node.args.get("on")
+    keys: list[KeyPair] = []
+    residual: list[Scalar] = []
+    if condition is not None:
+        _refuse_subqueries(condition, env)
+        ctx = ScopeContext(env.text, scope, "JOIN/ON")
+        keys, residual = split(condition_parts(condition), left[0], right[0], ctx)
+        _check_columns([*residual, *[s for k in keys for s in (k.left, k.right)]], left[0], right[0], condition, env)
+    relation = Join(left[0], right[0], kind, tuple(keys), conjunction(residual))
+    return relation, _refreshed(scope, relation)
+
+
+def _refuse_subqueries(condition: exp.Expression, env: Environment) -> None:
+    inner = condition.find(*SUBQUERIES)
+    if inner is not None:
+        raise error("FEATURE_NOT_SUPPORTED", "a subquery in JOIN/ON is not supported", sql=env.text,
+                    span=place_of(inner))
+
+
+def _check_columns(scalars: Sequence[Scalar], left: Relation, right: Relation, node: exp.Expression,
+                   env: Environment) -> None:
+    known = left.ids | right.ids
+    if any(s.columns - known for s in scalars):
+        raise error("FEATURE_NOT_SUPPORTED", "a correlated reference in JOIN/ON is not supported", sql=env.text,
+                    span=place_of(node))
+
+
+def _check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
+    for table in right.tables:
+        if table.alias is not None and left.table(table.alias) is not None:
+            raise error("DUPLICATE_OBJECT", f'table name "{table.alias}" specified more than once', sql=env.text,
+                        span=place_of(node.this), hint="Give one of them an alias.")
+
+
+def _both(left: Scope, right: Scope, outer: Scope | None) -> Scope:
+    return Scope(left.tables + right.tables, left.visible + right.visible, outer)
+
+
+def _refreshed(scope: Scope, relation: Relation) -> Scope:
+    """The scope with the nullability that an outer join gives to the columns."""
+    nullable = {c.id for c in relation.columns if c.nullable}
+
+    def update(column: ScopeColumn) -> ScopeColumn:
+        value = column.value
+        reads = {c.name for c in value.expression.find_all(exp.Column)}
+        plain = isinstance(value.expression, exp.Column)
+        now = bool(reads & nullable) if plain else value.nullable or bool(reads & nullable)
+        if isinstance(value.expression, exp.Coalesce):
+            now = reads <= nullable
+        return ScopeColumn(column.name, Value(value.expression, value.type, now))
+
+    tables = tuple(ScopeTable(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)
+    return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer, scope.sealed)
+
+
+def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: JoinKind, names: Sequence[str],
+           node: exp.Join, env: Environment) -> tuple[Relation, Scope]:
+    ctx = Context(env.text, "USING")
+    places = list(node.args.get("using") or []) or [node] * len(names)
+    keys, merged = [], []
+    for name, place in zip(names, places, strict=True):
+        a = _common_column(left[1], name, "left", place, ctx)
+        b = _common_column(right[1], name, "right", place, ctx)
+        equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
+        if "start" in place.meta:
+            equality.meta.update({"start": place.meta["start"], "end": place.meta["end"]})
+        comparable(equality, a, b, ctx)
+        keys.append(_key_pair(a, b, ctx, place, null_safe=False))
+        merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
+    relation = Join(left[0], right[0], kind, tuple(keys), None)
+    rest = [c for c in (*left[1].visible, *right[1].visible) if c.name not in names]
+    scope = Scope(left[1].tables + right[1].tables, (*merged, *rest), env.outer)
+    return relation, _refreshed(scope, relation)
+
+
+def _common_column(scope: Scope, name: str, side: str, node: exp.Expression, ctx: Context) -> Value:
+    found = [c for c in scope.visible if c.name == name]
+    if not found:
+        raise ctx.error("UNDEFINED_COLUMN",
+                        f'column "{name}" specified in USING clause does not exist in {side} table', node,
+                        hint=did_you_mean(name, [c.name for c in scope.visible]))
+    if len(found) > 1:
+        raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node)
+    return found[0].value
+
+
+def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expression) -> Value:
+    """What a USING column stands for: the left side's, for RIGHT the right one's, for FULL the non-NULL one."""
+    if kind == "full":
+        shared = common_type([a.type, b.type])
+        assert shared is not None
+        first, second = coerce(a, shared, ctx, node), coerce(b, shared, ctx, node)
+        return Value(exp.Coalesce(this=first.expression, expressions=[second.expression]), shared)
+    return b if kind == "right" else a
+
+
+def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
+    """The parts of a parsed condition that are joined by AND; equalities of rows and BETWEEN are cut up too."""
+    parts: list[exp.Expression] = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Paren):
+            stack.append(node.this)
+        elif isinstance(node, exp.And):
+            stack += [node.right, node.left]
+        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple) \
+                and len(node.this.expressions) == len(node.expression.expressions):
+            pairs = list(zip(node.this.expressions, node.expression.expressions, strict=True))
+            stack += [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in reversed(pairs)]
+        else:
+            parts.append(node)
+    return parts
+
+
+def split(parts: Sequence[exp.Expression], left: Relation, right: Relation,
+          ctx: Context) -> tuple[list[KeyPair], list[Scalar]]:
+    """The parts of a join's condition as keys (equalities between the sides) and the rest."""
+    keys: list[KeyPair] = []
+    residual: list[Scalar] = []
+    for part in parts:
+        if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and not isinstance(part.expression, (exp.Any, exp.All)):
+            a, b = bind_value(part.this, ctx), bind_value(part.expression, ctx)
+            whole = compare(part, a, b, ctx)
+            pair = equality_key(part, a, b, left, right, ctx)
+            if pair is not None:
+                keys.append(pair)
+                continue
+        else:
+            whole = bind_condition(part, ctx, "JOIN/ON")
+        residual += [s for s in conjuncts(whole.finish()) if not _is_true(s)]
+    return keys, residual
+
+
+def _is_true(scalar: Scalar) -> bool:
+    return isinstance(scalar.expression, exp.Boolean) and bool(scalar.expression.this)
+
+
+def equality_key(node: exp.Expression, a: Value, b: Value, left: Relation, right: Relation,
+                 ctx: Context) -> KeyPair | None:
+    """The key of an equality, if one side reads only `left` and the other only `right`."""
+    reads_a, reads_b = columns_of(a), columns_of(b)
+    if not reads_a or not reads_b:
+        return None
+    null_safe = isinstance(node, exp.NullSafeEQ)
+    if reads_a <= left.ids and reads_b <= right.ids:
+        return _key_pair(a, b, ctx, node, null_safe=null_safe)
+    if reads_b <= left.ids and reads_a <= right.ids:
+        return _key_pair(b, a, ctx, node, null_safe=null_safe)
+    return None
+
+
+def columns_of(value: Value) -> frozenset[str]:
+    """The ids of the columns that a value reads."""
+    return frozenset(c.name for c in value.expression.find_all(exp.Column))
+
+
+def _key_pair(a: Value, b: Value, ctx: Context, node: exp.Expression, *, null_safe: bool) -> KeyPair:
+    kind = common_type([a.type, b.type])
+    assert kind is not None, "compare() has checked it"
+    return KeyPair(coerce(a, kind, ctx, node).finish(), coerce(b, kind, ctx, node).finish(), null_safe)

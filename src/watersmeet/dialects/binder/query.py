@@ -1,0 +1,108 @@
+"""Queries: dispatch to SELECT, UNION and VALUES, and what may follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Project, Relation
+from watersmeet.catalog import Catalog
+from watersmeet.dialects.binder.selects import Selecting
+from watersmeet.dialects.binder.setops import bind_union
+from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
+from watersmeet.dialects.binder.sources import bind_values, not_supported, with_ctes
+from watersmeet.errors import error
+from watersmeet.types import Field, Schema
+
+
+@dataclass(frozen=True)
+class BoundQuery:
+    """A query with its meaning.
+
+    tree: its columns are `columns` in order. notices: what the user should know, no errors.
+    depends_on: ids of the catalog relations that the query names, views among them.
+    """
+
+    tree: Relation
+    columns: Schema
+    notices: tuple[str, ...]
+    depends_on: tuple[str, ...]
+
+
+def bind_query(query: exp.Expression, catalog: Catalog, text: str, *, column_names: Sequence[str] = (),
+               needs_names: bool = True) -> BoundQuery:
+    """The meaning of a view's query.
+
+    text: the text that the places in `query` are in. column_names: of CREATE VIEW v (…).
+    needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
+    Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
+    DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
+    """
+    binding = Binding(catalog)
+    bound = bind(query, Environment(text), binding)
+    names = _names(bound.outputs, column_names, text, needs_names=needs_names)
+    tree = _named(bound.relation, names)
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
+    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on))
+
+
+def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
+    """A query of any form."""
+    env = with_ctes(node, env)
+    _check_end(node, env, binding)
+    if isinstance(node, (exp.Subquery, exp.Paren)):
+        return bind(node.this, env, binding)
+    if isinstance(node, exp.Select):
+        return Selecting(node, env, binding, bind).bound()
+    if isinstance(node, exp.SetOperation):
+        return bind_union(node, env, binding, bind)
+    if isinstance(node, exp.Values):
+        return bind_values(node, env, binding)
+    raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)
+
+
+def _check_end(node: exp.Expression, env: Environment, binding: Binding) -> None:
+    for name in ("limit", "offset"):
+        if node.args.get(name) is not None:
+            clause = node.args[name]
+            shown = "FETCH" if isinstance(clause, exp.Fetch) else name.upper()
+            raise not_supported(f"{shown} in a view", clause, env)
+    if node.args.get("order") is not None:
+        binding.notice("ORDER BY without LIMIT has no effect in a view; order the rows when you read it")
+
+
+def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:
+    if len(column_names) > len(outputs):
+        raise error("SYNTAX_ERROR", "the view has more column names than columns", sql=text,
+                    detail=f"It has {len(column_names)} names and {len(outputs)} columns.")
+    names = [*column_names, *[o.column.name for o in outputs[len(column_names) :]]]
+    if not needs_names:
+        return names
+    for i, output in enumerate(outputs):
+        if not output.named and i >= len(column_names):
+            raise error(
+                "EXPRESSION_WITHOUT_NAME",
+                f"An alias must be specified for the {_ordinal(i + 1)} expression (counting from 1) in result relation",
+                sql=text, span=output.span, hint="Write expression AS name.")
+        if names[i] in names[:i]:
+            raise error("DUPLICATE_COLUMN", f'column "{names[i]}" specified more than once', sql=text,
+                        span=output.span, hint="Give one of them an alias with AS.")
+    return names
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}" + {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def _named(tree: Relation, names: Sequence[str]) -> Relation:
+    columns = tree.columns
+    if [c.name for c in columns] == list(names):
+        return tree
+    outputs = tuple(replace(c, name=n) for c, n in zip(columns, names, strict=True))
+    if isinstance(tree, Project):
+        return replace(tree, outputs=tuple(replace(o, name=n) for o, n in zip(tree.outputs, names, strict=True)))
+    return Project(tree, outputs, tuple(read(c) for c in columns))

@@ -1,0 +1,323 @@
+"""SELECT: FROM, WHERE, GROUP BY, HAVING, the select list, DISTINCT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, Project, Relation, Values
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.dialects.binder import subqueries
+from watersmeet.dialects.binder.aggregates import Grouping, has_aggregate
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.expressions import bind_condition, bind_value
+from watersmeet.dialects.binder.joins import columns_of, condition_parts, join
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
+from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, filtered, scope_columns
+from watersmeet.dialects.binder.sources import (
+    BindQuery,
+    alias_of,
+    bind_derived,
+    bind_table,
+    bind_values,
+    check_arguments,
+    not_supported,
+    with_ctes,
+)
+from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import did_you_mean, error
+from watersmeet.types import INTEGER
+
+_KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
+                           "limit", "offset", "laterals"})
+_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
+
+Sourced = tuple[Relation, Scope]
+
+
+class Selecting:
+    """Binds one SELECT. `bind` binds the queries inside it."""
+
+    def __init__(self, node: exp.Select, env: Environment, binding: Binding, bind: BindQuery) -> None:
+        self.node = node
+        self.env = env
+        self.binding = binding
+        self.bind = bind
+
+    def bound(self) -> Bound:
+        """The whole query."""
+        self._check()
+        relation, scope = self.source()
+        relation, correlated = self.where(relation, scope)
+        if correlated:
+            raise not_supported("a correlated reference here", correlated[0], self.env)
+        return self.selected(relation, scope)
+
+    def _check(self) -> None:
+        check_arguments(self.node, _KNOWN, self.env, "a view")
+        for lateral in self.node.args.get("laterals") or []:
+            raise not_supported("LATERAL", lateral, self.env)
+
+    # -- FROM ---------------------------------------------------------------------------------------------------
+
+    def source(self) -> Sourced:
+        """FROM with its joins; one row without columns that can be read if there is none."""
+        clause = self.node.args.get("from_")
+        if clause is None:
+            column = self.binding.new_column("dummy", INTEGER, nullable=False)
+            one = Scalar(exp.Literal.number(0), INTEGER, nullable=False)
+            return Values(((one,),), (column,)), Scope(outer=self.env.outer)
+        relation, scope = self._chain(clause.this, self.node.args.get("joins") or [])
+        return relation, Scope(scope.tables, scope.visible, self.env.outer)
+
+    def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
+        """`first JOIN …, second JOIN …`: JOIN binds closer than the comma."""
+        items = [self._item(first)]
+        commas: list[exp.Join] = []
+        for node in joins:
+            self._check_join(node)
+            if node.meta.get("comma"):
+                items.append(self._item(node.this))
+                commas.append(node)
+            else:
+                items[-1] = join(items[-1], self._item(node.this), node, self.env)
+        result = items[0]
+        for item, node in zip(items[1:], commas, strict=True):
+            result = join(result, item, node, self.env)
+        return result
+
+    def _check_join(self, node: exp.Join) -> None:
+        if node.method.upper() == "ASOF":
+            raise error("FEATURE_NOT_SUPPORTED", "ASOF JOIN is not supported", sql=self.env.text, span=place_of(node.this))
+        check_arguments(node, _JOIN, self.env, "a join")
+
+    def _item(self, node: exp.Expression) -> Sourced:
+        if isinstance(node, exp.Table):
+            sourced = bind_table(node, self.env, self.binding, self.bind)
+            return self._nested(sourced, node)
+        if isinstance(node, exp.Subquery):
+            return self._subquery(node)
+        if isinstance(node, exp.Values):
+            bound = bind_values(node, self.env, self.binding)
+            alias, names = alias_of(node)
+            return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
+        if isinstance(node, exp.Lateral):
+            raise not_supported("LATERAL", node, self.env)
+        raise not_supported(f"{type(node).__name__.upper()} in FROM of a view", node, self.env)
+
+    def _nested(self, sourced: Sourced, node: exp.Expression) -> Sourced:
+        for inner in node.args.get("joins") or []:
+            self._check_join(inner)
+            sourced = join(sourced, self._item(inner.this), inner, self.env)
+        return sourced
+
+    def _subquery(self, node: exp.Subquery) -> Sourced:
+        check_arguments(node, frozenset({"this", "alias", "joins"}), self.env, "a subquery in FROM")
+        if isinstance(node.this, (exp.Table, exp.Subquery)):
+            sourced = self._item(node.this)
+            alias, names = alias_of(node)
+            if alias is not None:
+                shown = [*names, *[c.name for c in sourced[1].visible[len(names) :]]]
+                visible = [ScopeColumn(n, c.value) for n, c in zip(shown, sourced[1].visible, strict=True)]
+                sourced = sourced[0], single(alias, visible)
+            return self._nested(sourced, node)
+        return self._nested(bind_derived(node, self.env, self.binding, self.bind), node)
+
+    # -- WHERE --------------------------------------------------------------------------------------------------
+
+    def where(self, relation: Relation, scope: Scope) -> tuple[Relation, list[exp.Expression]]:
+        """The filtered relation, and the conditions that also read the query around this one."""
+        clause = self.node.args.get("where")
+        if clause is None:
+            return relation, []
+        ctx = ScopeContext(self.env.text, scope, "WHERE")
+        simple: list[Scalar] = []
+        correlated: list[exp.Expression] = []
+        predicates: list[subqueries.Predicate] = []
+        for part in condition_parts(clause.this):
+            predicate = subqueries.recognised(part)
+            if predicate is not None:
+                predicates.append(predicate)
+                continue
+            if subqueries.has_subquery(part):
+                raise subqueries.refused(part, ctx)
+            value = bind_condition(part, ctx, "WHERE")
+            if columns_of(value) <= relation.ids:
+                simple += conjuncts(value.finish())
+            else:
+                correlated.append(part)
+        relation = filtered(relation, simple)
+        for predicate in predicates:
+            relation = subqueries.apply(predicate, relation, ctx, lambda q: self._inner(q, scope), self.binding)
+        return relation, correlated
+
+    def _inner(self, query: exp.Expression, scope: Scope) -> subqueries.Inner:
+        """A subquery of WHERE. A plain SELECT may refer to `scope` in its own WHERE; anything else may not."""
+        while isinstance(query, exp.Subquery) and not any(query.args.get(k) for k in ("limit", "order", "with_")):
+            query = query.this
+        if not isinstance(query, exp.Select) or not self._is_plain(query):
+            sealed = Scope((), (), scope, sealed=True)
+            bound = self.bind(query, Environment(self.env.text, self.env.ctes, sealed), self.binding)
+            columns = scope_columns(bound.relation.columns)
+            ctx = ScopeContext(self.env.text, Scope(), "a subquery")
+            return subqueries.Inner(bound.relation, tuple(c.value for c in columns), (query,) * len(columns), (), ctx)
+        env = with_ctes(query, Environment(self.env.text, self.env.ctes, scope))
+        part = Selecting(query, env, self.binding, self.bind)
+        part._check()
+        relation, inside = part.source()
+        relation, correlated = part.where(relation, inside)
+        ctx = ScopeContext(self.env.text, inside, "a subquery")
+        items = [(v, n) for v, _, n in part.items(ctx, inside)]
+        return subqueries.Inner(relation, tuple(v for v, _ in items), tuple(n for _, n in items), tuple(correlated), ctx)
+
+    def _is_plain(self, query: exp.Select) -> bool:
+        ctx = Context(self.env.text)
+        grouped = any(query.args.get(k) for k in ("group", "having", "limit", "offset"))
+        return not grouped and not any(has_aggregate(e, ctx) for e in query.expressions)
+
+    # -- the select list ----------------------------------------------------------------------------------------
+
+    def selected(self, relation: Relation, scope: Scope) -> Bound:
+        """GROUP BY, HAVING, the select list and DISTINCT over what WHERE left."""
+        below = ScopeContext(self.env.text, scope, "SELECT")
+        having, group = self.node.args.get("having"), self.node.args.get("group")
+        ctx: Context = below
+        if group or having or any(has_aggregate(e, below) for e in self.node.expressions):
+            ctx = grouping = self._grouping(group, below, scope)
+            items = self.items(ctx, scope)
+            parts: list[Scalar] = []
+            if having is not None:
+                grouping.clause = "HAVING"
+                if subqueries.has_subquery(having.this):
+                    raise subqueries.refused(having.this, ctx)
+                parts = conjuncts(bind_condition(having.this, ctx, "HAVING").finish())
+            relation = filtered(grouping.tree(relation), parts)
+        else:
+            items = self.items(ctx, scope)
+        relation, outputs = self._project(relation, items)
+        if self.node.args.get("distinct"):
+            relation, outputs = self._distinct(relation, outputs)
+        return Bound(relation, outputs)
+
+    def items(self, ctx: Context, scope: Scope) -> list[tuple[Value, str | None, exp.Expression]]:
+        """The select list with stars expanded: value, name (None: it has none), place."""
+        found: list[tuple[Value, str | None, exp.Expression]] = []
+        for node in self.node.expressions:
+            star = _star_of(node)
+            if star is not None:
+                found += [(ctx.grouped(c.value, c.name, node) if isinstance(ctx, Grouping) else c.value, c.name, node)
+                          for c in self._expanded(star, node, scope)]
+                continue
+            inner = node.this if isinstance(node, exp.Alias) else node
+            if subqueries.has_subquery(inner):
+                raise subqueries.refused(inner, ctx)
+            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else item_name(node)
+            found.append((bind_value(inner, ctx), name, node))
+        return found
+
+    def _expanded(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
+        check_arguments(star, frozenset({"except_", "except"}), self.env, "*")
+        if isinstance(node, exp.Column):
+            alias = name_of(node.args["table"])
+            table = scope.table(alias)
+            if table is None:
+                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', sql=self.env.text,
+                            span=place_of(node), hint=did_you_mean(alias, [t.alias for t in scope.tables if t.alias]))
+            columns = list(table.columns)
+        else:
+            columns = list(scope.visible)
+            if not scope.tables:
+                raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=self.env.text,
+                            span=place_of(node))
+        dropped = [name_of(i.this if isinstance(i, exp.Column) else i)
+                   for i in star.args.get("except_") or star.args.get("except") or []]
+        return [c for c in columns if c.name not in dropped]
+
+    def _project(self, relation: Relation,
+                 items: list[tuple[Value, str | None, exp.Expression]]) -> tuple[Relation, tuple[Output, ...]]:
+        used: set[str] = set()
+        columns: list[Column] = []
+        outputs: list[Output] = []
+        exprs: list[Scalar] = []
+        for value, name, node in items:
+            scalar = value.finish()
+            if scalar.columns - relation.ids:
+                raise not_supported("a correlated reference in a select list", node, self.env)
+            same = scalar.column
+            if same is not None and same not in used:
+                column = Column(same, name or "?column?", scalar.type, scalar.nullable)
+                used.add(same)
+            else:
+                column = self.binding.new_column(name or "?column?", scalar.type, scalar.nullable)
+            columns.append(column)
+            exprs.append(scalar)
+            outputs.append(Output(column, name is not None, value.unknown, place_of(node)))
+        if isinstance(relation, Values) and len(relation.rows) == 1 and self.node.args.get("from_") is None:
+            return Values((tuple(exprs),), tuple(columns)), tuple(outputs)
+        return Project(relation, tuple(columns), tuple(exprs)), tuple(outputs)
+
+    def _distinct(self, relation: Relation, outputs: tuple[Output, ...]) -> tuple[Relation, tuple[Output, ...]]:
+        clause = self.node.args["distinct"]
+        if isinstance(clause, exp.Distinct) and clause.args.get("on"):
+            raise not_supported("DISTINCT ON", clause, self.env)
+        relation = distinct(relation, self.binding)
+        renamed = [Output(c, o.named, o.unknown, o.span) for c, o in zip(relation.columns, outputs, strict=True)]
+        return relation, tuple(renamed)
+
+    # -- GROUP BY -----------------------------------------------------------------------------------------------
+
+    def _grouping(self, group: exp.Group | None, below: ScopeContext, scope: Scope) -> Grouping:
+        keys: list[Scalar] = []
+        names: list[str] = []
+        if group is not None:
+            check_arguments(group, frozenset({"expressions"}), self.env, "GROUP BY")
+        for node in group.expressions if group is not None else []:
+            for value, name in self._group_item(node, below, scope):
+                scalar = value.finish()
+                if scalar.expression not in [k.expression for k in keys]:
+                    keys.append(scalar)
+                    names.append(name or "?column?")
+        return Grouping(below, keys, names, self.binding, "SELECT")
+
+    def _group_item(self, node: exp.Expression, below: ScopeContext, scope: Scope) -> list[tuple[Value, str | None]]:
+        if isinstance(node, exp.Tuple):
+            return [pair for inner in node.expressions for pair in self._group_item(inner, below, scope)]
+        inside = ScopeContext(below.text, scope, "GROUP BY")
+        if isinstance(node, exp.Literal) and not node.is_string:
+            return [self._select_item(node, inside, scope)]
+        if isinstance(node, exp.Column) and node.args.get("table") is None:
+            name = name_of(node.this)
+            aliased = [e for e in self.node.expressions if isinstance(e, exp.Alias) and name_of(e.args["alias"]) == name]
+            if aliased and not any(c.name == name for c in scope.visible):
+                return [(bind_value(aliased[0].this, inside), name)]
+        return [(bind_value(node, inside), item_name(node))]
+
+    def _select_item(self, node: exp.Literal, ctx: ScopeContext, scope: Scope) -> tuple[Value, str | None]:
+        """GROUP BY 1: the first item of the select list."""
+        position = int(node.name) if node.name.isdecimal() else 0
+        items: list[exp.Expression | Value] = []
+        names: list[str | None] = []
+        for item in self.node.expressions:
+            star = _star_of(item)
+            if star is not None:
+                columns = self._expanded(star, item, scope)
+                items += [c.value for c in columns]
+                names += [c.name for c in columns]
+            else:
+                items.append(item.this if isinstance(item, exp.Alias) else item)
+                names.append(name_of(item.args["alias"]) if isinstance(item, exp.Alias) else item_name(item))
+        if not 1 <= position <= len(items):
+            raise ctx.error("SYNTAX_ERROR", f"GROUP BY position {node.name} is not in select list", node)
+        found = items[position - 1]
+        return (found if isinstance(found, Value) else bind_value(found, ctx)), names[position - 1]
+
+
+def _star_of(node: exp.Expression) -> exp.Star | None:
+    if isinstance(node, exp.Star):
+        return node
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        return node.this
+    return None

@@ -1,0 +1,124 @@
+"""What one binding of a query keeps in common: ids, notices, what the query depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
+from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
+from watersmeet.catalog import Catalog
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn
+from watersmeet.dialects.binder.values import Value
+from watersmeet.errors import Span, error
+from watersmeet.types import INTEGER, SqlType
+
+
+@dataclass
+class Binding:
+    """The state of one `bind_query`, shared by everything inlined into it."""
+
+    catalog: Catalog
+    next_id: int = 1
+    notices: list[str] = field(default_factory=list)
+    depends_on: list[str] = field(default_factory=list)
+
+    def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
+        """A column with an id of its own."""
+        column = Column(f"#{self.next_id}", name, kind, nullable)
+        self.next_id += 1
+        return column
+
+    def notice(self, text: str) -> None:
+        """Tells the user something that is no error; each text once."""
+        if text not in self.notices:
+            self.notices.append(text)
+
+    def depend(self, relation_id: str) -> None:
+        """Notes that the query names this relation of the catalog."""
+        if relation_id not in self.depends_on:
+            self.depends_on.append(relation_id)
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output column of a bound query.
+
+    named: False if the name is only `?column?`. unknown: a bare literal, which takes the type that a set
+    operation wants.
+    """
+
+    column: Column
+    named: bool = True
+    unknown: bool = False
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound query: its tree, whose columns are those of `outputs` in order."""
+
+    relation: Relation
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a query stands: the text of its tree, the CTEs in sight, the scope around it."""
+
+    text: str
+    ctes: dict[str, Cte] = field(default_factory=dict)
+    outer: Scope | None = None
+
+
+@dataclass(frozen=True)
+class Cte:
+    """A common table expression: bound anew wherever it is named."""
+
+    query: exp.Expression
+    names: tuple[str, ...]
+    environment: Environment
+
+
+def read(column: Column) -> Scalar:
+    """The scalar that reads a column."""
+    return Scalar(column_ref(column.id), column.type, column.nullable)
+
+
+def value_of(column: Column) -> Value:
+    """The value that reads a column."""
+    return Value(column_ref(column.id), column.type, column.nullable)
+
+
+def scope_columns(columns: Sequence[Column], names: Sequence[str] = ()) -> list[ScopeColumn]:
+    """The columns of a relation as a scope sees them; `names` replace the first of their names."""
+    shown = [*names, *[c.name for c in columns[len(names) :]]]
+    return [ScopeColumn(n, value_of(c)) for n, c in zip(shown, columns, strict=True)]
+
+
+def filtered(relation: Relation, parts: list[Scalar]) -> Relation:
+    """`relation` under a filter of all parts; itself for none."""
+    predicate = conjunction(parts)
+    return relation if predicate is None else Filter(relation, predicate)
+
+
+def one_row(relation: Relation, binding: Binding) -> Relation:
+    """One row if `relation` has any, else none."""
+    mark = binding.new_column("exists", INTEGER, nullable=False)
+    marked = Project(relation, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),))
+    return distinct(marked, binding)
+
+
+def distinct(relation: Relation, binding: Binding) -> Relation:
+    """Each row of `relation` once."""
+    outputs = tuple(binding.new_column(c.name, c.type, c.nullable) for c in relation.columns)
+    return Aggregate(relation, tuple(read(c) for c in relation.columns), (), outputs)
+
+
+def check_alias_list(names: Sequence[str], width: int, what: str, text: str, span: Span | None) -> None:
+    """SYNTAX_ERROR if an alias lists more columns than there are."""
+    if len(names) > width:
+        raise error("SYNTAX_ERROR", f"{what} has {width} columns available but {len(names)} columns specified",
+                    sql=text, span=span)

@@ -1,0 +1,196 @@
+"""FROM: relations of the catalog, CTEs, subqueries and VALUES, each with its scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Project, Relation, Scan, Values
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.binder.casts import unify
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.scope import Scope, single
+from watersmeet.dialects.binder.shared import (
+    Binding,
+    Bound,
+    Cte,
+    Environment,
+    Output,
+    check_alias_list,
+    read,
+    scope_columns,
+)
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.risingwave import WatersmeetRisingWave
+from watersmeet.dialects.script import read_script
+from watersmeet.dialects.statements import CreateView
+from watersmeet.errors import Error, did_you_mean, error
+
+BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
+
+_WINDOWS: Final = ("tumble", "hop", "session")
+
+
+def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint: str | None = None) -> Error:
+    """The error that a view can't have a feature."""
+    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=env.text, span=place_of(node))
+
+
+def check_arguments(node: exp.Expression, known: frozenset[str], env: Environment, what: str) -> None:
+    """FEATURE_NOT_SUPPORTED for parts of a node that nobody reads: nothing is dropped in silence."""
+    for name, part in node.args.items():
+        if part and name not in known:
+            first = part[0] if isinstance(part, list) else part
+            place = first if isinstance(first, exp.Expression) and place_of(first) else node
+            raise not_supported(f"{name.strip('_').upper().replace('_', ' ')} in {what}", place, env)
+
+
+def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
+    """The alias of an item of FROM and its column list."""
+    alias = node.args.get("alias")
+    if not isinstance(alias, exp.TableAlias):
+        return None, ()
+    name = name_of(alias.this) if alias.this is not None else None
+    return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
+
+
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
+
+
+def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
+    """A name in FROM: a CTE or a relation of the catalog."""
+    check_arguments(node, _TABLE, env, "FROM")
+    if isinstance(node.this, (exp.Anonymous, exp.Func)) or not isinstance(node.this, exp.Identifier):
+        raise _table_function(node, env)
+    if node.args.get("version") is not None:
+        raise not_supported("a temporal join (FOR SYSTEM_TIME AS OF PROCTIME())", node, env)
+    name = name_of(node.this)
+    alias, names = alias_of(node)
+    schema = node.args.get("db")
+    if schema is None and name in env.ctes:
+        return _bind_cte(name, alias or name, names, node, env, binding, bind)
+    if schema is not None and name_of(schema) != "public":
+        raise error("UNDEFINED_RELATION", f'relation "{name_of(schema)}.{name}" does not exist', sql=env.text,
+                    span=place_of(node), hint='The only schema is "public".')
+    relation = binding.catalog.by_name(name)
+    if relation is None:
+        known = [*env.ctes, *[r.name for r in binding.catalog.relations.values()]]
+        raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=env.text, span=place_of(node.this),
+                    hint=did_you_mean(name, known))
+    binding.depend(relation.id)
+    if relation.kind == "view":
+        tree = _inline(relation, binding, bind)
+    else:
+        tree = scan(relation, binding)
+    check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
+    return tree, single(alias or name, scope_columns(tree.columns, names))
+
+
+def _table_function(node: exp.Table, env: Environment) -> Error:
+    function = node.this
+    name = function.this if isinstance(function, exp.Anonymous) else function.key
+    name = str(name).lower()
+    if name in _WINDOWS:
+        return not_supported(f"the time window function {name.upper()}", function, env)
+    return not_supported(f"the table function {name} in a view", function, env)
+
+
+def scan(relation: CatalogRelation, binding: Binding) -> Scan:
+    """The scan of a stored relation or source; of an index, of its table."""
+    if relation.kind == "index":
+        relation = binding.catalog.relations[relation.depends_on[0]]
+        binding.depend(relation.id)
+    outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
+    by_name = {c.name: c.id for c in outputs}
+    key = tuple(by_name[k] for k in relation.primary_key)
+    return Scan(relation.id, relation.name, outputs, tuple(f.name for f in relation.columns), relation.append_only, key)
+
+
+def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
+    """The tree of a view's own query, its columns under the view's names."""
+    statement = view_statement(view)
+    depends_on = list(binding.depends_on)
+    bound = bind(statement.query, Environment(statement.text), binding)
+    binding.depends_on = depends_on
+    names = tuple(f.name for f in view.columns)
+    if tuple(c.name for c in bound.relation.columns) == names:
+        return bound.relation
+    outputs = tuple(replace(c, name=n) for c, n in zip(bound.relation.columns, names, strict=True))
+    return Project(bound.relation, outputs, tuple(read(c) for c in bound.relation.columns))
+
+
+def view_statement(view: CatalogRelation) -> CreateView:
+    """The parsed statement that made a view."""
+    statement = read_script(view.sql, WatersmeetRisingWave())[0]
+    assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
+    return statement
+
+
+def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expression, env: Environment,
+              binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
+    cte = env.ctes[name]
+    bound = bind(cte.query, cte.environment, binding)
+    width = len(bound.outputs)
+    check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
+    check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
+    shown = (*names, *cte.names[len(names) :])
+    return bound.relation, single(alias, scope_columns(bound.relation.columns, shown))
+
+
+def with_ctes(query: exp.Expression, env: Environment) -> Environment:
+    """The environment inside a query: with the CTEs of its own WITH."""
+    clause = query.args.get("with_")
+    if clause is None:
+        return env
+    if clause.args.get("recursive"):
+        raise not_supported("WITH RECURSIVE in a view", clause, env)
+    ctes = dict(env.ctes)
+    own: set[str] = set()
+    for node in clause.expressions:
+        name, names = alias_of(node)
+        assert name is not None
+        if name in own:
+            raise error("DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once', sql=env.text,
+                        span=place_of(node.args["alias"]))
+        own.add(name)
+        if not isinstance(node.this, exp.Query) and not isinstance(node.this, exp.Values):
+            raise not_supported("a data-modifying statement in WITH", node, env)
+        outer = None if env.outer is None else Scope((), (), env.outer, sealed=True)
+        ctes[name] = Cte(node.this, names, Environment(env.text, dict(ctes), outer))
+    return Environment(env.text, ctes, env.outer)
+
+
+def bind_derived(node: exp.Subquery, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
+    """`(SELECT …) alias`: it does not see its neighbours; a correlation with the query around is refused."""
+    outer = None if env.outer is None else Scope((), (), env.outer, sealed=True)
+    bound = bind(node.this, Environment(env.text, env.ctes, outer), binding)
+    alias, names = alias_of(node)
+    check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
+    return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
+
+
+def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
+    """`VALUES (…), (…)`: columns column1, column2 …"""
+    ctx = Context(env.text, "VALUES")
+    rows = [list(t.expressions) if isinstance(t, exp.Tuple) else [t] for t in node.expressions]
+    width = len(rows[0])
+    for row in rows:
+        if len(row) != width:
+            raise ctx.error("SYNTAX_ERROR", "VALUES lists must all be the same length", row[0])
+    columns: list[list[Any]] = []
+    outputs = []
+    for i in range(width):
+        places = [row[i] for row in rows]
+        values = [bind_value(p, ctx) for p in places]
+        settled, kind = unify(values, places, ctx, "VALUES")
+        scalars = [v.finish() for v in settled]
+        columns.append(scalars)
+        column = binding.new_column(f"column{i + 1}", kind, any(s.nullable for s in scalars))
+        outputs.append(Output(column, unknown=all(v.unknown for v in values)))
+    tree = Values(tuple(zip(*columns, strict=True)), tuple(o.column for o in outputs))
+    return Bound(tree, tuple(outputs))
+
