@@ -76,7 +76,7 @@ class Table:
 
     def lists(self) -> tuple[pa.Array, pa.Array]:
         """The sums as stored: per row the first bin that is used (int16) and the digits from it on (list of int32)."""
-        width, count = self.digits.shape
+        width = len(self.digits)
         used = self.digits != 0
         empty = ~used.any(axis=0)
         low = np.where(empty, 0, np.argmax(used, axis=0))

@@ -21,7 +21,17 @@ import pyarrow as pa
 
 from watersmeet.kernel.duck import as_type, connect
 from watersmeet.kernel.metrics import Counters
-from watersmeet.kernel.statements import VALUE_ERRORS, Columns, Recovery, Rows, Statement, drop, plan_error, prepare, run
+from watersmeet.kernel.statements import (
+    VALUE_ERRORS,
+    Columns,
+    Recovery,
+    Rows,
+    Statement,
+    drop,
+    plan_error,
+    prepare,
+    run,
+)
 from watersmeet.types import Schema, SqlType, arrow_schema
 
 _VALUE: Final = r"(?:NULL|TRUE|FALSE|-?\d+(?:\.\d+)?|'(?:[^']|'')*')"

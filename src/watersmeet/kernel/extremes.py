@@ -68,10 +68,9 @@ def _remaining(trace: Trace, groups: Groups, wanted: Ints) -> list[tuple[Ints, p
     for run in trace.runs:
         for group, row in some.find(run.hash):
             same = some.same(group, run.arrays[:-1], row)
-            group, row = group[same], row[same]
-            owners.append(wanted[group])
-            values.append(col.gather(run.arrays[-1], row))
-            diffs.append(run.diff[row])
+            owners.append(wanted[group[same]])
+            values.append(col.gather(run.arrays[-1], row[same]))
+            diffs.append(run.diff[row[same]])
     if not owners:
         return []
     owner, value, diff = np.concatenate(owners), pa.concat_arrays(values), np.concatenate(diffs)

@@ -7,6 +7,7 @@ merge keeps the newest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,26 +19,25 @@ from watersmeet.kernel.order import stretches
 from watersmeet.kernel.run import Run, make_run
 from watersmeet.kernel.trace import Trace, mergeable
 
+_UNKNOWN: Final = -1
+_GONE: Final = -2
+
 
 def newest(trace: Trace, groups: Groups) -> list[pa.Array] | None:
     """The newest row of each group, all columns; NULL in every column where the trace has none. None: has none at all."""
-    place = np.full(groups.count, -1, np.int64)
+    place = np.full(groups.count, _UNKNOWN, np.int64)
     parts: list[list[pa.Array]] = []
     size = 0
     for run in reversed(trace.runs):
-        for group, row in groups.find(run.hash):
-            fresh = place[group] < 0
-            group, row = group[fresh], row[fresh]
-            same = groups.same(group, [run.arrays[k] for k in run.keys], row)
-            if not same.all():
-                group, row = group[same], row[same]
-            if len(group) == 0:
+        for owner, row in groups.find(run.hash):
+            fresh = np.flatnonzero(place[owner] == _UNKNOWN)
+            fresh = fresh[groups.same(owner[fresh], run.key_arrays, row[fresh])]
+            if not len(fresh):
                 continue
-            gone = run.diff[row] < 0
-            place[group] = np.where(gone, np.iinfo(np.int64).max, np.arange(size, size + len(group)))
-            parts.append([col.gather(a, row) for a in run.arrays])
+            group, found = owner[fresh], row[fresh]
+            place[group] = np.where(run.diff[found] < 0, _GONE, np.arange(size, size + len(group)))
+            parts.append(col.gather_all(run.arrays, found))
             size += len(group)
-    place[place == np.iinfo(np.int64).max] = -1
     if not parts:
         return None
     positions = pa.array(place, mask=place < 0)
@@ -73,7 +73,7 @@ def merge(runs: Sequence[Run], *, whole: bool) -> Run:
 def _last_of_key(ordered: Hashes, order: Ints, keys: Sequence[pa.Array]) -> Ints:
     """The last row of each key among rows in hash order, of which later ones are newer."""
     starts, lengths = stretches(ordered)
-    last = order[starts + lengths - 1]
+    last: Ints = order[starts + lengths - 1]
     if len(keys) == 1 and is_bijective(keys[0].type) and keys[0].null_count == 0:
         return last
     later = np.ones(len(order), np.bool_)

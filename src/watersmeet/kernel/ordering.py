@@ -42,14 +42,13 @@ def order_keys(array: pa.Array) -> Ints:
 def extremes(groups: Ints, values: pa.Array, num_groups: int, *, largest: bool) -> pa.Array:
     """Per group 0 … num_groups its smallest (or largest) value; NULL for groups without values that are not NULL."""
     keys = order_keys(values)
-    rows = np.flatnonzero(col.validity(values)) if values.null_count else np.arange(len(values))
+    valid = col.validity(values)
+    rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
     group, keys = groups[rows], keys[rows]
     order = np.lexsort((keys, group))
     ordered = group[order]
-    if largest:
-        ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else np.zeros(0, np.int64)
-    else:
-        ends = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
+    ends = np.ones(len(ordered), np.bool_)
+    (ends[:-1] if largest else ends[1:])[:] = ordered[1:] != ordered[:-1]
     place = np.full(num_groups, -1, np.int64)
     place[ordered[ends]] = rows[order[ends]]
     return values.take(pa.array(place, mask=place < 0))

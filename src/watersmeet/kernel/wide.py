@@ -54,7 +54,7 @@ def carry(limbs: Limbs) -> Limbs:
 
 
 def scaled(limbs: Limbs, power: int, divisor: npt.NDArray[np.int64] | None = None) -> tuple[Words, col.Mask]:
-    """value * 10^power / divisor, rounded half away from zero: its magnitude, and where it is negative.
+    """Gives value * 10^power / divisor, rounded half away from zero: its magnitude, and where it is negative.
 
     divisor: above 0.
     """

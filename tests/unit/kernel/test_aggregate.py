@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
+
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.errors import Error
 from watersmeet.kernel import groups as groups_module
@@ -53,7 +53,7 @@ SUM_TYPE[PRICE] = NUMERIC
 AVG_TYPE[PRICE] = NUMERIC
 
 
-def call(function: str, argument: int | None = None, filter: int | None = None, distinct: bool = False) -> AggregateSpec:
+def call(function: str, argument: int | None = None, filter: int | None = None, distinct: bool = False) -> AggregateSpec:  # noqa: A002
     return AggregateSpec(function, argument, filter, distinct)
 
 
@@ -367,7 +367,7 @@ def test_too_large_sums_are_null_and_counted():
     schema = schema_of(INTEGER, NUMERIC, BIGINT)
     op = Aggregate(("scan-0",), schema_of(INTEGER, NUMERIC, BIGINT), False, (0,), (call("sum", 1), call("sum", 2)))
     history = History(op, schema)
-    big = Decimal("9999999999999999999999999999")
+    big = Decimal(9999999999999999999999999999)
     history.epoch(delta_of(schema, [(1, big, 2**63 - 1), (1, big, 1)]))
     assert list(history.content) == [(1, None, None)]
     assert history.errors == 2

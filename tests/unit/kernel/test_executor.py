@@ -1,0 +1,284 @@
+"""Whole circuits by hand: any number of buckets gives the same consolidated results as the batch query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import (
+    Aggregate,
+    AggregateSpec,
+    Constant,
+    Exchange,
+    Join,
+    Map,
+    Operator,
+    Scan,
+    Sink,
+    Union,
+)
+from watersmeet.errors import Error
+from watersmeet.kernel import frames as frames_module
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.executor import EpochContext, run_stage
+from watersmeet.kernel.frames import Frame, decode, encode, send
+from watersmeet.kernel.metrics import OperatorMetrics
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Schema
+
+ORDERS = schema_of(INTEGER, DOUBLE)
+NAMES = schema_of(INTEGER, VARCHAR)
+
+
+class Builder:
+    """Collects operators; an exchange becomes nothing with one bucket."""
+
+    def __init__(self, buckets: int) -> None:
+        self.buckets = buckets
+        self.operators: list[Operator] = []
+        self.stages: dict[str, int] = {}
+
+    def add(self, op: Operator) -> Operator:
+        after = [self.stages[i] + isinstance(self.find(i), Exchange) for i in op.inputs]
+        self.operators.append(op)
+        self.stages[op.id] = max(after, default=0)
+        return op
+
+    def find(self, operator_id: str) -> Operator:
+        return next(o for o in self.operators if o.id == operator_id)
+
+    def exchange(self, op: Operator, keys: tuple[int, ...], mode: Any = "hash") -> Operator:
+        return op if self.buckets == 1 else self.add(Exchange((op.id,), op.schema, op.append_only, keys, mode))
+
+    def circuit(self) -> Circuit:
+        found = Circuit(self.buckets, tuple(self.operators), self.stages)
+        found.check()
+        return Circuit.from_json(found.to_json())
+
+
+def shop(buckets: int) -> Circuit:
+    """by_name: map, join, group by; total: one row; pairs: a broadcast join of it with a constant."""
+    b = Builder(buckets)
+    orders = b.add(Scan((), ORDERS, False, "orders", ("k", "v")))
+    names = b.add(Scan((), NAMES, False, "names", ("k", "n")))
+    paid = b.add(Map((orders.id,), ORDERS, False, ("c0", "c1 * 2"), "c1 > 0"))
+    left, right = b.exchange(paid, (0,)), b.exchange(names, (0,))
+    named = b.add(Join((left.id, right.id), schema_of(VARCHAR, DOUBLE), False, "left", (0,), (0,), (False,), None, ("r1", "l1")))
+    grouped = b.exchange(named, (0,))
+    calls = (AggregateSpec("count", None, None, False), AggregateSpec("sum", 1, None, False))
+    by_name = b.add(Aggregate((grouped.id,), schema_of(VARCHAR, BIGINT, DOUBLE), False, (0,), calls))
+    b.add(Sink((by_name.id,), schema_of(VARCHAR, BIGINT, DOUBLE), False, "by_name"))
+    whole = b.exchange(by_name, ())
+    total = b.add(Aggregate((whole.id,), schema_of(BIGINT, DOUBLE), False, (), (
+        AggregateSpec("count", None, None, False), AggregateSpec("max", 2, None, False))))
+    b.add(Sink((total.id,), schema_of(BIGINT, DOUBLE), False, "total"))
+    fixed = b.add(Constant((), schema_of(VARCHAR), True, (("'a'",), ("upper('b')",), ("NULL",))))
+    spread = b.exchange(fixed, (), "broadcast")
+    both = b.add(Join((left.id, spread.id), schema_of(INTEGER, DOUBLE, VARCHAR), False, "inner", (), (), (),
+                      "l1 > 10 AND r0 IS NOT NULL", ("l0", "l1", "r0")))
+    doubled = b.add(Union((both.id, both.id), both.schema, False))
+    b.add(Sink((doubled.id,), doubled.schema, False, "pairs"))
+    return b.circuit()
+
+
+class Runner:
+    """A whole database in memory: epochs through all stages and buckets, with stored state."""
+
+    def __init__(self, circuit: Circuit) -> None:
+        self.circuit = circuit
+        self.states: dict[tuple[int, int], Stored] = {}
+        self.content: dict[str, Counter[tuple[object, ...]]] = {s.relation_id: Counter() for s in circuit.sinks}
+        self.metrics: dict[str, OperatorMetrics] = {}
+        self.epochs = 0
+
+    def stage(self, stage: int, bucket: int, sources: dict[str, list[Delta]], frames: list[Frame],
+              context: EpochContext) -> list[Frame]:
+        stored = self.states.setdefault((stage, bucket), Stored())
+        state = stored.load()
+        result = run_stage(self.circuit, stage, bucket, sources, frames, state, context)
+        stored.save(state)
+        for relation, delta in result.published.items():
+            for row, diff in zip(rows_of(delta), delta.diff.tolist(), strict=True):
+                self.content[relation][row] += diff
+        for operator_id, metrics in result.metrics.items():
+            self.metrics[operator_id] = self.metrics.get(operator_id, OperatorMetrics()) + metrics
+        return result.frames
+
+    def epoch(self, changes: dict[str, list[Delta]], context: EpochContext | None = None, tasks: int = 2) -> None:
+        """changes: by relation. The frames go through the stages shuffled."""
+        initial = self.epochs == 0
+        context = context or EpochContext(self.epochs, initial, None, frozenset(),
+                                          frozenset(self.circuit.by_id) if initial else frozenset())
+        self.epochs += 1
+        scans = {s.relation_id: s.id for s in self.circuit.scans}
+        tasks = 1 if self.circuit.buckets == 1 else tasks
+        moving: list[Frame] = []
+        for task in range(tasks):
+            part = {scans[r]: deltas[task::tasks] for r, deltas in changes.items()}
+            moving += self.stage(0, task, part, [], context)
+        moving.append(Frame(0, "receipt", 7, b"{}"))
+        for stage in range(1, self.circuit.last_stage + 1):
+            np.random.default_rng(self.epochs).shuffle(moving)
+            moving = [f for bucket in range(self.circuit.buckets)
+                      for f in self.stage(stage, bucket, {}, [f for f in moving if f.bucket == bucket], context)]
+        assert [f.channel for f in moving] == ["receipt"]
+
+
+def expected(orders: Counter, names: Counter) -> dict[str, Counter]:
+    """The batch results."""
+    joined = Counter()
+    pairs = Counter()
+    for (k, v), n in orders.items():
+        if v is None or v <= 0:
+            continue
+        partners = [(name, m) for (other, name), m in names.items() if other == k and k is not None and m > 0]
+        for name, m in partners or [(None, 1)]:
+            joined[name, v * 2] += n * m
+        if v * 2 > 10:
+            pairs[k, v * 2, "a"] += 2 * n
+            pairs[k, v * 2, "B"] += 2 * n
+    groups: dict[object, list[float]] = {}
+    for (name, v), n in joined.items():
+        groups.setdefault(name, []).extend([v] * n)
+    by_name = Counter((name, len(vs), sum(vs)) for name, vs in groups.items() if vs)
+    total = Counter([(len(by_name), max((s for _, _, s in by_name), default=None))])
+    return {"by_name": by_name, "total": total, "pairs": +pairs}
+
+
+def history(seed: int, epochs: int) -> list[dict[str, list[Delta]]]:
+    """Random changes; the values are such that plain float sums are exact."""
+    rng = np.random.default_rng(seed)
+    live: dict[str, list[tuple[object, ...]]] = {"orders": [], "names": []}
+    result = []
+    for _ in range(epochs):
+        changes = {}
+        for relation, schema in (("orders", ORDERS), ("names", NAMES)):
+            fresh = [(None if k == 0 else int(k), (float(v) if relation == "orders" else f"n{v % 3}"))
+                     for k, v in zip(rng.integers(0, 6, 5), rng.integers(-3, 20, 5), strict=True)]
+            live[relation] += fresh
+            gone = [live[relation].pop(int(rng.integers(len(live[relation])))) for _ in range(3)]
+            changes[relation] = [delta_of(schema, fresh), delta_of(schema, gone, [-1] * len(gone)), delta_of(schema, [])]
+        result.append(changes)
+    return result
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 3])
+def test_any_number_of_buckets_gives_the_batch_result_after_every_epoch(buckets):
+    runner = Runner(shop(buckets))
+    tables = {"orders": Counter(), "names": Counter()}
+    runner.epoch({})
+    assert {r: +c for r, c in runner.content.items()} == expected(**tables)
+    for changes in history(5, 12):
+        runner.epoch(changes)
+        for relation, deltas in changes.items():
+            for delta in deltas:
+                for row, diff in zip(rows_of(delta), delta.diff.tolist(), strict=True):
+                    tables[relation][row] += diff
+        assert {r: Counter({k: n for k, n in c.items() if n}) for r, c in runner.content.items()} == expected(**tables)
+        assert all(n >= 0 for c in runner.content.values() for n in c.values())
+    assert runner.metrics[next(s.id for s in runner.circuit.scans)].rows_out > 0
+    assert sum(m.state_bytes for i, m in runner.metrics.items() if i.startswith("join")) > 0
+
+
+def test_replay_gives_the_same_bytes():
+    """Design 9a: tasks cut otherwise and frames in another order leave equal state and equal output."""
+    first, second = Runner(shop(2)), Runner(shop(2))
+    for changes in history(11, 6):
+        first.epoch(changes, tasks=2)
+        second.epoch({r: [d.take(np.arange(d.num_rows)[::-1]) for d in deltas[::-1]] for r, deltas in changes.items()}, tasks=3)
+    assert first.content == second.content
+    for key in set(first.states) & set(second.states):
+        assert first.states[key].bytes() == second.states[key].bytes()
+
+
+def test_only_active_operators_run_and_scratch_state_is_apart():
+    circuit = shop(2)
+    runner = Runner(circuit)
+    changes = history(3, 3)
+    runner.epoch(changes[0])
+    before = {r: Counter(c) for r, c in runner.content.items()}
+    sink = next(s for s in circuit.sinks if s.relation_id == "by_name")
+    active = frozenset(circuit.upstream({sink.id}))
+    context = EpochContext(1, True, active, active, frozenset())
+    runner.epoch(changes[0], context)
+    assert runner.content["total"] == before["total"]
+    assert {k: 2 * n for k, n in before["by_name"].items()} == dict(runner.content["by_name"])
+    names = {o for stored in runner.states.values() for o in stored.load().operators}
+    assert {n for n in names if n.startswith("scratch!")} == {
+        f"scratch!{i}" for i in active if i.startswith(("join", "aggregate"))}
+
+
+def test_missing_state_is_refused():
+    with pytest.raises(Error, match="STATE_MISMATCH"):
+        Runner(shop(1)).epoch({}, EpochContext(5))
+    runner = Runner(shop(1))
+    runner.epoch({})
+    runner.states.clear()
+    with pytest.raises(Error, match="STATE_MISMATCH"):
+        runner.epoch({})
+
+
+def test_errors_in_expressions_are_counted():
+    b = Builder(1)
+    scan = b.add(Scan((), NAMES, True, "names", ("k", "n")))
+    mapped = b.add(Map((scan.id,), schema_of(INTEGER), True, ("CAST(c1 AS INTEGER)",), None))
+    b.add(Sink((mapped.id,), schema_of(INTEGER), True, "out"))
+    runner = Runner(b.circuit())
+    runner.epoch({"names": [delta_of(NAMES, [(1, "7"), (1, "x"), (2, "y")])]})
+    assert runner.content["out"] == Counter({(7,): 1, (None,): 2})
+    assert runner.metrics[mapped.id].expression_errors == 2
+
+
+def test_an_error_names_the_operator():
+    b = Builder(1)
+    scan = b.add(Scan((), NAMES, True, "names", ("k", "n")))
+    mapped = b.add(Map((scan.id,), schema_of(INTEGER), True, ("c7",), None))
+    runner = Runner(b.circuit())
+    with pytest.raises(Error, match="INTERNAL_ERROR") as caught:
+        runner.epoch({"names": [delta_of(NAMES, [(1, "7")])]})
+    assert mapped.id in caught.value.__notes__[0]
+
+
+def same(a: Delta, b: Delta) -> bool:
+    return a.columns.equals(b.columns) and a.diff.tolist() == b.diff.tolist()
+
+
+@pytest.mark.parametrize("diffs", [[1, 1, 1], [1, -2, 1]])
+def test_frames_carry_changes(diffs):
+    delta = delta_of(NAMES, [(1, "a"), (None, None), (3, "")], diffs)
+    body = encode(delta)
+    assert same(decode(body), delta)
+    assert same(decode(body.to_pybytes()), delta)
+    shifted = pa.py_buffer(b"x" + body.to_pybytes()).slice(1)
+    assert same(decode(shifted), delta)
+    nothing = Delta(pa.table({}), np.array(diffs))
+    assert decode(encode(nothing)).diff.tolist() == diffs
+    assert decode(encode(nothing)).columns.num_columns == 0
+    with pytest.raises(Error, match="INTERNAL_ERROR"):
+        decode(b"nonsense")
+
+
+def test_large_frames_are_cut(monkeypatch):
+    monkeypatch.setattr(frames_module, "FRAME_BYTES", 1000)
+    schema: Schema = schema_of(INTEGER, VARCHAR)
+    delta = delta_of(schema, [(i, "x" * 10) for i in range(1000)])
+    for mode in ("hash", "broadcast"):
+        exchange = Exchange(("scan-0",), schema, True, (0,), mode)
+        found = list(send(exchange, delta, 3, 5))
+        assert max(memoryview(f.body).nbytes for f in found) < 3000
+        assert len({(f.bucket, f.seq) for f in found}) == len(found)
+        for bucket in range(3):
+            rows = [r for f in found if f.bucket == bucket for r in rows_of(decode(f.body))]
+            assert rows == sorted(rows)
+            assert rows == rows_of(delta) or mode == "hash"
+        assert sum(decode(f.body).num_rows for f in found) == (1000 if mode == "hash" else 3000)
+
+
+def test_rows_without_key_go_to_bucket_0():
+    exchange = Exchange(("scan-0",), NAMES, True, ())
+    assert {f.bucket for f in send(exchange, delta_of(NAMES, [(1, "a"), (2, "b")]), 4, 0)} == {0}
