@@ -1,0 +1,398 @@
+"""Compaction: the content stays, old files go, and nobody who reads meanwhile notices."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+
+import pytest
+from support import CATALOG, Database, counted, read, rows_table
+
+from watersmeet.errors import Error
+from watersmeet.store import compaction, readers, retention
+from watersmeet.store.checkpoints import Level, SnapshotFile, load_checkpoint, newest_checkpoint
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.content import Content
+from watersmeet.store.layout import Layout
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.readers import Reader
+from watersmeet.store.sizes import RelationSizes
+
+
+@pytest.fixture
+def database(tmp_path):
+    found = Database(tmp_path / "x")
+    yield found
+    found.close()
+
+
+def foreign(database):
+    layout = Layout(database.layout.root, create=False)
+    found = Content(layout, CommitLog(layout), PackFiles(layout.packs))
+    database.open.append(found)
+    return found
+
+
+def fill(database, count, start=0):
+    """Transactions and the epochs that reflect them: m4 stays equal to t1."""
+    for i in range(start, start + count):
+        commit = database.transaction(t1=[((i, "a", 1.0), 1)])
+        database.epoch(transaction=commit.number, m4=[((i, "a", 1.0), 1)])
+
+
+def commits(database):
+    return sorted(int(p.name[:-5]) for p in database.layout.commits.glob("*.json"))
+
+
+def test_old_commits_and_packs_go_and_the_content_stays(database):
+    """Features: snapshots and deletion of old files."""
+    fill(database, 30)
+    before = read(database.content(), CATALOG, "t1", "m4")
+    assert database.compactor.due()
+    database.compactor.run()
+    assert not database.compactor.due()
+    # The newest two epochs stay, and with the second one nothing else.
+    assert commits(database) == [58, 60]
+    assert len(list(database.layout.packs.iterdir())) == 2
+    assert read(foreign(database), CATALOG, "t1", "m4") == before
+    fill(database, 3, start=30)
+    assert read(foreign(database), CATALOG, "t1", "m4")["m4"].total() == 33
+
+
+def test_commits_that_no_epoch_reflects_yet_stay(database):
+    fill(database, 5)
+    pending = [database.transaction(t1=[((100 + i, "p", 0.0), 1)]).number for i in range(4)]
+    database.compactor.run()
+    assert commits(database)[-4:] == pending
+    assert read(foreign(database), CATALOG, "t1")["t1"].total() == 5
+    assert read(foreign(database), CATALOG, "t1", newest=True)["t1"].total() == 9
+    database.epoch(transaction=pending[-1])
+    assert read(foreign(database), CATALOG, "t1")["t1"].total() == 9
+
+
+def test_epochs_without_transactions_do_not_hold_commits(database):
+    """Views over files only: the frontier's transaction never moves, and old commits go all the same."""
+    database.transaction(t1=[((1, "a", 1.0), 1)])
+    for i in range(30):
+        database.epoch(transaction=1, t3=[((i, "f", 0.0), 1)])
+    assert database.compactor.due()
+    database.compactor.run()
+    assert commits(database) == [30, 31]
+    last = database.transaction(t1=[((2, "a", 1.0), 1)]).number
+    database.epoch(transaction=1, t3=[((30, "f", 0.0), 1)])
+    found = read(foreign(database), CATALOG, "t1", "t3")
+    assert (found["t1"].total(), found["t3"].total()) == (1, 31)
+    database.epoch(transaction=last)
+    assert read(foreign(database), CATALOG, "t1")["t1"].total() == 2
+
+
+def test_a_hold_keeps_what_its_reader_needs(database):
+    fill(database, 5)
+    reader = Reader(database.layout)
+    assert reader.hold(4)
+    fill(database, 20, start=5)
+    database.compactor.run()
+    assert commits(database)[0] == 5
+    reader.hold(30)
+    fill(database, 1, start=25)
+    database.compactor.run()
+    assert commits(database)[0] == 31
+    reader.close()
+    fill(database, 1, start=26)
+    database.compactor.run()
+    assert commits(database) == [52, 54]
+
+
+def test_an_idle_reader_is_waited_for_up_to_a_limit(database, monkeypatch):
+    fill(database, 5)
+    follower = foreign(database)
+    read(follower, CATALOG, "t1", "m4")
+    fill(database, 5, start=5)
+    database.compactor.run()
+    assert commits(database)[0] == 11
+    monkeypatch.setattr(retention, "IDLE_COMMITS", 5)
+    fill(database, 5, start=10)
+    database.compactor.run()
+    assert commits(database) == [28, 30]
+    # It was left behind: it starts again from the checkpoint and sees the same as everyone.
+    assert read(follower, CATALOG, "t1", "m4")["t1"].total() == 15
+
+
+def test_a_read_in_progress_is_waited_for(database, monkeypatch):
+    """A reader that stands still in the middle of a load while two compactions pass."""
+    fill(database, 10)
+    database.compactor.run()
+    fill(database, 10, start=10)
+    follower = foreign(database)
+    original = Content._load
+
+    def slow(self, relation, checkpoint):
+        if relation.id == "t1":
+            for start in (20, 30):
+                fill(database, 10, start=start)
+                database.compactor.run()
+        original(self, relation, checkpoint)
+
+    monkeypatch.setattr(Content, "_load", slow)
+    found = read(follower, CATALOG, "t1", "m4")
+    assert found["t1"] == found["m4"]
+    assert found["t1"].total() == 40
+
+
+def test_readers_beside_a_busy_writer_see_one_moment(database):
+    """Features: reads from elsewhere under concurrent updates; every read is one frontier's content."""
+    stop, failures, reads = threading.Event(), [], []
+    database.compactor._commits = 8
+    database.compactor.start()
+
+    def follow(again):
+        content = foreign(database)
+        while not stop.is_set():
+            try:
+                found = read(content, CATALOG, "m4", "t1")
+                if found["m4"] != found["t1"]:
+                    failures.append(found)
+                reads.append(found["t1"].total())
+                if again:
+                    content.drop("t1")
+            except Exception as raised:
+                failures.append(raised)
+                return
+
+    threads = [threading.Thread(target=follow, args=(again,)) for again in (False, True)]
+    for thread in threads:
+        thread.start()
+    value = 0
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline and not failures:
+        commit = database.transaction(t1=[((value, "a", 1.0), 1), ((value - 5, "a", 1.0), -1 if value >= 5 else 1)])
+        old = [((value, "a", 1.0), 1), ((value - 5, "a", 1.0), -1 if value >= 5 else 1)]
+        database.epoch(transaction=commit.number, m4=old)
+        value += 1
+        time.sleep(0.005)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(reads) > 10
+    assert database.compactor.last_error is None
+    assert commits(database)[0] > 1
+
+
+def test_a_relation_made_during_a_compaction_keeps_its_first_commits(database, monkeypatch):
+    fill(database, 12)
+    made = CATALOG.relations["t1"].__class__("t5", "late", "table", CATALOG.relations["t1"].columns)
+    larger = CATALOG.with_relation(made)
+    original = compaction.moment_at
+
+    def late(log, catalog, head=None):
+        found = original(log, catalog, head)
+        if database.catalog is CATALOG and head is not None:
+            database.catalog = larger
+            database.transaction(t5=[((1, "late", 0.0), 1)])
+            database.epoch(transaction=database.log.head())
+        return found
+
+    monkeypatch.setattr(compaction, "moment_at", late)
+    database.compactor.run()
+    database.compactor.run()
+    assert read(foreign(database), larger, "t5")["t5"] == Counter({(1, "late", 0.0): 1})
+
+
+def test_a_relation_that_was_dropped_meanwhile(database):
+    fill(database, 12)
+    database.catalog = CATALOG.without({"t1"})
+    database.compactor.run()
+    with pytest.raises(Error, match="was dropped") as raised:
+        foreign(database).refresh(CATALOG, ["t1"])
+    assert raised.value.condition == "UNDEFINED_RELATION"
+
+
+def levels(*rows, insert_only=False):
+    return tuple(Level((SnapshotFile(f"t1-{i}-0.parquet", n, n),), insert_only) for i, n in enumerate(rows))
+
+
+def test_levels_merge_when_the_changes_have_grown():
+    big = 100 * compaction.SMALL_ROWS
+    assert compaction._split(levels(big), big // 10)[1] == ()
+    assert len(compaction._split(levels(big, big // 10), big // 10)[1]) == 1
+    assert len(compaction._split(levels(big, big // 3), big // 3)[1]) == 2
+    assert len(compaction._split(levels(100, 10), 1)[1]) == 2
+
+
+def test_a_large_snapshot_is_not_rewritten_for_small_changes(database, monkeypatch):
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 0)
+    monkeypatch.setattr("watersmeet.store.snapshots.FILE_ROWS", 100)
+    expected = Counter()
+    database.transaction(t1=[((i, "a", None), 1 + i % 2) for i in range(1000)])
+    expected.update({(i, "a", None): 1 + i % 2 for i in range(1000)})
+    first = database.compactor.run().relations["t1"].levels[0]
+    assert len(first.files) == 10
+    for turn in range(8):
+        change = [((i, "a", None), -1) for i in range(turn * 10, turn * 10 + 10)] + [((turn, "b", 0.5), 2)]
+        database.transaction(t1=change)
+        for row, diff in change:
+            expected[row] += diff
+        checkpoint = database.compactor.run()
+        assert checkpoint.relations["t1"].levels[0] == first
+        assert checkpoint.relations["t1"].rows == expected.total()
+        assert read(foreign(database), CATALOG, "t1")["t1"] == +expected
+    assert len(checkpoint.relations["t1"].levels) <= 5
+    database.transaction(t1=[((i, "z", None), 1) for i in range(2000)])
+    assert len(database.compactor.run().relations["t1"].levels) == 1
+    expected.update({(i, "z", None): 1 for i in range(2000)})
+    assert read(foreign(database), CATALOG, "t1")["t1"] == +expected
+
+
+def test_full_files_of_a_growing_relation_are_kept(database, monkeypatch):
+    for module in ("snapshots", "compaction"):
+        monkeypatch.setattr(f"watersmeet.store.{module}.FILE_ROWS", 50)
+    database.transaction(t2=[((i, "a", None), 1) for i in range(120)])
+    first = database.compactor.run().relations["t2"].levels[0].files
+    assert [f.rows for f in first] == [50, 50, 20]
+    database.transaction(t2=[((i, "b", None), 1) for i in range(90)])
+    second = database.compactor.run().relations["t2"].levels[0].files
+    assert second[:2] == first[:2]
+    assert sorted(f.rows for f in second) == [10, 50, 50, 50, 50]
+    assert read(foreign(database), CATALOG, "t2")["t2"].total() == 210
+
+
+@pytest.mark.parametrize("damage", [None, lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b"x" * len(b)])
+def test_a_damaged_snapshot_is_named(database, damage):
+    fill(database, 12)
+    database.compactor.run()
+    name = next(iter(newest_checkpoint(database.layout).relations["t1"].levels)).files[0].name
+    path = database.layout.snapshot(name)
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(Error, match=name) as raised:
+        foreign(database).refresh(CATALOG, ["t1"])
+    assert raised.value.condition == "DATABASE_DAMAGED"
+
+
+@pytest.mark.parametrize("kind", ["pack", "parquet"])
+def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, tmp_path, kind):
+    fill(database, 12)
+    database.compactor.run()
+    fill(database, 2, start=12)
+    root = database.layout.root
+    database.close()
+    (root / "packs" / "0000000001-0-0-orphan.pack").write_bytes(b"orphan")
+    next(root.rglob(f"*.{kind}") if kind == "parquet" else (p for p in (root / "packs").glob("t*.pack"))).unlink()
+    before = sorted(p for p in root.rglob("*") if "readers" not in str(p))
+    with pytest.raises(Error, match=kind) as raised:
+        Database(root)
+    assert raised.value.condition == "DATABASE_DAMAGED"
+    assert sorted(p for p in root.rglob("*") if "readers" not in str(p)) == before
+
+
+def test_what_a_running_epoch_has_written_stays(database):
+    fill(database, 12)
+    running = database.layout.pack("0000000013-0-0-abc.pack")
+    zombie = database.layout.pack("0000000012-0-0-abc.pack")
+    pending = database.layout.pack("t99-abc.pack")
+    for path in (running, zombie, pending):
+        path.write_bytes(b"x")
+    database.compactor.run()
+    assert running.exists()
+    assert not zombie.exists()
+    assert pending.exists()
+    root = database.layout.root
+    database.close()
+    again = Database(root)
+    assert not running.exists()
+    assert not pending.exists()
+    again.close()
+
+
+def test_runs_that_the_state_still_uses_stay(database):
+    """A run file written in epoch 1 that the newest footer names."""
+    big = os.urandom(1 << 20)
+    first = database.epoch(transaction=0, state=big)
+    run = database.packs.read_footer(first.packs["0/0"])["operators"]["join"][0]
+    from watersmeet.store.commits import Commit, Frontier
+    from watersmeet.store.packs import PackWriter, epoch_prefix
+
+    for epoch in range(2, 6):
+        writer = PackWriter(database.layout.packs, epoch_prefix(epoch, 0, 0), durable=False)
+        pack = writer.finish({"operators": {"join": [run]}})
+        database.log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), packs={"0/0": pack}))
+        database.compactor.run()
+        assert database.layout.pack(run[0]).exists()
+    for _ in range(2):
+        database.epoch(transaction=0)
+        database.compactor.run()
+    assert not database.layout.pack(run[0]).exists()
+
+
+def test_the_thread_compacts_when_it_is_due_and_survives_errors(database, monkeypatch):
+    monkeypatch.setattr(compaction, "_POLL_S", 0.01)
+    monkeypatch.setattr(compaction, "_RETRY_S", 0.01)
+    calls = []
+    original = compaction.clean
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise OSError("once")
+        original(*args)
+
+    monkeypatch.setattr(compaction, "clean", failing)
+    fill(database, 12)
+    database.compactor.start()
+    deadline = time.monotonic() + 10
+    while not calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+    fill(database, 12, start=12)
+    while len(commits(database)) > 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    database.compactor.stop()
+    assert len(commits(database)) <= 10
+    assert read(foreign(database), CATALOG, "t1")["t1"].total() == 24
+
+
+def test_sizes(database):
+    sizes = RelationSizes(database.layout, database.log)
+    assert sizes.read() == {}
+    fill(database, 6)
+    database.transaction(t1=[((0, "a", 1.0), -1)])
+    found = sizes.read()
+    assert (found["t1"].rows, found["m4"].rows) == (5, 6)
+    assert found["t1"].size_bytes > 0
+    database.compactor.run()
+    database.transaction(t1=[((9, "a", 1.0), 3)])
+    again = RelationSizes(database.layout, CommitLog(database.layout))
+    assert {i: s.rows for i, s in sizes.read().items()} == {"t1": 8, "m4": 6}
+    assert {i: s.rows for i, s in again.read().items() if s.rows} == {"t1": 8, "m4": 6}
+    sizes.close()
+    again.close()
+
+
+def test_an_old_checkpoint_stays_while_it_is_held(database):
+    fill(database, 12)
+    database.compactor.run()
+    held = newest_checkpoint(database.layout)
+    reader = Reader(database.layout)
+    assert reader.hold(held.moment.transaction)
+    for start in (12, 24):
+        fill(database, 12, start=start)
+        database.compactor.run()
+    assert load_checkpoint(database.layout, held.moment.head) == held
+    assert all(database.layout.snapshot(name).exists() for name in held.files)
+    reader.close()
+    fill(database, 1, start=36)
+    database.compactor.run()
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(database.layout, held.moment.head)
+    assert readers.read_floor(database.layout) == newest_checkpoint(database.layout).moment.transaction
+
+
+def test_content_of_a_snapshot_is_what_was_written(database):
+    table = rows_table([(None, None, float("nan")), (1, "é", -0.0), (1, "é", 0.0)])
+    database.transaction(t1=[(tuple(row.values()), 1) for row in table.to_pylist()])
+    database.compactor.run()
+    assert read(foreign(database), CATALOG, "t1")["t1"] == counted(table)
