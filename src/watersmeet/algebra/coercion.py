@@ -165,4 +165,7 @@ def _decimal(left: SqlType, right: SqlType) -> SqlType:
     (a, b), (c, d) = _digits(left), _digits(right)
     scale = max(b, d)
     whole = min(max(a, c), _MAX_DIGITS - scale)
+    for side in (left, right):  # `numeric` stays `numeric`
+        if side.name == "numeric" and _digits(side) == (whole, scale):
+            return side
     return SqlType("numeric", whole + scale, scale)

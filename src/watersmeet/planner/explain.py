@@ -49,7 +49,8 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
         costs, below = found.to_json(), found.lines()
         if options.level == "distsql":
             printer = PhysicalPrinter(circuit.by_id, names, verbose=True)
-            below = [f"  stage {circuit.stages[o.id]}: {printer.tree(o).text}" for o in circuit.operators] + below
+            operators = [f"  stage {circuit.stages[o.id]}: {printer.tree(o).text}" for o in circuit.operators]
+            below = ["Operators:", *operators, *below]
     if options.format == "json":
         return json.dumps({"plan": plan.to_json(), **costs}, indent=2, ensure_ascii=False).splitlines()
     return plan.lines() + (["", *below] if below else [])

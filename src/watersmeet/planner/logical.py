@@ -30,8 +30,7 @@ def logical_tree(tree: Relation) -> PlanTree:
 
 
 def _shown(parts: list[Scalar], names: _Names) -> str:
-    texts = [display(p.expression, names) for p in parts]
-    return " AND ".join(t if t.startswith("(") else f"({t})" for t in texts) or "true"
+    return " AND ".join(display(p.expression, names) for p in parts) or "true"
 
 
 @singledispatch

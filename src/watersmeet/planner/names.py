@@ -89,8 +89,8 @@ class Names:
     def _derive_keys(self, op: Operator) -> Sequence[str]:
         relation = self.relation(op)
         if relation is not None:
-            if relation.kind == "materialized view":
-                return ()
+            if relation.kind == "materialized view":  # a multiset: nothing less than the row identifies it
+                return self.columns(op.id)
             return [f"{relation.name}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):
             return self.columns(op.id)[: len(op.keys)]

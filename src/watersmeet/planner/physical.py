@@ -36,10 +36,8 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
 
 
 def predicate_text(text: str, names: Mapping[str, str]) -> str:
-    """A predicate with its conjuncts in parentheses."""
-    parts = conjuncts(Scalar(parsed(text), BOOLEAN))
-    shown = [display(p.expression, names) for p in parts]
-    return " AND ".join(s if s.startswith("(") else f"({s})" for s in shown)
+    """A predicate, conjunct by conjunct."""
+    return " AND ".join(display(p.expression, names) for p in conjuncts(Scalar(parsed(text), BOOLEAN)))
 
 
 def distribution_text(op: Exchange, names: Names) -> str:

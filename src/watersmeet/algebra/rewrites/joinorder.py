@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sqlglot import exp
+
 from watersmeet.algebra.relations import Join, KeyPair, Relation
-from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.rewrites.keys import as_predicate, key_pair
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly, filtered, is_single_row, with_inputs
 
@@ -68,6 +70,22 @@ def _oriented(pair: KeyPair, left: Relation, right: Relation) -> KeyPair | None:
     return None
 
 
+def _is_key(condition: KeyPair | Scalar, left: Relation, right: Relation) -> bool:
+    if isinstance(condition, KeyPair):
+        return _oriented(condition, left, right) is not None
+    return key_pair(condition, left, right) is not None
+
+
+def _sides(condition: KeyPair | Scalar) -> list[frozenset[str]]:
+    """The columns of both sides of an equality."""
+    if isinstance(condition, KeyPair):
+        return [condition.left.columns, condition.right.columns]
+    node = condition.expression
+    if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
+        return []
+    return [Scalar(side, condition.type).columns for side in (node.this, node.expression)]
+
+
 def _next_pair(groups: list[Relation], cluster: _Cluster) -> tuple[int, int]:
     """The groups to join next, in the written order of preference.
 
@@ -75,14 +93,15 @@ def _next_pair(groups: list[Relation], cluster: _Cluster) -> tuple[int, int]:
     one side of a key; then inputs of many rows (which the planner will refuse); then the rest.
     """
     pairs = [(one, other) for one in range(len(groups)) for other in range(one + 1, len(groups))]
+    conditions = [*cluster.keys, *cluster.rest]
     for one, other in pairs:
-        if any(_oriented(k, groups[one], groups[other]) for k in cluster.keys):
+        if any(_is_key(c, groups[one], groups[other]) for c in conditions):
             return one, other
     single = {i for i, g in enumerate(groups) if is_single_row(g)}
+    sides = [s for c in conditions for s in _sides(c)]
     for one, other in pairs:
-        known = groups[one].ids | groups[other].ids
-        if {one, other} & single and any(s.columns <= known for k in cluster.keys for s in (k.left, k.right)
-                                         if not (s.columns <= groups[one].ids or s.columns <= groups[other].ids)):
+        left, right = groups[one].ids, groups[other].ids
+        if {one, other} & single and any(s <= left | right and not (s <= left or s <= right) for s in sides):
             return one, other
     return next((p for p in pairs if not set(p) & single), pairs[0])
 
@@ -100,6 +119,14 @@ def _joined(left: Relation, right: Relation, cluster: _Cluster) -> Relation:
         else:
             open_keys.append(pair)
     cluster.keys[:] = open_keys
-    residual = [p for p in cluster.rest if p.columns and p.columns <= known]
-    cluster.rest[:] = [p for p in cluster.rest if p not in residual]
+    residual, open_parts = [], []
+    for part in cluster.rest:
+        pair = key_pair(part, left, right)
+        if pair is not None:
+            keys.append(pair)
+        elif part.columns and part.columns <= known:
+            residual.append(part)
+        else:
+            open_parts.append(part)
+    cluster.rest[:] = open_parts
     return Join(left, right, "inner", tuple(keys), conjunction(residual))
