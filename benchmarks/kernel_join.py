@@ -1,10 +1,10 @@
 """Rows per second of the join kernel alone: one bucket, no Spark, no disk.
 
-Two append-only streams, a key of two columns (900 k keys), a timestamp and a short string, in
-epochs; the state goes through its stored form after every epoch, as in production. The number of
+Two streams, a key of two columns (900 k keys), a timestamp and a short string, in epochs; with
+`--updates 10`, 10 % of the rows of an epoch are updates and 2 % deletes of earlier rows. The state goes through its stored form after every epoch, as in production. The number of
 result rows and a checksum are compared with DuckDB's batch join of the same rows.
 
-    python benchmarks/kernel_join.py [--rows 4000000] [--epoch-rows 600000] [--keys 900000] [--kind inner] [--profile]
+    python benchmarks/kernel_join.py [--rows 4000000] [--epoch-rows 600000] [--keys 900000] [--kind inner] [--updates 0] [--profile]
 """
 
 from __future__ import annotations
@@ -41,11 +41,43 @@ def make_rows(seed: int, rows: int, keys: int) -> pa.Table:
     })
 
 
+class Stream:
+    """A table that arrives in order, with updates and deletes of what arrived before."""
+
+    def __init__(self, table: pa.Table, updates: int, seed: int) -> None:
+        self.table = table
+        self._times = table.column("c2").combine_chunks().cast(pa.int64()).to_numpy().copy()
+        self._alive = np.ones(table.num_rows, bool)
+        self._updates = updates
+        self._rng = np.random.default_rng(seed)
+
+    def epoch(self, start: int, stop: int) -> Delta:
+        """New rows [start, stop), updates of times and deletes."""
+        touched = np.unique(self._rng.integers(0, start, (stop - start) * self._updates // 100)) if start else np.zeros(0, np.int64)
+        touched = touched[self._alive[touched]]
+        kept = touched[self._rng.random(len(touched)) > 0.2]
+        before = self._rows(touched)
+        self._alive[touched] = False
+        self._alive[kept] = True
+        self._times[kept] += 1
+        pieces = [self._rows(np.arange(start, stop)), before, self._rows(kept)]
+        diffs = [np.full(p.num_rows, d, np.int64) for p, d in zip(pieces, (1, -1, 1), strict=True)]
+        return Delta(pa.concat_tables(pieces).combine_chunks(), np.concatenate(diffs))
+
+    def content(self) -> pa.Table:
+        """What is there at the end."""
+        return self._rows(np.flatnonzero(self._alive))
+
+    def _rows(self, rows: np.ndarray) -> pa.Table:
+        times = pa.array(self._times[rows], pa.timestamp("us"))
+        return self.table.take(pa.array(rows)).set_column(2, "c2", times)
+
+
 def make_join(kind: str) -> Join:
     names = [f"{s}{i}" for s in ("l" if kind in ("semi", "anti") else "lr") for i in range(4)]
     names = [n for n in names if n not in ("r0", "r1")]
     output = tuple(Field(n, SCHEMA[int(n[1:])].type) for n in names)
-    return Join(("a", "b"), output, True, kind, (0, 1), (0, 1), (False, False), None, tuple(names))
+    return Join(("a", "b"), output, False, kind, (0, 1), (0, 1), (False, False), None, tuple(names))
 
 
 def main() -> None:
@@ -54,17 +86,19 @@ def main() -> None:
     parser.add_argument("--epoch-rows", type=int, default=600_000)
     parser.add_argument("--keys", type=int, default=900_000)
     parser.add_argument("--kind", default="inner")
+    parser.add_argument("--updates", type=int, default=0)
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
-    left, right = (make_rows(seed, args.rows, args.keys) for seed in (1, 2))
+    streams = [Stream(make_rows(seed, args.rows, args.keys), args.updates, seed) for seed in (1, 2)]
     op = make_join(args.kind)
     context = StepContext(0, False, Evaluator(), (SCHEMA, SCHEMA))
     blobs, manifest = BlobDict(), None
     half = args.epoch_rows // 2
     profile = cProfile.Profile()
-    total, checksum, seconds, slowest = 0, 0, 0.0, 0.0
+    total, checksum, seconds, slowest, rows_in = 0, 0, 0.0, 0.0, 0
     for at in range(0, args.rows, half):
-        deltas = [Delta(t.slice(at, half).combine_chunks(), np.ones(min(half, args.rows - at), np.int64)) for t in (left, right)]
+        deltas = [stream.epoch(at, min(args.rows, at + half)) for stream in streams]
+        rows_in += sum(d.num_rows for d in deltas)
         start = time.perf_counter()
         if args.profile:
             profile.enable()
@@ -79,18 +113,20 @@ def main() -> None:
         total += int(out.diff.sum())
         checksum += sum(int((c.combine_chunks().cast(pa.int64()).fill_null(0).to_numpy() * out.diff).sum())
                         for c in (out.columns.column(2),) if out.num_rows)
-        print(f"{at + half:>9,}  {took:6.2f} s  {out.num_rows:>10,} rows out  {len(state.trace(op.id, 'left').runs)} runs")
-    rate = 2 * args.rows / seconds
-    print(f"{rate:,.0f} input rows/s, {total:,} rows out, {seconds:.2f} s, slowest epoch {slowest:.2f} s")
+        trace = state.trace(op.id, "left")
+        print(f"{at + half:>9,}  {took:6.2f} s  {out.num_rows:>10,} rows out  {len(trace.runs)} runs of {trace.num_rows:,} rows left")
+    rate = rows_in / seconds
+    print(f"{rate:,.0f} input rows/s ({rows_in:,} rows in), {total:,} rows out, {seconds:.2f} s, slowest epoch {slowest:.2f} s")
     if args.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+    left, right = (stream.content() for stream in streams)
     start = time.perf_counter()
     joins = {"semi": "SEMI", "anti": "ANTI"}
     connection = duckdb.connect(config={"threads": 1})
     expected = connection.register("l", left).register("r", right).execute(
         f"SELECT count(*), sum(epoch_us(l.c2)) FROM l {joins.get(args.kind, args.kind)} JOIN r ON l.c0 = r.c0 AND l.c1 = r.c1")
     count, total_us = expected.fetchone()
-    print(f"DuckDB, one thread, count only: {2 * args.rows / (time.perf_counter() - start):,.0f} input rows/s")
+    print(f"DuckDB, one thread, count only: {(left.num_rows + right.num_rows) / (time.perf_counter() - start):,.0f} rows/s")
     assert (total, checksum) == (count, int(total_us)), f"expected {count, total_us}, found {total, checksum}"
 
 
