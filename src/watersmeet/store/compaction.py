@@ -71,7 +71,7 @@ class Compactor:
 
     def due(self) -> bool:
         """True if a checkpoint is worth its while now. Costs the commits since the last call."""
-        moment = moment_at(self._log, self._catalog())
+        moment = moment_at(self._log, self._catalog(), filling=True)
         for number in range(self._counted + 1, moment.head + 1):
             self._change_bytes += sum(c.size_bytes for c in self._log.read(number).relations.values())
         self._counted = moment.head
@@ -86,7 +86,7 @@ class Compactor:
             # The head first: a relation that is not in a catalog read after it has no change up to it.
             head = self._log.head()
             catalog = self._catalog()
-            now = moment_at(self._log, catalog, head)
+            now = moment_at(self._log, catalog, head, filling=True)
             last = self._last
             # A moment never goes back, also when the first view after a time without views gets ready.
             moment = Moment(now.head, max(now.transaction, last.moment.transaction))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
 
 
@@ -23,14 +24,25 @@ class Moment:
         return self.head if relation.is_fed_by_circuit else self.transaction
 
 
-def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None) -> Moment:
+def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, filling: bool = False) -> Moment:
     """The moment that commit `head` (default: the newest) shows.
 
     All views show the inputs up to the frontier of the newest epoch, so tables are shown at that frontier, too.
     Where no view is ready there is nothing to agree with, and tables are shown as they are.
+    filling: agree with views that are not ready yet, too: what they will show must still be there then.
     """
-    head = log.head() if head is None else head
-    if not any(r.kind == "materialized view" and r.ready for r in catalog.relations.values()):
+    while True:
+        at = log.head() if head is None else head
+        try:
+            return _moment(log, catalog, at, filling=filling)
+        except Error:
+            # A foreign reader was overtaken: newer epochs came, and the one at `at` was cleaned away.
+            if head is not None or log.head() == at:
+                raise
+
+
+def _moment(log: CommitLog, catalog: Catalog, head: int, *, filling: bool) -> Moment:
+    if not any(r.kind == "materialized view" and (r.ready or filling) for r in catalog.relations.values()):
         return Moment(head, head)
     epoch = log.last_epoch(head)
     if epoch is None or epoch.frontier is None:

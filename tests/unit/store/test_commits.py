@@ -46,7 +46,7 @@ def test_a_damaged_commit_is_named(layout, change):
     CommitLog(layout, writer=True).append(COMMIT)
     path = layout.commit(1)
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(Error, match="000000000001.json") as raised:
+    with pytest.raises(Error, match=r"000000000001\.json") as raised:
         CommitLog(layout).read(1)
     assert raised.value.condition == "DATABASE_DAMAGED"
 
@@ -56,7 +56,7 @@ def test_a_missing_commit_is_named(layout):
     log.append(COMMIT)
     log.append(Commit("transaction"))
     layout.commit(1).unlink()
-    with pytest.raises(Error, match="000000000001.json is missing"):
+    with pytest.raises(Error, match=r"000000000001\.json is missing"):
         CommitLog(layout).read(1)
 
 

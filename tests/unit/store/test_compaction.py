@@ -13,10 +13,11 @@ from support import CATALOG, Database, counted, read, rows_table
 from watersmeet.errors import Error
 from watersmeet.store import compaction, readers, retention
 from watersmeet.store.checkpoints import Level, SnapshotFile, load_checkpoint, newest_checkpoint
-from watersmeet.store.commits import CommitLog
+from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.readers import Reader
 from watersmeet.store.sizes import RelationSizes
 
@@ -187,8 +188,8 @@ def test_a_relation_made_during_a_compaction_keeps_its_first_commits(database, m
     larger = CATALOG.with_relation(made)
     original = compaction.moment_at
 
-    def late(log, catalog, head=None):
-        found = original(log, catalog, head)
+    def late(log, catalog, head=None, **options):
+        found = original(log, catalog, head, **options)
         if database.catalog is CATALOG and head is not None:
             database.catalog = larger
             database.transaction(t5=[((1, "late", 0.0), 1)])
@@ -314,9 +315,6 @@ def test_runs_that_the_state_still_uses_stay(database):
     big = os.urandom(1 << 20)
     first = database.epoch(transaction=0, state=big)
     run = database.packs.read_footer(first.packs["0/0"])["operators"]["join"][0]
-    from watersmeet.store.commits import Commit, Frontier
-    from watersmeet.store.packs import PackWriter, epoch_prefix
-
     for epoch in range(2, 6):
         writer = PackWriter(database.layout.packs, epoch_prefix(epoch, 0, 0), durable=False)
         pack = writer.finish({"operators": {"join": [run]}})

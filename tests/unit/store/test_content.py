@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from watersmeet.store.commits import CommitLog
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
+from watersmeet.types import BIGINT, Field
 
 VALUES = st.tuples(
     st.sampled_from([None, 0, 1, 2]),
@@ -225,8 +227,6 @@ def test_intervals_are_equal_by_their_parts(tmp_path):
 
 
 def pa_interval(months, days):
-    import pyarrow as pa
-
     return pa.MonthDayNano([months, days, 1000])
 
 
@@ -243,8 +243,6 @@ def test_dropped_relation_is_forgotten_and_its_name_can_be_used_again(database):
 
 
 def test_names_and_columns_with_any_characters(tmp_path):
-    from watersmeet.types import BIGINT, Field
-
     columns = (Field('a "b"', BIGINT), Field("_diff", BIGINT), Field("_h", BIGINT), Field("c1", BIGINT))
     relations = catalog(Relation("t1", 'x"; DROP TABLE y; --', "table", columns))
     database = Database(tmp_path / "x", relations)

@@ -15,7 +15,7 @@ from support import CATALOG, Database, read
 
 from watersmeet.errors import Error
 from watersmeet.store import files
-from watersmeet.store.commits import CommitLog
+from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.layout import Layout
 
 ROWS = [((1, "a", 1.0), 1), ((2, None, None), 2)]
@@ -163,8 +163,6 @@ def kept(head):
 def test_an_epoch_is_committed_once(tmp_path):
     database = Database(tmp_path / "x")
     database.epoch(transaction=0, m4=ROWS)
-    from watersmeet.store.commits import Commit, Frontier
-
     with pytest.raises(Error, match="after epoch"):
         database.log.append(Commit("epoch", epoch=1, frontier=Frontier()))
     assert database.log.head() == 1
@@ -177,8 +175,6 @@ def test_a_commit_is_never_written_over(tmp_path):
     database.transaction(t1=ROWS)
     stale = CommitLog(layout, writer=True)
     database.transaction(t1=ROWS)
-    from watersmeet.store.commits import Commit
-
     with pytest.raises(Error) as raised:
         stale.append(Commit("transaction"))
     assert raised.value.condition == "DATABASE_IN_USE"
