@@ -140,18 +140,21 @@ def _rounded(digits: Ints, first: int, precision: int) -> Floats:
     top = width - 1 - np.argmax(magnitude[::-1] != 0, axis=0)
     padded = np.concatenate([np.zeros((2, count), np.int64), magnitude]).view(np.uint64)
     high, middle, low = (padded[top + 2 - i, columns] for i in range(3))
-    # `word`: the 64 bits from the highest one; `rest`: is there anything below them?
+    # `word`: the 64 bits from the highest one; the rest below them matters only where it breaks a tie.
     lead = (32 - np.frexp(high.astype(np.float64))[1]).astype(np.uint64)
     pair = high << np.uint64(32) | middle
     word = np.where(lead > 0, pair << lead | low >> (np.uint64(32) - lead), pair)
-    rest = (low << lead & np.uint64(0xFFFFFFFF)) != 0
-    below = np.cumsum(magnitude != 0, axis=0)
-    rest |= np.where(top >= 3, below[np.maximum(top - 3, 0), columns] > 0, False)
     drop = np.uint64(64 - precision)
     kept = word >> drop
     tail = word & ((np.uint64(1) << drop) - np.uint64(1))
     half = np.uint64(1) << (drop - np.uint64(1))
-    up = (tail > half) | ((tail == half) & (rest | (kept & np.uint64(1) == 1)))
+    up = tail > half
+    ties = np.flatnonzero(tail == half)
+    if len(ties):
+        below = np.cumsum(magnitude[:, ties] != 0, axis=0)
+        deep = (top[ties] >= 3) & (below[np.maximum(top[ties] - 3, 0), np.arange(len(ties))] > 0)
+        rest = deep | ((low[ties] << lead[ties] & np.uint64(0xFFFFFFFF)) != 0)
+        up[ties] = rest | (kept[ties] & np.uint64(1) == 1)
     mantissa = (kept + up).astype(np.float64)
     power = 32 * (top + first) + 31 - lead.astype(np.int64) - (precision - 1) - _ONE
     with np.errstate(over="ignore"):

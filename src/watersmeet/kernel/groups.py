@@ -85,7 +85,7 @@ class Groups:
 
 def group(keys: Sequence[pa.Array], hashes: Hashes) -> Groups:
     """Groups rows by `keys`, which are in `key_form`; `hashes` are their key hashes."""
-    order = np.argsort(hashes, kind="stable")
+    order = np.argsort(hashes)
     ordered = hashes[order]
     starts, _ = stretches(ordered)
     result = _groups(keys, ordered, order, starts)

@@ -45,10 +45,10 @@ def extremes(groups: Ints, values: pa.Array, num_groups: int, *, largest: bool) 
     valid = col.validity(values)
     rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
     group, keys = groups[rows], keys[rows]
-    order = np.lexsort((keys, group))
-    ordered = group[order]
-    ends = np.ones(len(ordered), np.bool_)
-    (ends[:-1] if largest else ends[1:])[:] = ordered[1:] != ordered[:-1]
+    bounds = np.iinfo(np.int64)
+    best = np.full(num_groups, bounds.min if largest else bounds.max)
+    (np.maximum if largest else np.minimum).at(best, group, keys)
+    winners = np.flatnonzero(keys == best[group])
     place = np.full(num_groups, -1, np.int64)
-    place[ordered[ends]] = rows[order[ends]]
+    place[group[winners]] = rows[winners]
     return values.take(pa.array(place, mask=place < 0))
