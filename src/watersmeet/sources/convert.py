@@ -6,6 +6,7 @@ a decimal without a detour by floats.
 
 from __future__ import annotations
 
+import decimal
 import json
 import os
 import threading
@@ -34,7 +35,7 @@ _EXPRESSIONS: Final[dict[str, str]] = {
             "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS FLOAT) END",
     "double precision": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS DOUBLE)) "
             "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS DOUBLE) END",
-    "numeric": "CASE WHEN NOT contains({c}, '_') THEN TRY_CAST({c} AS {type}) END",
+    "numeric": "CASE WHEN NOT regexp_matches({c}, '[_eE]') THEN TRY_CAST({c} AS {type}) END",
     "date": "CASE WHEN isfinite(TRY_CAST({c} AS DATE)) THEN TRY_CAST({c} AS DATE) END",
     "time": "CASE WHEN TRY_CAST({c} AS TIME) < TIME '24:00:00' THEN TRY_CAST({c} AS TIME) END",
     "timestamp": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMP)) THEN TRY_CAST({c} AS TIMESTAMP) END",
@@ -44,8 +45,29 @@ _EXPRESSIONS: Final[dict[str, str]] = {
     "jsonb": "CASE WHEN json_valid({c}) THEN {c} END",
 }
 
-_INTEGER_BYTES: Final = np.zeros(256, np.bool_)
-_INTEGER_BYTES[list(b"-0123456789")] = True
+
+
+def _bytes(letters: bytes) -> Mask:
+    mask = np.zeros(256, np.bool_)
+    mask[list(letters)] = True
+    return mask
+
+
+_DIGITS: Final = _bytes(b"-0123456789")
+_POINT: Final = _bytes(b"-.0123456789")
+
+#: The plainest form of each type: bytes (None: any), shortest and longest text of types for which that matters.
+_PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
+    "boolean": (None, 0, 0),
+    "smallint": (_DIGITS, 0, 0),
+    "integer": (_DIGITS, 0, 0),
+    "bigint": (_DIGITS, 0, 0),
+    "real": (_POINT, 0, 0),
+    "double precision": (_POINT, 0, 0),
+    "numeric": (_POINT, 1, 38),
+    "date": (_DIGITS, 0, 0),
+    "timestamp": (_bytes(b"-.: T0123456789"), 16, 26),
+}
 
 
 def connection() -> duckdb.DuckDBPyConnection:
@@ -132,24 +154,68 @@ def _expression(kind: SqlType, column: str) -> str:
 
 
 def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
-    """Text as it is, and plain whole numbers: no need to ask DuckDB."""
+    """Text as it is, and values in their plainest form, which Arrow converts faster than DuckDB and to the same.
+
+    None if there is any other value: then DuckDB converts the whole column.
+    """
     if kind.name == "varchar":
         return Converted(texts)
-    if not kind.is_integer:
+    plain = _PLAIN.get(kind.name)
+    if plain is None or (plain[0] is not None and not _has_only(texts, plain[0])):
         return None
-    data = texts.buffers()[2]
-    if data is not None and not _INTEGER_BYTES[np.frombuffer(data, np.uint8)].all():
-        return None
+    if kind.name in ("timestamp", "numeric"):
+        lengths = pc.min_max(pc.binary_length(texts))
+        shortest, longest = lengths["min"].as_py() or plain[1], lengths["max"].as_py() or plain[1]
+        # Arrow takes hours without minutes, and decimals that overflow.
+        if not plain[1] <= shortest <= longest <= plain[2]:
+            return None
     try:
-        return Converted(pc.cast(texts, kind.arrow))
+        column = pc.cast(texts, kind.arrow)
     except pa.ArrowInvalid:
         return None
+    if kind.is_float and pc.all(pc.is_finite(column)).as_py() is False:
+        return None
+    return Converted(column)
+
+
+def _has_only(texts: pa.Array, letters: Mask) -> bool:
+    """True if all text of the column is made of these bytes."""
+    data = texts.buffers()[2]
+    if data is None or not len(texts):
+        return True
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return bool(letters[np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]].all())
+
+
+def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Array:
+    """Decimals written with an exponent, one by one: DuckDB rounds 1e-30 up to the last digit."""
+    rows = np.nonzero(pc.fill_null(pc.match_substring_regex(texts, "[eE]"), fill_value=False)
+                      .to_numpy(zero_copy_only=False))[0]
+    if not len(rows):
+        return column
+    values = [_decimal(texts[int(row)].as_py(), kind) for row in rows]
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(column, pa.array(mask), pa.array(values, kind.arrow))
+
+
+def _decimal(text: str, kind: SqlType) -> decimal.Decimal | None:
+    """The text as a decimal of the type's scale, None if it's none or too large."""
+    precision, scale = kind.arrow.precision, kind.arrow.scale
+    context = decimal.Context(prec=2 * precision + 2, rounding=decimal.ROUND_HALF_UP)
+    try:
+        value = decimal.Decimal(text.strip()).quantize(decimal.Decimal(1).scaleb(-scale), context=context)
+    except decimal.InvalidOperation:
+        return None
+    return value if "_" not in text and value.is_finite() and abs(value) < 10 ** (precision - scale) else None
 
 
 def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
     """The converted column, with the mask of what got lost on the way."""
     if column.type != kind.arrow:
         column = column.cast(kind.arrow)
+    if kind.name == "numeric":
+        column = _exact_exponents(texts, column, kind)
     if column.null_count == texts.null_count:
         return Converted(column)
     bad = pc.and_(pc.is_valid(texts), pc.is_null(column))

@@ -158,7 +158,10 @@ class _FieldOptions:
 def _number(kind: SqlType, options: _FieldOptions) -> Generator:
     sequence = options.is_sequence()
     first, last = ("start", "end") if sequence else ("min", "max")
-    low, high = options.number(first, 0), options.number(last, DEFAULT_MAX)
+    most = DEFAULT_MAX
+    if kind.name == "numeric":
+        most = min(most, 10 ** (kind.arrow.precision - kind.arrow.scale) - 1)
+    low, high = options.number(first, 0), options.number(last, most)
     seed = options.seed()
     if low > high:
         refuse(f"option {options.name(first)} is greater than {options.name(last)}")

@@ -1,0 +1,52 @@
+"""The short way by Arrow and the long way by DuckDB give the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watersmeet import types as t
+from watersmeet.sources import convert
+from watersmeet.types import SqlType
+
+NUMBER = st.one_of(st.text(alphabet="0123456789.-", min_size=1, max_size=45), st.floats(width=64).map(repr),
+                   st.integers(-(2**70), 2**70).map(str))
+MOMENT = st.datetimes().map(str) | st.datetimes().map(lambda d: d.isoformat(timespec="minutes")) | \
+    st.text(alphabet="0123456789-: .T", min_size=8, max_size=26) | st.dates().map(str)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from([t.DOUBLE, t.REAL, t.INTEGER, t.BIGINT, t.SMALLINT, t.NUMERIC, SqlType("numeric", 10, 2)]),
+       st.lists(NUMBER, min_size=1, max_size=3))
+def test_numbers(kind: SqlType, texts: list[str]) -> None:
+    same(kind, texts)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from([t.TIMESTAMP, t.DATE]), st.lists(MOMENT, min_size=1, max_size=3))
+def test_times(kind: SqlType, texts: list[str]) -> None:
+    same(kind, texts)
+
+
+@pytest.mark.parametrize("text", ["true", "false", "1", "0", "t", "F", "TRUE", "tRue", "yes", "no", "2", ""])
+def test_booleans(text: str) -> None:
+    same(t.BOOLEAN, [text])
+
+
+def same(kind: SqlType, texts: list[str]) -> None:
+    array = pa.array([*texts, None])
+    short = convert._without_duckdb(array, kind)
+    if short is None:
+        return
+    (column,) = convert.evaluate([array], [convert._expression(kind, "t0")])
+    long = convert._checked(array, column, kind)
+    assert long.bad is None
+    assert raw(short.column) == raw(long.column)
+
+
+def raw(array: pa.Array) -> list[Any]:
+    return [str(getattr(v, "value", v)) if v.is_valid else None for v in array]
