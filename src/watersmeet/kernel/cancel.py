@@ -10,6 +10,7 @@ import pyarrow as pa
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.delta import Delta, consolidate
 from watersmeet.kernel.hashing import Hashes, hash_columns
+from watersmeet.kernel.order import stretches
 
 #: A set of hashes is a table of bits with so many places per hash.
 _PLACES: Final = 16
@@ -40,15 +41,19 @@ def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
     """
     rows = np.arange(delta.num_rows)
     columns = delta.columns.columns
-    order = sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -i))
-    for column in (columns[i] for i in order):
+    for i in sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -i)):
+        column = columns[i]
         part = column if len(rows) == delta.num_rows else col.gather(col.flat(column), rows)
         rows = rows[_on_both_sides(hash_columns([part], as_key=False), negative[rows])]
         if not len(rows):
             return rows
     hashes = hash_columns([col.gather(col.flat(c), rows) for c in columns], len(rows), as_key=False)
-    below = negative[rows]
-    return rows[np.isin(hashes, np.intersect1d(hashes[below], hashes[~below]))]
+    order = np.argsort(hashes)
+    starts, lengths = stretches(hashes[order])
+    below = negative[rows[order]].astype(np.int64)
+    count = np.add.reduceat(below, starts)
+    both = np.repeat((count > 0) & (count < lengths), lengths)
+    return np.sort(rows[order[both]])
 
 
 def _cost(kind: pa.DataType) -> int:

@@ -29,19 +29,21 @@ class Run:
     hash: uint64, ascending. columns: c0, c1, …, one chunk each, floats in one form. weights: int64
     diffs, none 0, or None if all are 1. keys: positions of the key columns. pure: rows with equal
     hashes have equal keys, so that one comparison stands for all. ref: where it is stored, None if it is not.
+    continues: it is a further segment, with higher hashes, of a large result whose first segments come before it.
     The order of rows with equal hashes depends only on the history of the relation's changes.
     """
 
-    __slots__ = ("__dict__", "columns", "hash", "keys", "pure", "ref", "weights")
+    __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "pure", "ref", "weights")
 
     def __init__(self, hashes: Hashes, columns: pa.Table, weights: Diffs | None, keys: tuple[int, ...], *,
-                 pure: bool, ref: Any = None) -> None:
+                 pure: bool, ref: Any = None, continues: bool = False) -> None:
         self.hash = hashes
         self.columns = columns
         self.weights = weights
         self.keys = keys
         self.pure = pure
         self.ref = ref
+        self.continues = continues
 
     @property
     def num_rows(self) -> int:
@@ -83,6 +85,11 @@ class Run:
         weights = None if self.weights is None else self.weights[rows]
         return Run(self.hash[rows], col.gather_table(self.columns, rows), weights, self.keys, pure=self.pure)
 
+    def slice(self, start: int, stop: int) -> Run:
+        """The run of rows [start, stop), without a copy."""
+        weights = None if self.weights is None else self.weights[start:stop]
+        return Run(self.hash[start:stop], self.columns.slice(start, stop - start), weights, self.keys, pure=self.pure)
+
     @cached_property
     def size_bytes(self) -> int:
         """Bytes of the values; the same for the same rows, stored or not."""
@@ -100,7 +107,8 @@ class Run:
         if self.weights is not None:
             arrays.append(pa.array(self.weights))
             names.append("_diff")
-        meta = json.dumps({"keys": self.keys, "pure": self.pure}, separators=(",", ":"))
+        meta = json.dumps({"keys": self.keys, "pure": self.pure, "negative": self.has_negative, "continues": self.continues},
+                          separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
         measure = pa.MockOutputStream()
         _write(measure, batch)
@@ -124,7 +132,9 @@ class Run:
         hashes = col.words(col.flat(table.column(0)))
         weights = col.words(col.flat(table.column("_diff"))) if names[-1] == "_diff" else None
         columns = table.select([n for n in names if n not in ("_h", "_diff")]).replace_schema_metadata(None)
-        return Run(hashes, columns, weights, tuple(meta["keys"]), pure=meta["pure"], ref=ref)
+        run = Run(hashes, columns, weights, tuple(meta["keys"]), pure=meta["pure"], ref=ref, continues=meta["continues"])
+        run.has_negative = meta["negative"]  # known without reading the diffs
+        return run
 
 
 def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:

@@ -1,27 +1,21 @@
-"""Trace: the runs of one arrangement, merged geometrically, and probing by hash."""
+"""Trace: the runs of one arrangement, and probing by hash."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta, Diffs
+from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expand import pieces
 from watersmeet.kernel.hashing import Hashes
-from watersmeet.kernel.order import canonical_rows, stretches
-from watersmeet.kernel.run import Run, make_run
+from watersmeet.kernel.merge import merge_runs, settled
+from watersmeet.kernel.merge import mergeable as mergeable  # used by traces with a rule of their own
+from watersmeet.kernel.run import Run
 
-#: So many runs of comparable size become one.
-FAN_IN: Final = 4
-#: Runs of fewer rows are all of the lowest level.
-LEVEL_0_ROWS: Final = 256
-#: A merge whose result might be larger is not done: it would take too long within one epoch.
-MERGED_BYTES: Final = 256 << 20
 #: Pairs that are expanded at a time.
 PIECE_ROWS: Final = 1 << 20
 
@@ -65,13 +59,7 @@ class Trace:
         """Adds changes, and merges the newest runs if there are enough of comparable size."""
         if run.num_rows == 0:
             return
-        runs = [*self._runs, run]
-        while (tail := mergeable(runs)) > 1:
-            merged = merge_runs(runs[-tail:])
-            del runs[-tail:]
-            if merged.num_rows:
-                runs.append(merged)
-        self._runs = tuple(runs)
+        self._runs = tuple(settled([*self._runs, run], merge_runs))
 
     def replace(self, runs: Iterable[Run]) -> None:
         """Puts other runs in the place of all: for traces that are merged by another rule (`latest`)."""
@@ -103,55 +91,3 @@ def find(run: Run, hashes: Hashes) -> Matches:
     hit = np.flatnonzero(run.hash[np.minimum(low, run.num_rows - 1)] == hashes)
     high[hit] = np.searchsorted(run.hash, hashes[hit], side="right")
     return Matches(run, low, high)
-
-
-def _level(run: Run) -> int:
-    """Each level has runs of FAN_IN times as many rows as the one before; 0 is the lowest."""
-    level, rows = 0, run.num_rows // LEVEL_0_ROWS
-    while rows >= FAN_IN:
-        level, rows = level + 1, rows // FAN_IN
-    return level
-
-
-def mergeable(runs: Sequence[Run]) -> int:
-    """How many of the newest runs to merge now; 0 if none."""
-    level = max((_level(r) for r in runs[-1:]), default=0)
-    tail = 0
-    size = 0
-    for run in reversed(runs):
-        size += run.size_bytes
-        if _level(run) > level or size > MERGED_BYTES:
-            break
-        tail += 1
-    return tail if tail >= FAN_IN else 0
-
-
-def merge_runs(runs: Sequence[Run]) -> Run:
-    """One run with the same sum of diffs for every row.
-
-    Only rows whose hash occurs with a negative diff can cancel, so only those are compared and consolidated;
-    all others keep the order of their runs.
-    """
-    hashes = np.concatenate([r.hash for r in runs])
-    order = np.argsort(hashes, kind="stable")  # timsort: a merge, since each run is sorted
-    arrays = [pa.concat_arrays([r.arrays[i] for r in runs]) for i in range(len(runs[0].arrays))]
-    keys = runs[0].keys
-    if all(r.weights is None for r in runs):
-        diff = np.ones(len(order), np.int64)
-    else:
-        diff = np.concatenate([r.diff for r in runs])[order]
-        if any(r.has_negative for r in runs):
-            order, diff = _without_cancelled(arrays, hashes, order, diff)
-    return make_run(hashes[order], col.gather_all(arrays, order), diff, keys)
-
-
-def _without_cancelled(arrays: Sequence[pa.Array], hashes: Hashes, order: col.Positions,
-                       diff: Diffs) -> tuple[col.Positions, Diffs]:
-    starts, lengths = stretches(hashes[order])
-    touched = np.repeat(np.minimum.reduceat(diff, starts) < 0, lengths)
-    rows = order[touched]
-    found, sums = canonical_rows(col.gather_all(arrays, rows), diff[touched], hashes[rows], whole_row=False)
-    order = np.concatenate([order[~touched], rows[found]])
-    diff = np.concatenate([diff[~touched], sums])
-    places = np.argsort(hashes[order], kind="stable")
-    return order[places], diff[places]

@@ -15,12 +15,14 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_
 from tests.unit.kernel.test_delta import VALUES, deltas
 
 from watersmeet.errors import Error
+from watersmeet.kernel import merge as merge_module
 from watersmeet.kernel import trace as trace_module
 from watersmeet.kernel.delta import consolidate
 from watersmeet.kernel.hashing import hash_columns
+from watersmeet.kernel.merge import FAN_IN, merge_runs
 from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import BlobDict, RunRef, ScopedState, StageState
-from watersmeet.kernel.trace import FAN_IN, Trace, merge_runs
+from watersmeet.kernel.trace import Trace
 from watersmeet.types import BIGINT, INTEGER, VARCHAR
 
 
@@ -67,10 +69,13 @@ def test_equal_rows_make_equal_bytes_whatever_stands_behind_nulls():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, 10**6), st.booleans(), st.booleans())
-def test_merging_changes_nothing(seed, retract, weak):
+@given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.booleans())
+def test_merging_changes_nothing(seed, retract, weak, segments):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace_module, "LEVEL_0_ROWS", 4)
+        patch.setattr(merge_module, "LEVEL_0_ROWS", 4)
+        if segments:
+            patch.setattr(merge_module, "MERGED_BYTES", 400)
+            patch.setattr(merge_module, "SEGMENT_BYTES", 200)
         if weak:
             weaken_hashes(patch)
         rng = random.Random(seed)
@@ -92,13 +97,13 @@ def test_merging_changes_nothing(seed, retract, weak):
 
 
 def test_runs_stay_few_and_rows_are_rewritten_seldom(monkeypatch):
-    monkeypatch.setattr(trace_module, "LEVEL_0_ROWS", 1)
+    monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
     rewritten = 0
 
-    def counting(runs):
+    def counting(runs, *, whole):
         nonlocal rewritten
         rewritten += sum(r.num_rows for r in runs)
-        return merge_runs(runs)
+        return merge_runs(runs, whole=whole)
 
     monkeypatch.setattr(trace_module, "merge_runs", counting)
     trace = Trace()
@@ -109,12 +114,47 @@ def test_runs_stay_few_and_rows_are_rewritten_seldom(monkeypatch):
     assert rewritten <= 1024 * 6
 
 
-def test_no_merge_above_the_cap(monkeypatch):
-    monkeypatch.setattr(trace_module, "MERGED_BYTES", 100)
+def test_large_runs_that_can_only_grow_are_left_alone(monkeypatch):
+    monkeypatch.setattr(merge_module, "MERGED_BYTES", 100)
     trace = Trace()
     for i in range(20):
         trace.append(arrange(delta_of(schema_of(BIGINT), [(i,), (i + 100,)]), (0,)))
     assert len(trace.runs) == 20
+
+
+def test_large_runs_with_retractions_are_merged_in_segments(monkeypatch):
+    """1,000 rows of about 17 bytes, updated again and again, where 4,000 bytes are the most of one merge."""
+    monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
+    monkeypatch.setattr(merge_module, "MERGED_BYTES", 4_000)
+    monkeypatch.setattr(merge_module, "SEGMENT_BYTES", 2_000)
+    schema = schema_of(BIGINT, BIGINT)
+    trace, rng, content = Trace(), random.Random(1), {}
+    blobs, manifest = BlobDict(), None
+    for epoch in range(60):
+        state = StageState(manifest, blobs)
+        trace = state.trace("join-1", "left")
+        chosen = range(1000) if epoch == 0 else rng.sample(range(1000), 100)
+        rows = [(k, content[k]) for k in chosen if k in content]
+        diffs = [-1] * len(rows) + [1] * len(chosen)
+        content.update((k, epoch) for k in chosen)
+        trace.append(arrange(delta_of(schema, [*rows, *((k, epoch) for k in chosen)], diffs), (0,)))
+        manifest = state.persist(blobs.add)
+        assert trace.num_rows <= 1000 + 1000 * 4
+    assert content_of(trace.runs) == dict.fromkeys(content.items(), 1)
+    segments = [r for r in trace.runs if r.continues]
+    assert len(segments) >= 5
+    for before, after in zip(trace.runs, trace.runs[1:], strict=False):
+        assert not after.continues or before.hash[-1] < after.hash[0]
+
+
+def test_one_key_too_large_to_merge_is_left_alone(monkeypatch):
+    monkeypatch.setattr(merge_module, "MERGED_BYTES", 100)
+    monkeypatch.setattr(merge_module, "SEGMENT_BYTES", 50)
+    monkeypatch.setattr(merge_module, "PIECE_BYTES", 200)
+    trace = Trace()
+    for i in range(6):
+        trace.append(arrange(delta_of(schema_of(BIGINT, BIGINT), [(7, i), (7, i + 100)], [1, -1]), (0,)))
+    assert len(trace.runs) == 6
 
 
 def test_a_row_and_its_retraction_leave_the_trace():
