@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
-from watersmeet.kernel.executor import Frame
+from watersmeet.kernel.frames import Frame
 from watersmeet.runtime.committer import commit_epoch, packs_before
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database

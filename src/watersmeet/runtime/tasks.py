@@ -16,7 +16,8 @@ import pyarrow as pa
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Scan
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.executor import EpochContext, Frame, StageResult, run_stage
+from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
+from watersmeet.kernel.frames import Frame
 from watersmeet.kernel.state import RunRef, StageState
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
