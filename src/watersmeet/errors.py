@@ -48,6 +48,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "NO_RESULT": Condition("24000"),
     "PARALLELISM_MISMATCH": Condition("55000", "OperationalError"),
     "READ_ONLY_RELATION": Condition("42809"),
+    "READ_ONLY_SESSION": Condition("25006", "OperationalError"),
     "RUNTIME_UNAVAILABLE": Condition("58000", "OperationalError"),
     "SCALAR_SUBQUERY_ROWS": Condition("21000"),
     "STATE_DAMAGED": Condition("XX001", "InternalError"),

@@ -46,7 +46,7 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("enable_locality_backfill", True, "Sort the history of a new view by join key."),
         _flag("enable_share_plan", True, "Share equal subplans."),
         Variable("extra_float_digits", "integer", "1", "Digits of floating-point output."),
-        _flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until every view shows their rows.", effect=True),
+        _flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until all views show their rows.", effect=True),
         Variable("query_mode", "text", "auto", "How batch queries run.", choices=("auto", "local", "distributed")),
         Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up."),
         _flag("sink_decouple", True, "Log in front of sinks."),

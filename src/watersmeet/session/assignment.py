@@ -1,0 +1,148 @@
+"""Assignment: values of a query or expression become values of a table's columns, by PostgreSQL's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects.statements import Statement
+from watersmeet.errors import Span, error
+from watersmeet.session.context import error_at
+from watersmeet.session.queries import Bounded
+from watersmeet.session.values import python_rows
+from watersmeet.types import Field, Schema, SqlType
+
+_TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
+    "boolean": exp.DataType.Type.BOOLEAN,
+    "smallint": exp.DataType.Type.SMALLINT,
+    "integer": exp.DataType.Type.INT,
+    "bigint": exp.DataType.Type.BIGINT,
+    "real": exp.DataType.Type.FLOAT,
+    "double precision": exp.DataType.Type.DOUBLE,
+    "varchar": exp.DataType.Type.VARCHAR,
+    "bytea": exp.DataType.Type.VARBINARY,
+    "date": exp.DataType.Type.DATE,
+    "time": exp.DataType.Type.TIME,
+    "timestamp": exp.DataType.Type.TIMESTAMP,
+    "timestamptz": exp.DataType.Type.TIMESTAMPTZ,
+    "interval": exp.DataType.Type.INTERVAL,
+    "jsonb": exp.DataType.Type.JSONB,
+}
+
+_DATES: Final = ("date", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column that gets a value, and where the statement names it."""
+
+    column: Field
+    span: Span | None = None
+
+    def typed(self, value: exp.Expression) -> exp.Expression:
+        """`value`, with a cast to the column's type if it is a literal whose type is open (a string, NULL)."""
+        if not _is_open(value):
+            return value
+        cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))
+        cast.meta.update(value.meta)
+        return cast
+
+
+def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expression:
+    """The query of an INSERT in which literals whose type is open have the types of the columns that they go to."""
+    tree = tree.copy()
+    if isinstance(tree, exp.Values):
+        for row in tree.expressions:
+            cells = row.expressions if isinstance(row, exp.Tuple) else []
+            for cell, target in zip(cells, targets, strict=False):
+                _replace(cell, target)
+    elif isinstance(tree, exp.Select) and not any(isinstance(e, exp.Star) or e.is_star for e in tree.expressions):
+        for item, target in zip(tree.expressions, targets, strict=False):
+            _replace(item.this if isinstance(item, exp.Alias) else item, target)
+    return tree
+
+
+def check_types(columns: Schema, targets: Sequence[Target], statement: Statement) -> None:
+    """DATATYPE_MISMATCH unless each column of the query can be assigned to its target."""
+    for column, target in zip(columns, targets, strict=True):
+        if not _is_assignable(column.type, target.column.type):
+            raise error_at(statement, target.span, "DATATYPE_MISMATCH",
+                           f'column "{target.column.name}" is of type {target.column.type.sql} but expression is of '
+                           f"type {column.type.sql}", hint="You will need to rewrite or cast the expression.")
+
+
+def assignable(query: Bounded, targets: Sequence[Target], relation: Relation) -> Bounded:
+    """The query that gives rows of `relation`: targets cast, other columns NULL."""
+    names = {t.column.name: f"x{i}" for i, t in enumerate(targets)}
+    columns = [f"CAST({_minified(names.get(c.name, 'NULL'), c.type)} AS {c.type.duckdb}) AS c{i}"
+               for i, c in enumerate(relation.columns)]
+    aliases = ", ".join(names.values())
+    sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({aliases})"
+    return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
+
+
+def check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
+    """NOT_NULL_VIOLATION if a column that takes no NULL has one."""
+    for i, column in enumerate(relation.columns):
+        if column.nullable or not rows.column(i).null_count:
+            continue
+        first = pc.index(pc.is_null(rows.column(i)), value=True).as_py()
+        row = python_rows(rows.slice(first, 1), tuple(c.type for c in relation.columns))[0]
+        shown = ", ".join("null" if v is None else str(v) for v in row)
+        failure = error("NOT_NULL_VIOLATION", f'null value in column "{column.name}" of relation "{relation.name}" '
+                        "violates not-null constraint", detail=f"Failing row contains ({shown}).")
+        if statement is not None:
+            failure.sql, failure.span = statement.text, statement.span
+        raise failure
+
+
+def data_type(kind: SqlType) -> exp.DataType:
+    """The type as the dialects' trees spell it."""
+    if kind.name == "array":
+        assert kind.element is not None
+        return exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[data_type(kind.element)], nested=True)
+    if kind.name == "struct":
+        fields = [exp.ColumnDef(this=exp.to_identifier(n, quoted=True), kind=data_type(t)) for n, t in kind.fields]
+        return exp.DataType(this=exp.DataType.Type.STRUCT, expressions=fields, nested=True)
+    if kind.name == "numeric":
+        digits = [] if kind.precision is None else [kind.precision, kind.scale or 0]
+        parameters = [exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits]
+        return exp.DataType(this=exp.DataType.Type.DECIMAL, expressions=parameters)
+    return exp.DataType(this=_TREE_TYPES[kind.name])
+
+
+def _minified(column: str, kind: SqlType) -> str:
+    # Equal documents should be equal values: jsonb keeps no white space.
+    return f"json(CAST({column} AS JSON))" if kind.name == "jsonb" and column != "NULL" else column
+
+
+def _is_open(value: exp.Expression) -> bool:
+    return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)
+
+
+def _replace(node: exp.Expression, target: Target) -> None:
+    if _is_open(node):
+        node.replace(target.typed(node))
+
+
+def _is_assignable(source: SqlType, target: SqlType) -> bool:
+    if source == target or target.name == "varchar":
+        return True
+    if source.is_numeric:
+        return target.is_numeric
+    if source.name in _DATES:
+        return target.name in _DATES
+    if source.name == "array" and target.name == "array":
+        assert source.element is not None
+        assert target.element is not None
+        return _is_assignable(source.element, target.element)
+    if source.name == "struct" and target.name == "struct":
+        return len(source.fields) == len(target.fields) and all(
+            _is_assignable(s, t) for (_, s), (_, t) in zip(source.fields, target.fields, strict=True))
+    return False

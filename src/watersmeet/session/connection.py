@@ -1,0 +1,167 @@
+"""The connection of PEP 249, and `connect`."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import pyarrow as pa
+
+from watersmeet import errors
+from watersmeet.dialects import dialect_named
+from watersmeet.errors import error
+from watersmeet.session import transactions
+from watersmeet.session.context import Session
+from watersmeet.session.cursor import Cursor
+from watersmeet.session.database import OpenDatabase
+from watersmeet.session.delivery import deliver_texts, inject
+from watersmeet.session.execute import execute, execute_many
+from watersmeet.session.explain import explain_script
+from watersmeet.session.result import Result
+from watersmeet.session.status import database_status, join_state
+
+Runtime = Literal["spark", "inprocess"]
+
+_RUNTIMES: Final = ("spark", "inprocess")
+
+
+def connect(path: str | Path | None = None, dialect: str = "risingwave", parallelism: int | None = None,
+            runtime: Runtime = "spark", *, spark: Any = None, read_only: bool = False,
+            replace_connectors: bool = False) -> Connection:
+    """Open a database and give a connection to it.
+
+    path: the directory of a persistent database, made if it does not exist; every view goes on where it
+        was. None: everything lives in a temporary directory until `close`.
+    dialect: the SQL that is spoken.
+    parallelism: the number of state buckets, fixed when a database is made. None: as many as cores in a new
+        one, whatever it has in an old one.
+    runtime: `spark`, or `inprocess` to run the same circuits without Spark, inside FLUSH.
+    spark: an existing SparkSession to use; it is not stopped at the end.
+    read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
+    replace_connectors: sources get their rows only by `Connection.inject` (for tests).
+
+    Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
+    holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
+    """
+    dialect_named(dialect)
+    if runtime not in _RUNTIMES:
+        raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
+    if read_only and path is None:
+        raise error("INVALID_PARAMETER", "read_only needs the path of a database")
+    database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark)
+    return Connection(Session(database, dialect, replace_connectors))
+
+
+class Connection:
+    """A session. May be used from several threads: its statements run one after the other.
+
+    Statements commit by themselves, except between BEGIN and COMMIT.
+    """
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.RLock()
+        self._closed = False
+        # A connection that is forgotten, or open when Python ends, is closed all the same.
+        self._finalizer = weakref.finalize(self, session.database.close)
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether each statement commits by itself: always, outside BEGIN … COMMIT."""
+        return self._session.transaction is None
+
+    def cursor(self) -> Cursor:
+        """Make a cursor."""
+        self._check_open()
+        return Cursor(self)
+
+    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
+        """Run statements on a new cursor."""
+        return self.cursor().execute(operation, parameters)
+
+    def commit(self) -> None:
+        """Commit the open transaction; does nothing without one."""
+        self._check_open()
+        with self._lock:
+            if self._session.transaction is not None:
+                transactions.commit(self._session)
+
+    def rollback(self) -> None:
+        """Undo the open transaction; does nothing without one."""
+        self._check_open()
+        with self._lock:
+            if self._session.transaction is not None:
+                transactions.rollback(self._session)
+
+    def close(self) -> None:
+        """Roll an open transaction back, stop the engine and let others open the database. May be called again."""
+        if not self._closed:
+            self._closed = True
+            self._finalizer()
+
+    def inject(self, relation: str, rows: pa.Table) -> None:
+        """Commit rows to a source or table as if its connector had delivered them.
+
+        rows: columns by name; missing ones are NULL. Needs `replace_connectors` for relations with a connector.
+        """
+        self._check_open()
+        with self._lock:
+            inject(self._session, relation, rows)
+
+    def deliver(self, relation: str, rows: Sequence[Sequence[str | None]],
+                columns: Sequence[str] | None = None) -> None:
+        """Commit rows given as texts, each read as its column's type."""
+        self._check_open()
+        with self._lock:
+            deliver_texts(self._session, relation, rows, columns)
+
+    def status(self) -> dict[str, Any]:
+        """How views and sources do: what SHOW JOBS shows, as JSON. Never waits for statements of other threads."""
+        self._check_open()
+        return database_status(self._session)
+
+    def join_state(self, view: str) -> dict[str, int]:
+        """Rows that the last join of `view` holds: `left` and `right`."""
+        self._check_open()
+        return join_state(self._session, view)
+
+    def explain_script(self, text: str) -> list[tuple[str, list[str]]]:
+        """The plans of the views that a script makes: name and lines. Changes the catalog, so use a new database."""
+        self._check_open()
+        with self._lock:
+            return explain_script(self._session, text)
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise error("CONNECTION_CLOSED", "the connection is closed")
+
+    def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
+        self._check_open()
+        return execute(self._session, text, parameters, self._lock)
+
+    def _execute_many(self, text: str, rows: Sequence[Sequence[Any]]) -> Result:
+        self._check_open()
+        return execute_many(self._session, text, rows, self._lock)

@@ -1,0 +1,77 @@
+"""What the statements of one connection share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialects.statements import Name, Statement
+from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.session.database import OpenDatabase
+from watersmeet.session.transaction import Transaction
+from watersmeet.session.variables import Variables
+
+
+@dataclass
+class Session:
+    """The state of a connection.
+
+    replace_connectors: relations with a connector get their rows only by `Connection.inject`.
+    """
+
+    database: OpenDatabase
+    dialect: str
+    replace_connectors: bool = False
+    variables: Variables = field(default_factory=Variables)
+    transaction: Transaction | None = None
+    _thread: threading.local = field(default_factory=threading.local)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the statements that this thread is running had to say."""
+        found: list[str] = self._thread.__dict__.setdefault("notices", [])
+        return found
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest catalog."""
+        return self.database.catalog
+
+    def notice(self, text: str) -> None:
+        """Tell the user something beside the result."""
+        self.notices.append(text)
+
+    def relation(self, name: Name, statement: Statement) -> Relation:
+        """The relation of that name; UNDEFINED_RELATION with its place."""
+        found = self.catalog.by_name(name.name)
+        if found is None:
+            raise undefined_relation(self.catalog, name, statement)
+        return found
+
+    def require_writer(self, what: str) -> None:
+        """READ_ONLY_SESSION if this connection may only read."""
+        if self.database.read_only:
+            raise error("READ_ONLY_SESSION", f"{what} is not possible on a connection that only reads",
+                        hint="Connect without read_only = True; one process at a time can write.")
+
+    def require_no_transaction(self, what: str) -> None:
+        """TRANSACTION_STATE inside BEGIN … COMMIT."""
+        if self.transaction is not None:
+            raise error("TRANSACTION_STATE", f"{what} is not possible inside a transaction",
+                        hint="COMMIT or ROLLBACK first.")
+
+
+def error_at(statement: Statement, span: Span | None, condition: str, message: str, *, detail: str | None = None,
+             hint: str | None = None) -> Error:
+    """An error with its place in the text of `statement`."""
+    return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span)
+
+
+def undefined_relation(catalog: Catalog, name: Name, statement: Statement, what: str = "relation",
+                       known: Iterable[str] | None = None) -> Error:
+    """UNDEFINED_RELATION with near names."""
+    names = [r.name for r in catalog.relations.values()] if known is None else known
+    return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.name}" does not exist',
+                    hint=did_you_mean(name.name, names))

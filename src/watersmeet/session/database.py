@@ -1,0 +1,136 @@
+"""An open database: its directory, its catalog, its content and, for the one writer, its engine."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from watersmeet.catalog import Catalog
+from watersmeet.errors import error
+from watersmeet.runtime.database import Database, fix_parallelism
+from watersmeet.runtime.engine import Engine
+from watersmeet.session.engines import default_parallelism, make_engine
+from watersmeet.session.plans import Plans
+from watersmeet.session.transaction import Change
+from watersmeet.store.catalogs import catalog_version, load_catalog, save_catalog
+from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.compaction import Compactor
+from watersmeet.store.content import Content
+from watersmeet.store.layout import Layout
+from watersmeet.store.lock import WriterLock
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.retention import clean_at_start
+from watersmeet.store.sizes import RelationSizes
+from watersmeet.store.transactions import write_transaction
+
+#: In-process databases are compacted after so many commits, in the thread that made them.
+_INPROCESS_COMPACTION: Final = 256
+
+
+class OpenDatabase:
+    """One database as this process has it open.
+
+    guard: held for whatever reads and then changes the catalog or tables. ddl: held for the whole of a
+    statement that changes the catalog, of which waiting for a view is the longest part; taken before guard.
+    """
+
+    def __init__(self, path: str | Path | None, *, read_only: bool, parallelism: int | None, runtime: str,
+                 spark: Any) -> None:
+        """Open or create. DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH and the like."""
+        self.guard = threading.RLock()
+        self.ddl = threading.RLock()
+        self.read_only = read_only
+        self.runtime = runtime
+        self._closed = False
+        with contextlib.ExitStack() as opened:
+            root = _directory(path, opened)
+            self.layout = Layout(root, durable=path is not None, create=not read_only)
+            if not read_only:
+                opened.callback(WriterLock(self.layout).release)
+            self.log = CommitLog(self.layout, writer=not read_only)
+            opened.callback(self.log.close)
+            self.packs = PackFiles(self.layout.packs)
+            opened.callback(self.packs.close)
+            if not read_only:
+                clean_at_start(self.layout, self.log, self.packs)
+            self._catalog = load_catalog(self.layout)
+            self.content = Content(self.layout, self.log, self.packs)
+            opened.callback(self.content.close)
+            self.sizes = RelationSizes(self.layout, self.log)
+            opened.callback(self.sizes.close)
+            self._engine: Engine | None = None
+            self.buckets = 1
+            if not read_only:
+                self._start(parallelism, spark, opened)
+            self._opened = opened.pop_all()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest catalog."""
+        if self.read_only and catalog_version(self.layout) != self._catalog.version:
+            self._catalog = load_catalog(self.layout)
+        return self._catalog
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the writer."""
+        assert self._engine is not None
+        return self._engine
+
+    def change_catalog(self, catalog: Catalog) -> None:
+        """Make `catalog` the newest."""
+        save_catalog(self.layout, catalog)
+        self._catalog = catalog
+
+    def commit(self, changes: Mapping[str, Change]) -> Commit:
+        """Commit changes (by relation id) in one step and tell the engine."""
+        rows = {i: (c.table, c.diff) for i, c in changes.items()}
+        made = write_transaction(self.layout, self.log, rows, catalog_version=self._catalog.version)
+        self.engine.notify()
+        return made
+
+    def flush(self, transaction: int | None = None) -> None:
+        """Wait until all views reflect transaction `transaction` (None: all of them)."""
+        self.engine.flush(transaction)
+        if self.runtime == "inprocess" and self._compactor.due():
+            self._compactor.run()
+
+    def close(self) -> None:
+        """Stop the engine and give everything back. May be called again."""
+        if not self._closed:
+            self._closed = True
+            self._opened.close()
+
+    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack) -> None:
+        self.buckets = fix_parallelism(self.layout, parallelism, default_parallelism(self.runtime))
+        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
+        if unfinished:
+            # The statement that made them never returned to anybody.
+            self.change_catalog(self._catalog.without(unfinished))
+        self.plans = Plans(self.layout, self._catalog, self.buckets)
+        database = Database(self.layout, self.log, self.packs, lambda: self._catalog)
+        self._compactor = Compactor(self.layout, self.log, self.packs, lambda: self._catalog,
+                                    commits=_INPROCESS_COMPACTION)
+        self._engine = make_engine(self.runtime, database, spark)
+        opened.callback(self._engine.stop)
+        self._engine.start()
+        if self.plans.producers:
+            self._engine.install(self.plans.circuit, ())
+        if self.runtime != "inprocess":
+            self._compactor.start()
+            opened.callback(self._compactor.stop)
+
+
+def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> Path:
+    if path is not None:
+        if not str(path):
+            raise error("INVALID_PARAMETER", "the path of a database is empty")
+        return Path(path)
+    made = tempfile.mkdtemp(prefix="watersmeet-")
+    opened.callback(shutil.rmtree, made, ignore_errors=True)
+    return Path(made) / "db"

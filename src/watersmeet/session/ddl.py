@@ -1,0 +1,234 @@
+"""CREATE and DROP of tables, sources, views and indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watersmeet.catalog import Relation, RelationKind
+from watersmeet.dialects.statements import (
+    CreateIndex,
+    CreateRelation,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    Name,
+    Statement,
+)
+from watersmeet.errors import Error, Span, did_you_mean
+from watersmeet.planner import compile_connector_table
+from watersmeet.session.context import Session, error_at, undefined_relation
+from watersmeet.session.filling import fill, install_remaining
+from watersmeet.session.queries import bounded
+from watersmeet.session.result import Result
+from watersmeet.session.tableas import insert_query
+from watersmeet.sources.connectors import check_connector
+from watersmeet.types import Field, Schema
+
+
+def create_table(session: Session, statement: CreateTable) -> Result:
+    """CREATE TABLE, with or without a connector, or AS a query."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE TABLE")
+    if statement.query is not None:
+        return _create_table_as(session, statement)
+    relation = _checked(Relation(
+        session.catalog.new_id("table"), statement.name, "table", statement.columns,
+        primary_key=statement.primary_key, append_only=statement.append_only, connector=_connector(session, statement),
+        sql=statement.sql), statement)
+    if relation.connector:
+        operators = compile_connector_table(relation, session.database.buckets)
+        fill(session, relation, operators)
+    else:
+        add(session, relation)
+    return Result("CREATE TABLE")
+
+
+def create_source(session: Session, statement: CreateSource) -> Result:
+    """CREATE SOURCE."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE SOURCE")
+    if "connector" not in statement.options:
+        raise error_at(statement, statement.name_span, "CONNECTOR_OPTION",
+                       "a source needs a connector", hint="Write WITH (connector = 'file', …).")
+    if statement.primary_key:
+        raise error_at(statement, statement.name_span, "FEATURE_NOT_SUPPORTED",
+                       "a source has no primary key",
+                       hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.")
+    add(session, _checked(Relation(
+        session.catalog.new_id("source"), statement.name, "source", statement.columns, append_only=True,
+        connector=_connector(session, statement), sql=statement.sql), statement))
+    return Result("CREATE SOURCE")
+
+
+def create_view(session: Session, statement: CreateView) -> Result:
+    """CREATE VIEW: kept as its text, bound to make sure that it can be read."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE VIEW")
+    query = bounded(session, statement.query, statement.text)
+    columns = named_columns(query.columns, statement)
+    check_columns(columns, statement)
+    add(session, Relation(session.catalog.new_id("view"), statement.name, "view", columns, sql=statement.sql,
+                          depends_on=query.depends_on))
+    return Result("CREATE VIEW")
+
+
+def create_index(session: Session, statement: CreateIndex) -> Result:
+    """CREATE INDEX: an entry of the catalog."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE INDEX")
+    table = session.relation(statement.table, statement)
+    if not table.is_stored:
+        raise error_at(statement, statement.table.span, "CATALOG_TYPE_MISMATCH",
+                       f'can\'t create an index on {table.kind} "{table.name}"')
+    known = [c.name for c in table.columns]
+    for name in (*statement.columns, *statement.include, *statement.distributed_by):
+        if name not in known:
+            raise error_at(statement, statement.span, "UNDEFINED_COLUMN",
+                           f'column "{name}" of relation "{table.name}" does not exist',
+                        hint=did_you_mean(name, known))
+    add(session, Relation(session.catalog.new_id("index"), statement.name, "index", table.columns, sql=statement.sql,
+                          depends_on=(table.id,), index_columns=statement.columns))
+    return Result("CREATE INDEX")
+
+
+def drop(session: Session, statement: Drop) -> Result:
+    """DROP of relations of one kind, all or none."""
+    command = f"DROP {statement.kind.upper()}"
+    session.require_writer(command)
+    session.require_no_transaction(command)
+    found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
+    ids = {r.id for r in found}
+    for relation in found:
+        above = [r for r in session.catalog.dependents(relation.id) if r.id not in ids]
+        # An index goes with its table, as it serves nothing else.
+        ids |= {r.id for r in above if r.kind == "index"}
+        above = [r for r in above if r.kind != "index"]
+        if above and not statement.cascade:
+            detail = "; ".join(f'{r.kind} "{r.name}" depends on it' for r in above)
+            raise error_at(statement, statement.span, "DEPENDENT_OBJECTS",
+                           f'cannot drop {relation.kind} "{relation.name}" because other objects depend '
+                        "on it", detail=detail[0].upper() + detail[1:] + ".",
+                        hint="Use DROP … CASCADE to drop the dependent objects too.")
+        for other in above:
+            session.notice(f'drop cascades to {other.kind} "{other.name}"')
+        ids |= {r.id for r in above}
+    if ids:
+        remove(session, ids)
+    return Result(command)
+
+
+def may_create(session: Session, statement: Statement, name: str, span: Span, if_not_exists: bool) -> bool:
+    """Whether to make the relation: not if it exists and IF NOT EXISTS is given. DUPLICATE_OBJECT, INVALID_NAME."""
+    session.require_writer("CREATE")
+    session.require_no_transaction("CREATE")
+    if not name or "\0" in name:
+        raise error_at(statement, span, "INVALID_NAME", "a name can't be empty or contain a zero byte")
+    existing = session.catalog.by_name(name)
+    if existing is not None:
+        if if_not_exists:
+            session.notice(f'relation "{name}" already exists, skipping')
+            return False
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{existing.kind} "{name}" already exists')
+    folded = next((r for r in session.catalog.relations.values() if r.name.lower() == name.lower()), None)
+    if folded is not None:
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{folded.kind} "{folded.name}" already exists',
+                    detail="Two relations can't have names that differ only in upper and lower case.")
+    return True
+
+
+def check_columns(columns: Sequence[Field], statement: Statement) -> None:
+    """DUPLICATE_COLUMN for names that DuckDB could not tell apart."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other is not column.name:
+            detail = None if other == column.name else "Two columns can't have names that differ only in case."
+            raise error_at(statement, statement.span, "DUPLICATE_COLUMN",
+                           f'column "{column.name}" specified more than once', detail=detail)
+
+
+def named_columns(columns: Schema, statement: CreateView) -> Schema:
+    """The columns of a view: the query's, under the names that the statement gives."""
+    names = statement.column_names
+    if not names:
+        return columns
+    if len(names) > len(columns):
+        raise error_at(statement, statement.name_span, "SYNTAX_ERROR",
+                       "CREATE VIEW specifies more column names than columns")
+    renamed = [Field(n, c.type, c.nullable) for n, c in zip(names, columns, strict=False)]
+    return (*renamed, *columns[len(names) :])
+
+
+def add(session: Session, relation: Relation) -> None:
+    """Put a relation into the catalog."""
+    with session.database.guard:
+        session.database.change_catalog(session.catalog.with_relation(relation))
+
+
+def remove(session: Session, ids: set[str]) -> None:
+    """Take relations out of the catalog and of the circuit."""
+    database = session.database
+    with database.guard:
+        database.change_catalog(session.catalog.without(ids))
+        for relation_id in ids:
+            database.content.drop(relation_id)
+    install_remaining(session, ids)
+
+
+def _create_table_as(session: Session, statement: CreateTable) -> Result:
+    assert statement.query is not None
+    query = bounded(session, statement.query, statement.text)
+    names = statement.column_names or tuple(c.name for c in query.columns)
+    if len(names) != len(query.columns):
+        raise error_at(statement, statement.name_span, "SYNTAX_ERROR",
+                       f"CREATE TABLE names {len(names)} columns, the query has {len(query.columns)}")
+    columns = tuple(Field(n, c.type) for n, c in zip(names, query.columns, strict=True))
+    check_columns(columns, statement)
+    relation = Relation(session.catalog.new_id("table"), statement.name, "table", columns,
+                        append_only=statement.append_only, sql=statement.sql)
+    add(session, relation)
+    try:
+        return insert_query(session, relation, query)
+    except BaseException:
+        remove(session, {relation.id})
+        raise
+
+
+def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
+    return {} if session.replace_connectors else dict(statement.options)
+
+
+def _checked(relation: Relation, statement: CreateRelation) -> Relation:
+    """The relation, if its columns and its connector's options can work."""
+    if not relation.columns:
+        raise error_at(statement, statement.name_span, "FEATURE_NOT_SUPPORTED",
+                       f'{relation.kind} "{relation.name}" has no columns',
+                       hint="List the columns: they are not read from the data.")
+    check_columns(relation.columns, statement)
+    if relation.connector:
+        try:
+            check_connector(relation)
+        except Error as err:
+            err.sql, err.span = statement.text, err.span or statement.name_span
+            raise
+    return relation
+
+
+def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
+    relation = session.catalog.by_name(name.name)
+    if relation is None:
+        if statement.if_exists:
+            session.notice(f'{statement.kind} "{name.name}" does not exist, skipping')
+            return None
+        same_kind = [r.name for r in session.catalog.relations.values() if r.kind == statement.kind]
+        raise undefined_relation(session.catalog, name, statement, statement.kind, same_kind)
+    if relation.kind != statement.kind:
+        raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
+                       f'"{name.name}" is not {_article(statement.kind)}',
+                    hint=f"Use DROP {relation.kind.upper()} to remove {_article(relation.kind)}.")
+    return relation
+
+
+def _article(kind: RelationKind) -> str:
+    return f"an {kind}" if kind == "index" else f"a {kind}"

@@ -1,0 +1,78 @@
+"""Rows from outside SQL: what tests give to sources and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.catalog import Relation
+from watersmeet.errors import did_you_mean, error
+from watersmeet.session.assignment import check_not_null
+from watersmeet.session.context import Session
+from watersmeet.session.dml import upserted
+from watersmeet.session.queries import conformed, failed_query
+from watersmeet.session.transaction import Change
+from watersmeet.session.transactions import apply, wait_if_wanted
+from watersmeet.store.merging import quoted
+from watersmeet.types import arrow_schema
+
+_ROWS = "_watersmeet_delivered"
+
+
+def inject(session: Session, name: str, rows: pa.Table) -> None:
+    """Commit rows to a table, or to a source as if its connector had delivered them."""
+    relation = _target(session, name)
+    known = [c.name for c in relation.columns]
+    for column in rows.column_names:
+        if column not in known:
+            raise error("UNDEFINED_COLUMN", f'column "{column}" of relation "{name}" does not exist',
+                        hint=did_you_mean(column, known))
+    _deliver(session, relation, rows)
+
+
+def deliver_texts(session: Session, name: str, rows: Sequence[Sequence[str | None]],
+                  columns: Sequence[str] | None) -> None:
+    """Commit rows whose values are texts."""
+    relation = _target(session, name)
+    names = [c.name for c in relation.columns] if columns is None else list(columns)
+    if any(len(row) != len(names) for row in rows):
+        raise error("INVALID_PARAMETER", f"each row must have {len(names)} values")
+    arrays = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))]
+    inject(session, name, pa.Table.from_arrays(arrays, names=names))
+
+
+def _target(session: Session, name: str) -> Relation:
+    session.require_writer("inject")
+    relation = session.catalog.by_name(name)
+    if relation is None:
+        raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist',
+                    hint=did_you_mean(name, [r.name for r in session.catalog.relations.values()]))
+    if relation.kind not in ("table", "source"):
+        raise error("READ_ONLY_RELATION", f'can\'t give rows to {relation.kind} "{name}"')
+    if relation.connector:
+        raise error("READ_ONLY_RELATION", f'{relation.kind} "{name}" gets its rows from its connector',
+                    hint="Connect with replace_connectors = True to give it rows.")
+    return relation
+
+
+def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
+    database = session.database
+    given = set(rows.column_names)
+    columns = ", ".join(
+        f"CAST({quoted(c.name) if c.name in given else 'NULL'} AS {c.type.duckdb}) AS c{i}"
+        for i, c in enumerate(relation.columns))
+    with database.guard:
+        with database.content.session() as connection:
+            connection.register(_ROWS, rows)
+            try:
+                table = connection.execute(f"SELECT {columns} FROM {_ROWS}").to_arrow_table()
+            except duckdb.Error as cause:
+                raise failed_query(cause, "") from cause
+            finally:
+                connection.unregister(_ROWS)
+        table = conformed(table, arrow_schema(relation.columns, positional=False))
+        check_not_null(relation, table, None)
+        apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))
+    wait_if_wanted(session)

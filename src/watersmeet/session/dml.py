@@ -1,0 +1,204 @@
+"""INSERT, UPDATE and DELETE: which rows of a table go and which come, computed over its newest content."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
+from watersmeet.errors import did_you_mean, error
+from watersmeet.session.assignment import Target, assignable, check_not_null, check_types, typed_query
+from watersmeet.session.context import Session, error_at
+from watersmeet.session.keys import last_of_each_key, rows_with_keys
+from watersmeet.session.queries import Bounded, bounded, fetch
+from watersmeet.session.result import Result, rows_result
+from watersmeet.session.returning import returning
+from watersmeet.session.transaction import Change
+from watersmeet.session.transactions import apply
+from watersmeet.store.merging import quoted
+from watersmeet.types import arrow_schema
+
+
+def insert(session: Session, statement: Insert) -> Result:
+    """INSERT INTO … VALUES or SELECT."""
+    with session.database.guard:
+        relation = writable(session, statement.table, statement, "insert into")
+        targets = insert_targets(relation, statement)
+        query = bounded(session, typed_query(statement.query, targets), statement.text)
+        if not statement.columns:
+            targets = targets[: len(query.columns)] or targets
+        _check_width(len(query.columns), len(targets), statement)
+        check_types(query.columns, targets, statement)
+        incoming = fetch(session, assignable(query, targets, relation), newest=True)
+        return insert_rows(session, relation, incoming, statement)
+
+
+def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
+    """Insert rows that have the relation's columns. The caller holds the guard."""
+    check_not_null(relation, incoming, statement)
+    result = _result("INSERT", session, relation, None, statement.returning, incoming, statement)
+    apply(session, relation, upserted(session, relation, incoming))
+    return result
+
+
+def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
+    """The change that brings `incoming` into the table: of each key the last row stays."""
+    if not relation.primary_key or not incoming.num_rows:
+        return Change(incoming)
+    fresh = last_of_each_key(session, relation, incoming)
+    old = rows_with_keys(session, relation, fresh)
+    return _replaced(old, fresh) if old.num_rows else Change(fresh)
+
+
+def delete(session: Session, statement: Delete) -> Result:
+    """DELETE FROM."""
+    with session.database.guard:
+        relation = writable(session, statement.table, statement, "delete from", changing=True)
+        query = _matching(session, relation, statement.alias, statement.where, (), statement)
+        old = fetch(session, replace(query, exact=relation.columns), newest=True)
+        result = _result("DELETE", session, relation, statement.alias, statement.returning, old, statement)
+        apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
+        return result
+
+
+def update(session: Session, statement: Update) -> Result:
+    """UPDATE … SET."""
+    with session.database.guard:
+        relation = writable(session, statement.table, statement, "update", changing=True)
+        targets = _assigned(relation, statement)
+        values = tuple(e for _, e in statement.assignments)
+        query = _matching(session, relation, statement.alias, statement.where,
+                          tuple(t.typed(v) for t, v in zip(targets, values, strict=True)), statement)
+        check_types(query.columns[len(relation.columns) :], targets, statement)
+        rows = fetch(session, _both_images(query, relation, targets), newest=True)
+        width = len(relation.columns)
+        schema = arrow_schema(relation.columns, positional=False)
+        old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
+        new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
+        check_not_null(relation, new, statement)
+        result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
+        if {t.column.name for t in targets} & set(relation.primary_key):
+            new = last_of_each_key(session, relation, new)
+            # A row that already has one of the new keys gives way, as it does for INSERT.
+            taken = rows_with_keys(session, relation, new)
+            old = pa.concat_tables([old, _without(session, relation, taken, old)])
+        apply(session, relation, _replaced(old, new))
+        return result
+
+
+def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
+    """The table that the session may write. changing: rows go, which an append-only table refuses."""
+    session.require_writer(what.split(maxsplit=1)[0].upper())
+    if session.transaction is not None and session.transaction.read_only:
+        raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
+    relation = session.relation(name, statement)
+    if relation.kind != "table":
+        raise error_at(statement, name.span, "READ_ONLY_RELATION",
+                       f'can\'t {what} {relation.kind} "{relation.name}"',
+                       detail="Only tables are changed by statements.")
+    if relation.connector:
+        raise error_at(statement, name.span, "READ_ONLY_RELATION",
+                       f'can\'t {what} table "{relation.name}": its rows come from its connector')
+    if changing and relation.append_only:
+        raise error_at(statement, name.span, "READ_ONLY_RELATION",
+                       f'can\'t {what} append-only table "{relation.name}"')
+    return relation
+
+
+def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
+    """The columns that an INSERT fills, in the order in which values are given."""
+    if not statement.columns:
+        return tuple(Target(c) for c in relation.columns)
+    return _targets(relation, statement.columns, statement)
+
+
+def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
+    return _targets(relation, tuple(n for n, _ in statement.assignments), statement)
+
+
+def _targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
+    known = {c.name: c for c in relation.columns}
+    seen: set[str] = set()
+    for name in names:
+        if name.name not in known:
+            raise error_at(statement, name.span, "UNDEFINED_COLUMN",
+                           f'column "{name.name}" of relation "{relation.name}" does not exist',
+                        hint=did_you_mean(name.name, known))
+        if name.name in seen:
+            raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
+        seen.add(name.name)
+    return tuple(Target(known[n.name], n.span) for n in names)
+
+
+def _check_width(given: int, wanted: int, statement: Insert) -> None:
+    if given > wanted:
+        raise error_at(statement, statement.span, "SYNTAX_ERROR",
+                       "INSERT has more expressions than target columns",
+                       detail=f"{given} expressions for {wanted} columns.")
+    if given < wanted:
+        raise error_at(statement, statement.span, "SYNTAX_ERROR",
+                       "INSERT has more target columns than expressions",
+                       detail=f"{given} expressions for {wanted} columns.")
+
+
+def _matching(session: Session, relation: Relation, alias: str | None, where: exp.Expression | None,
+              values: tuple[exp.Expression, ...], statement: Statement) -> Bounded:
+    """The query for the rows that `where` selects: all columns, then `values`."""
+    shown = alias or relation.name
+    columns = [exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
+               for c in relation.columns]
+    tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
+    if where is not None:
+        tree = tree.where(where, copy=False)
+    return bounded(session, tree, statement.text)
+
+
+def table_tree(relation: Relation, alias: str | None) -> exp.Table:
+    """The node that names a relation."""
+    tree = exp.Table(this=exp.to_identifier(relation.name, quoted=True))
+    if alias is not None:
+        tree.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return tree
+
+
+def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
+    """The query for old row and new row side by side, from one for old row and new values."""
+    width = len(relation.columns)
+    changed = {t.column.name: width + i for i, t in enumerate(targets)}
+    names = [f"x{i}" for i in range(len(query.columns))]
+    old = [f"{names[i]} AS o{i}" for i in range(width)]
+    new = [f"CAST({names[changed[c.name]]} AS {c.type.duckdb}) AS n{i}" if c.name in changed else f"{names[i]} AS n{i}"
+           for i, c in enumerate(relation.columns)]
+    sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
+    return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
+
+
+def _replaced(old: pa.Table, new: pa.Table) -> Change:
+    diff = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(new.num_rows, np.int64)])
+    return Change(pa.concat_tables([old, new]), diff)
+
+
+def _without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows whose key none of `others` has."""
+    keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
+    with session.database.content.session() as connection:
+        connection.register("_wm_rows", rows)
+        connection.register("_wm_others", others)
+        try:
+            kept = connection.execute(f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}").to_arrow_table()
+        finally:
+            connection.unregister("_wm_rows")
+            connection.unregister("_wm_others")
+    return kept.cast(rows.schema)
+
+
+def _result(command: str, session: Session, relation: Relation, alias: str | None,
+            items: tuple[exp.Expression, ...] | None, rows: pa.Table, statement: Statement) -> Result:
+    if items is None:
+        return Result(command, rowcount=rows.num_rows)
+    columns, table = returning(session, relation, alias, items, rows, statement)
+    return rows_result(command, columns, table)

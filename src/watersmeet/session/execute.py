@@ -1,0 +1,108 @@
+"""Runs the statements of a text, one after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, Final
+
+from watersmeet.dialects import parse
+from watersmeet.dialects import statements as st
+from watersmeet.errors import Error, error
+from watersmeet.session import ddl, dml, explain, materialize, select, settings, show, transactions
+from watersmeet.session.bulk import insert_many
+from watersmeet.session.context import Session, error_at
+from watersmeet.session.result import Result
+
+Handler = Callable[[Session, Any], Result]
+
+_HANDLERS: Final[dict[type[st.Statement], Handler]] = {
+    st.Begin: transactions.begin_statement,
+    st.Commit: transactions.commit_statement,
+    st.CreateIndex: ddl.create_index,
+    st.CreateMaterializedView: materialize.create_materialized_view,
+    st.CreateSource: ddl.create_source,
+    st.CreateTable: ddl.create_table,
+    st.CreateView: ddl.create_view,
+    st.Delete: dml.delete,
+    st.Describe: show.describe,
+    st.Drop: ddl.drop,
+    st.Explain: explain.explain_statement,
+    st.Flush: transactions.flush_statement,
+    st.Insert: dml.insert,
+    st.Rollback: transactions.rollback_statement,
+    st.Select: select.select,
+    st.SetVariable: settings.set_variable,
+    st.Show: show.show,
+    st.ShowVariable: settings.show_variable,
+    st.Update: dml.update,
+}
+
+#: These wait for views, with other threads' statements going on; they exclude each other.
+_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateSource, st.CreateTable, st.CreateView, st.Drop)
+
+
+def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
+    """Run the statements of `text`; the result of the last one, with the notices of all."""
+    statements = _parsed(session, text, parameters)
+    session.notices.clear()
+    result = Result("")
+    for statement in statements:
+        result = _run(session, statement, lock)
+    return replace(result, notices=tuple(session.notices))
+
+
+def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], lock: threading.RLock) -> Result:
+    """Run one statement for each of `rows`, as one transaction; `rowcount` is the sum."""
+    session.notices.clear()
+    if not rows:
+        return Result("", rowcount=0)
+    with lock:
+        done = insert_many(session, text, rows)
+        if done is None:
+            with transactions.own_transaction(session):
+                results = [execute(session, text, row, lock) for row in rows]
+                done = Result(results[-1].command, rowcount=sum(max(r.rowcount, 0) for r in results),
+                              notices=tuple(n for r in results for n in r.notices))
+    transactions.wait_if_wanted(session)
+    return done
+
+
+def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.Statement]:
+    if not isinstance(text, str):
+        raise error("INVALID_PARAMETER", f"a statement is a text, not {type(text).__name__}")
+    if isinstance(parameters, (str, bytes)):
+        raise error("INVALID_PARAMETER", "parameters must be a sequence of values, one for each question mark")
+    return parse(text, session.dialect, parameters or ())
+
+
+def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
+    locked: AbstractContextManager[Any] = session.database.ddl if isinstance(statement, _DDL) else lock
+    if isinstance(statement, st.Flush):
+        locked = nullcontext()
+    with locked:
+        try:
+            result = run_statement(session, statement)
+        except Error:
+            if session.transaction is not None:
+                session.transaction.failed = True
+            raise
+    if isinstance(statement, (st.Insert, st.Update, st.Delete, st.Commit)):
+        transactions.wait_if_wanted(session)
+    return result
+
+
+def run_statement(session: Session, statement: st.Statement) -> Result:
+    """Run one statement, without taking any lock of the connection."""
+    transaction = session.transaction
+    if transaction is not None and transaction.failed and not isinstance(statement, (st.Rollback, st.Commit)):
+        raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
+    if isinstance(statement, st.Refused):
+        raise statement.error
+    handler = _HANDLERS.get(type(statement))
+    if handler is None:
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
+                       f"{type(statement).__name__} is not supported")
+    return handler(session, statement)

@@ -1,0 +1,74 @@
+"""EXPLAIN: the plan of a view, or of a bounded query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from watersmeet.dialects import parse
+from watersmeet.dialects import statements as st
+from watersmeet.planner import ExplainOptions, explain
+from watersmeet.session import ddl
+from watersmeet.session.context import Session, error_at
+from watersmeet.session.materialize import bind_view, create_materialized_view
+from watersmeet.session.queries import bounded, reading
+from watersmeet.session.result import Result, lines_result
+
+_TITLE: Final = "QUERY PLAN"
+
+#: What EXPLAIN of a script really does, so that later statements find what they name.
+_MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
+    st.CreateIndex: ddl.create_index,
+    st.CreateMaterializedView: create_materialized_view,
+    st.CreateSource: ddl.create_source,
+    st.CreateTable: ddl.create_table,
+    st.CreateView: ddl.create_view,
+    st.Drop: ddl.drop,
+}
+
+
+def explain_statement(session: Session, statement: st.Explain) -> Result:
+    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT. Makes nothing."""
+    inner = statement.statement
+    if isinstance(inner, st.Refused):
+        raise inner.error
+    if isinstance(inner, st.CreateMaterializedView):
+        options = ExplainOptions(statement.verbose, statement.level, statement.format)
+        return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
+    if isinstance(inner, st.Select):
+        return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner))
+    raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",
+                   "EXPLAIN of this statement is not supported",
+                   hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.")
+
+
+def view_lines(session: Session, statement: st.CreateMaterializedView, options: ExplainOptions) -> list[str]:
+    """The plan of the view that the statement would make. Raises what making it would raise before it is filled."""
+    bound = bind_view(session, statement)
+    database = session.database
+    producers = {} if database.read_only else database.plans.producers
+    return explain(bound.tree, bound.relation, session.catalog, producers, database.buckets, options)
+
+
+def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
+    """Name and plan of each materialised view of a script, which is run but for its rows and its connectors."""
+    session.replace_connectors = True
+    plans = []
+    for statement in parse(text, session.dialect):
+        inner = statement.statement if isinstance(statement, st.Explain) else statement
+        if isinstance(inner, st.CreateMaterializedView):
+            plans.append((inner.name, view_lines(session, inner, ExplainOptions())))
+        if isinstance(inner, st.Refused):
+            raise inner.error
+        handler = _MAKERS.get(type(inner))
+        if handler is not None and inner is statement:
+            handler(session, inner)
+    return plans
+
+
+def _batch_lines(session: Session, statement: st.Select) -> list[str]:
+    """The plan by which DuckDB reads the content."""
+    query = bounded(session, statement.query, statement.text)
+    with reading(session, query, newest=False) as connection:
+        rows = connection.execute(f"EXPLAIN {query.sql}").fetchall()
+    return ["BatchQuery { engine: DuckDB }", *[line for _, text in rows for line in text.rstrip().splitlines()]]

@@ -1,0 +1,40 @@
+"""Relations that the circuit feeds: into the catalog, into the circuit, filled, ready; or out of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from watersmeet.catalog import Relation
+from watersmeet.circuit.operators import Operator
+from watersmeet.session.context import Session
+
+
+def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
+    """Make a relation that `operators` keep up to date; returns when it shows its inputs' content.
+
+    If that fails, nothing of it is left. Other statements go on meanwhile, except those that change the catalog.
+    """
+    database = session.database
+    relation = replace(relation, ready=False, append_only=operators[-1].append_only)
+    database.plans.add(relation.id, operators)
+    try:
+        with database.guard:
+            database.change_catalog(session.catalog.with_relation(relation))
+        database.engine.install(database.plans.circuit, (relation.id,))
+        with database.guard:
+            database.change_catalog(session.catalog.with_relation(replace(relation, ready=True)))
+    except BaseException:
+        with database.guard:
+            if relation.id in session.catalog.relations:
+                database.change_catalog(session.catalog.without({relation.id}))
+        install_remaining(session, {relation.id})
+        raise
+
+
+def install_remaining(session: Session, gone: set[str]) -> None:
+    """Let the circuit run without the relations `gone`, which the catalog has no more."""
+    database = session.database
+    if database.plans.producers.keys() & gone:
+        database.plans.remove(gone)
+        database.engine.install(database.plans.circuit, ())

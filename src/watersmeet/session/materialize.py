@@ -1,0 +1,49 @@
+"""CREATE MATERIALIZED VIEW."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.catalog import Relation
+from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.planner import compile_view
+from watersmeet.session.context import Session, error_at
+from watersmeet.session.ddl import check_columns, may_create
+from watersmeet.session.filling import fill
+from watersmeet.session.queries import readable
+from watersmeet.session.result import Result
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A view before it is made: its query as a tree, and its entry in the catalog."""
+
+    tree: Tree
+    relation: Relation
+
+
+def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
+    """Bind, compile, fill: when this returns the view shows what its inputs have."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE MATERIALIZED VIEW")
+    bound = bind_view(session, statement)
+    database = session.database
+    operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets)
+    fill(session, bound.relation, operators)
+    return Result("CREATE MATERIALIZED VIEW")
+
+
+def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
+    """What the statement would make. Errors of the binder, with their places."""
+    if statement.options:
+        name = min(statement.options)
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
+                       f"option {name} of a materialized view is not supported")
+    query = bind_query(statement.query, readable(session.catalog), statement.text, column_names=statement.column_names)
+    session.notices.extend(query.notices)
+    check_columns(query.columns, statement)
+    relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",
+                        query.columns, sql=statement.sql, depends_on=query.depends_on)
+    return Bound(query.tree, relation)

@@ -1,0 +1,169 @@
+"""SHOW and DESCRIBE: what the catalog has and how views do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from watersmeet.catalog import Relation, RelationKind
+from watersmeet.dialects.statements import Describe, Show
+from watersmeet.session.context import Session, error_at, undefined_relation
+from watersmeet.session.like import like
+from watersmeet.session.result import Result, text_result, typed_result
+from watersmeet.session.status import database_status
+from watersmeet.sources.dead_letters import read_dead_letters
+from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, Field, Schema
+
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
+    "tables": ("table",),
+    "sources": ("source",),
+    "views": ("view",),
+    "materialized views": ("materialized view",),
+    "indexes": ("index",),
+    "relations": ("table", "source", "view", "materialized view", "index"),
+}
+
+#: Lists that RisingWave has and that are always empty here.
+_EMPTY: Final = ("sinks", "functions", "connections", "subscriptions", "secrets", "internal tables")
+
+_JOBS: Final[Schema] = (
+    Field("name", VARCHAR), Field("kind", VARCHAR), Field("state", VARCHAR), Field("rows", BIGINT),
+    Field("rows_in", BIGINT), Field("rows_out", BIGINT), Field("state_rows", BIGINT), Field("state_bytes", BIGINT),
+    Field("transactions_behind", BIGINT), Field("lag_seconds", DOUBLE), Field("errors", BIGINT),
+    Field("detail", VARCHAR),
+)
+
+
+def describe(session: Session, statement: Describe) -> Result:
+    """DESCRIBE name: the columns and what is known of the relation."""
+    return _columns(session, session.relation(statement.name, statement), "DESCRIBE")
+
+
+def show(session: Session, statement: Show) -> Result:
+    """SHOW what."""
+    what = statement.what
+    if what in _KINDS:
+        rows = [r for r in session.catalog.relations.values() if r.kind in _KINDS[what] and _is_like(r.name, statement)]
+        if what == "relations":
+            return text_result("SHOW", ("Name", "Kind"), [(r.name, r.kind) for r in rows])
+        if what == "indexes":
+            return _indexes(session, rows)
+        return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
+    if what.startswith("create "):
+        return _create(session, statement)
+    if what == "columns":
+        assert statement.name is not None
+        return _columns(session, session.relation(statement.name, statement), "SHOW")
+    if what in _EMPTY:
+        return text_result("SHOW", ("Name",), [])
+    if what in _OTHERS:
+        return _OTHERS[what](session, statement)
+    raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", f"SHOW {what.upper()} is not supported")
+
+
+def _jobs(session: Session, statement: Show) -> Result:
+    """A row for each view and each source: what it has done, and what is wrong with it."""
+    status = database_status(session)
+    state = status["state"]
+    rows: list[tuple[Any, ...]] = []
+    for view in status["views"]:
+        ready = "filling" if not view["ready"] else "running" if state == "foreign" else state
+        rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
+                     view["state_rows"], view["state_bytes"], status["behind"], status["lag_seconds"],
+                     view["expression_errors"], _message(status) if state == "failed" else None))
+    rows += [(s["name"], "source", "running" if state == "foreign" else state, None, s["rows"], None, None, None, None,
+              None, s["dead"], _source_detail(s)) for s in status["sources"]]
+    return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
+
+
+def _errors(session: Session, statement: Show) -> Result:
+    """What went wrong so far: failed views, errors in expressions, records and files that were set aside."""
+    status = database_status(session)
+    rows: list[tuple[Any, ...]] = []
+    if status["error"] is not None:
+        rows.append((None, "view failed", None, None, _message(status)))
+    rows += [(v["name"], "expression", None, None, f"{v['expression_errors']} values are NULL because of errors")
+             for v in status["views"] if v["expression_errors"]]
+    for source in status["sources"]:
+        letters = read_dead_letters(session.database.layout.dead(source["id"]))
+        rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]
+    names = (Field("relation", VARCHAR), Field("kind", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT),
+             Field("message", VARCHAR))
+    return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
+
+
+def _variables(session: Session, statement: Show) -> Result:
+    rows = [r for r in session.variables.rows() if _is_like(r[0], statement)]
+    return text_result("SHOW", ("Name", "Setting", "Description"), rows)
+
+
+def _parameters(session: Session, statement: Show) -> Result:
+    database = session.database
+    rows = [("parallelism", str(database.buckets)), ("path", str(database.layout.root)),
+            ("runtime", database.runtime if not database.read_only else "none")]
+    return text_result("SHOW", ("Name", "Value"), [r for r in rows if _is_like(r[0], statement)])
+
+
+def _one_name(name: str) -> Callable[[Session, Show], Result]:
+    return lambda _session, statement: text_result("SHOW", ("Name",), [(name,)] if _is_like(name, statement) else [])
+
+
+_OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
+    "all": _variables,
+    "databases": _one_name("dev"),
+    "errors": _errors,
+    "jobs": _jobs,
+    "parameters": _parameters,
+    "schemas": _one_name("public"),
+}
+
+
+def _indexes(session: Session, rows: list[Relation]) -> Result:
+    known = session.catalog.relations
+    return text_result("SHOW", ("Name", "On", "Key"),
+                       [(r.name, known[r.depends_on[0]].name, ", ".join(r.index_columns)) for r in rows])
+
+
+def _create(session: Session, statement: Show) -> Result:
+    """The statement that made a relation."""
+    assert statement.name is not None
+    kind = statement.what.removeprefix("create ")
+    relation = session.catalog.by_name(statement.name.name)
+    if relation is None:
+        names = [r.name for r in session.catalog.relations.values() if r.kind == kind]
+        raise undefined_relation(session.catalog, statement.name, statement, kind, names)
+    if relation.kind != kind:
+        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH",
+                       f'"{relation.name}" is a {relation.kind}, not a {kind}',
+                    hint=f"Use SHOW CREATE {relation.kind.upper()}.")
+    return text_result("SHOW", ("Name", "Create Sql"), [(relation.name, relation.sql)])
+
+
+def _columns(session: Session, relation: Relation, command: str) -> Result:
+    """A row for each column, then (DESCRIBE) the key, the indexes and the kind."""
+    rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable) for c in relation.columns]
+    if command == "DESCRIBE":
+        if relation.primary_key:
+            rows.append(("primary key", ", ".join(relation.primary_key), None))
+        if relation.append_only:
+            rows.append(("append only", "true", None))
+        rows += [(r.name, f"index({', '.join(r.index_columns)})", None) for r in session.catalog.relations.values()
+                 if r.kind == "index" and relation.id in r.depends_on]
+        rows.append(("table description", relation.kind, None))
+    return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
+
+
+def _is_like(name: str, statement: Show) -> bool:
+    return statement.like is None or like(name, statement.like)
+
+
+def _message(status: dict[str, Any]) -> str:
+    found = status["error"]
+    return "" if found is None else f"{found['condition']}: {found['message']}"
+
+
+def _source_detail(source: dict[str, Any]) -> str | None:
+    """What a source says of itself beside its counts, as JSON; None if all is well and there is nothing to say."""
+    said = {k: v for k, v in source.items() if k not in ("id", "name", "rows", "bytes", "dead") and v}
+    return json.dumps(said, ensure_ascii=False, default=str) if said else None

@@ -1,0 +1,72 @@
+"""How views, sources and tables do, as JSON: for SHOW JOBS, progress displays and tests."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from watersmeet.errors import error
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.status import database_status as stored_status
+from watersmeet.session.context import Session
+
+
+def database_status(session: Session) -> dict[str, Any]:
+    """The state of the engine and of everything that it keeps up to date.
+
+    state: running, failed, stopped, or `foreign` on a connection that only reads. error: JSON or None.
+    epoch, commit, transaction, behind: of the newest epoch; behind is the number of transactions not reflected yet.
+    lag_seconds: age of the newest epoch if something is behind, else 0. duration_us, rows: of the newest epoch.
+    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, state_rows, state_bytes,
+        expression_errors, watermark. sources: a list, each with id, name, rows, bytes, dead and what the source says.
+    tables: a list, each with id, name, rows, bytes (on disk).
+    """
+    database = session.database
+    if database.read_only:
+        opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
+        status = {"runtime": None, "state": "foreign", "error": None, **stored_status(opened)}
+    else:
+        status = database.engine.status()
+    catalog = session.catalog
+    status["lag_seconds"] = _lag_seconds(status)
+    status["views"] = [_view(i, v, catalog.relations[i].kind) for i, v in status["views"].items()
+                       if i in catalog.relations]
+    status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
+    sizes = database.sizes.read()
+    status["tables"] = [
+        {"id": r.id, "name": r.name, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes} if r.id in sizes else
+        {"id": r.id, "name": r.name, "rows": 0, "bytes": 0}
+        for r in catalog.relations.values() if r.kind == "table"]
+    return status
+
+
+def join_state(session: Session, name: str) -> dict[str, int]:
+    """Rows that the last join of a view holds: `left`, `right`. UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED without one."""
+    relation = session.catalog.by_name(name)
+    if relation is None or relation.kind != "materialized view":
+        raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
+    operators = session.database.plans.producers[relation.id]
+    joins = [o for o in operators if o.kind == "join"]
+    if not joins:
+        raise error("FEATURE_NOT_SUPPORTED", f'materialized view "{name}" has no join')
+    epoch = session.database.log.last_epoch()
+    held = {"left": 0, "right": 0}
+    if epoch is None:
+        return held
+    for key, pack in epoch.packs.items():
+        if key[0].isdigit():
+            manifest = session.database.packs.read_footer(pack)["state"]
+            for trace, references in manifest["operators"].get(joins[-1].id, {}).items():
+                if trace in held:
+                    held[trace] += sum(r[3] for r in references)
+    return held
+
+
+def _view(relation_id: str, view: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view}
+
+
+def _lag_seconds(status: dict[str, Any]) -> float:
+    if not status["behind"] or "time_us" not in status:
+        return 0.0
+    return max(0.0, time.time() - float(status["time_us"]) / 1e6)

@@ -1,0 +1,61 @@
+"""Changes of tables: made by statements, collected by a transaction, committed in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.delta import Delta, consolidate
+from watersmeet.store.changes import Diff
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Rows (columns by the relation's names, in order) and by how much each is added; diff None: once each."""
+
+    table: pa.Table
+    diff: Diff | None = None
+
+    @property
+    def diffs(self) -> Diff:
+        """The diff as an array."""
+        return np.ones(self.table.num_rows, np.int64) if self.diff is None else self.diff
+
+
+@dataclass
+class Transaction:
+    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left."""
+
+    read_only: bool = False
+    failed: bool = False
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    """By relation id."""
+
+    def add(self, relation_id: str, change: Change) -> None:
+        """Take a change into the transaction."""
+        self.changes.setdefault(relation_id, []).append(change)
+
+
+def merged(changes: Sequence[Change]) -> Change:
+    """One change that does what `changes` do one after the other.
+
+    Rows that are only added keep their order of arrival; otherwise equal rows are one, in canonical order.
+    """
+    table = pa.concat_tables([c.table for c in changes])
+    if all(c.diff is None for c in changes):
+        return Change(table)
+    return consolidated(Change(table, np.concatenate([c.diffs for c in changes])))
+
+
+def consolidated(change: Change) -> Change:
+    """The change with one row per distinct row and no diff 0, in canonical order."""
+    names = change.table.column_names
+    positional = change.table.rename_columns([f"c{i}" for i in range(len(names))])
+    delta = consolidate(Delta(positional, change.diffs))
+    columns = [c.cast(f.type) if c.type != f.type else c
+               for c, f in zip(delta.columns.columns, change.table.schema, strict=True)]
+    table = pa.Table.from_arrays(columns, schema=change.table.schema)
+    return Change(table, delta.diff)
