@@ -17,6 +17,7 @@ from watersmeet.circuit.operators import Join
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.hashing import NULL_HASH, hash_columns
 from watersmeet.kernel.operators.join import step
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
@@ -203,3 +204,30 @@ def test_a_small_epoch_does_not_visit_the_whole_state():
     step(op, [none, delta_of(schema, [(i, i) for i in range(200_000)])], state, context)
     out = step(op, [delta_of(schema, [(i * 1000, 0) for i in range(10)]), none], state, context)
     assert sorted(rows_of(out)) == [(i * 1000, 0, i * 1000, i * 1000) for i in range(10)]
+
+
+def value_with_nulls_hash():
+    """The bigint whose hash is that of NULL: the inverse of splitmix64's finaliser."""
+    x, word = int(NULL_HASH), 2**64
+
+    def unshift(y, by):
+        z = y
+        for _ in range(64 // by + 1):
+            z = y ^ (z >> by)
+        return z
+
+    x = unshift(x, 31) * pow(0x94D049BB133111EB, -1, word) % word
+    x = unshift(x, 27) * pow(0xBF58476D1CE4E5B9, -1, word) % word
+    x = (unshift(x, 30) - 0x9E3779B97F4A7C15) % word
+    return x - word if x >= word // 2 else x
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("null_safe", [False, True])
+def test_the_value_that_hashes_as_null_is_not_null(kind, null_safe):
+    value = value_with_nulls_hash()
+    schema = schema_of(BIGINT, INTEGER)
+    rows = delta_of(schema, [(value, 1), (None, 2)])
+    assert hash_columns([rows.columns.column(0)]).tolist() == [int(NULL_HASH)] * 2
+    op = make_join(kind, schema, [0], [0], [null_safe], None)
+    run_history(op, schema, [[value, None], [1, 2, 3]], 1, 20, 4)
