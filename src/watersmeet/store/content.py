@@ -37,6 +37,8 @@ NEWEST: Final = "newest"
 #: A loaded relation that no query touches is brought up to date when it is this many commits behind.
 _LAG_COMMITS: Final = 512
 
+_PIECE_ROWS: Final = 1 << 16
+
 
 class Content:
     """The relations of a database as DuckDB views of their names, at one moment. Safe for several threads.
@@ -216,8 +218,8 @@ class Content:
 
     def _add(self, table: ContentTable, parts: Iterable[tuple[pa.Table, Diff]], *, insert_only: bool) -> None:
         if insert_only:
-            for rows, diff in parts:
-                table.append(rows, diff)
+            for piece in _pieces(parts):
+                table.append(*piece)
             return
         change = _joined(parts)
         if change is not None:
@@ -291,6 +293,21 @@ def _joined(parts: Iterable[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | N
         return None
     first = found[0][0].column_names
     return pa.concat_tables([t.rename_columns(first) for t, _ in found]), np.concatenate([d for _, d in found])
+
+
+def _pieces(parts: Iterable[tuple[pa.Table, Diff]]) -> Iterator[tuple[pa.Table, Diff]]:
+    """The parts, small ones joined: a statement costs more than its rows."""
+    pending: list[tuple[pa.Table, Diff]] = []
+    rows = 0
+    for part in parts:
+        pending.append(part)
+        rows += part[0].num_rows
+        if rows >= _PIECE_ROWS:
+            yield _joined(pending) or part
+            pending, rows = [], 0
+    last = _joined(pending)
+    if last is not None:
+        yield last
 
 
 def _stored(catalog: Catalog, relation_id: str) -> Relation:

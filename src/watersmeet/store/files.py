@@ -21,6 +21,8 @@ TEMPORARY: Final = ".tmp-"
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _counter = itertools.count()
+#: Process numbers repeat from machine to machine, and in containers.
+_TOKEN: Final = os.urandom(6).hex()
 
 #: The most buffers that one writev takes on every system.
 _WRITEV_BUFFERS: Final = 512
@@ -38,8 +40,8 @@ def failure(cause: OSError, path: Path) -> Error:
 
 
 def temporary_path(directory: Path) -> Path:
-    """A name in `directory` that no other thread or process uses."""
-    return directory / f"{TEMPORARY}{os.getpid()}-{next(_counter)}"
+    """A name in `directory` that no other thread or process uses, on whatever machine."""
+    return directory / f"{TEMPORARY}{_TOKEN}-{os.getpid()}-{next(_counter)}"
 
 
 def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:

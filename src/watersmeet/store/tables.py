@@ -31,6 +31,9 @@ _INPUT: Final = "_watersmeet_input"
 #: A table is written anew when more rows than it has were deleted from it, but at least these.
 _REBUILD_ROWS: Final = 1 << 17
 
+#: In tables up to this size rows are found by one statement that reads everything.
+_SMALL_ROWS: Final = 1 << 16
+
 
 class ContentTable:
     """The rows of `relation` up to commit `applied`. One thread, inside a DuckDB transaction of the caller.
@@ -130,31 +133,51 @@ class ContentTable:
         hidden: a table (r) of row ids that do not count. `deleted`: how many there must be.
         """
         visible = f" WHERE rowid NOT IN (SELECT r FROM {hidden})" if hidden else ""
-        hashes = f"SELECT rowid AS r, _h FROM {self.table}{visible}"
+        sources = [(self.table, "rowid", visible)]
         if added:
-            hashes += f" UNION ALL SELECT -1 - rowid AS r, _h FROM {added}"
+            sources.append((added, "-1 - rowid", ""))
+        wanted = f"SELECT rowid AS s, -_n AS wanted, * FROM {_STAGED} WHERE _n < 0"
+        same = " AND ".join(
+            f"{key_sql(f't.c{i}', f.type)} IS NOT DISTINCT FROM {key_sql(f'w.c{i}', f.type)}"
+            for i, f in enumerate(self.schema))
+        if self.rows <= _SMALL_ROWS:
+            rows = " UNION ALL ".join(f"SELECT {r} AS r, * FROM {table}{where}" for table, r, where in sources)
+            matches = f"SELECT t.r, w.s, w.wanted FROM ({rows}) t JOIN ({wanted}) w ON t._h = w._h AND {same}"
+            found = self._keep_wanted(matches)
+        else:
+            found = self._find_in_large(sources, wanted, same)
+        if found != deleted:
+            raise self._not_there()
+
+    def _find_in_large(self, sources: list[tuple[str, str, str]], wanted: str, same: str) -> int:
+        """First by the hashes alone, then the few rows found are fetched by row id and compared as a whole.
+
+        In one statement DuckDB would read all columns of all rows.
+        """
         execute = self._connection.execute
-        # First by the hashes alone, then the few rows found are fetched by row id and compared as a whole: in one
-        # statement DuckDB would read all columns of all rows. A list of hashes to look for is slow, of row ids fast.
+        # As a filter on the scan, a list of hashes is slower than the join itself, one of row ids much faster.
         execute("SET dynamic_or_filter_threshold = 0")
-        execute(f"CREATE OR REPLACE TABLE {_HITS} AS SELECT t.r, s.rowid AS s, -s._n AS wanted FROM ({hashes}) t "
-                f"JOIN (SELECT rowid, _h, _n FROM {_STAGED} WHERE _n < 0) s ON t._h = s._h")
+        hashes = " UNION ALL ".join(f"SELECT {r} AS r, _h FROM {table}{where}" for table, r, where in sources)
+        execute(f"CREATE OR REPLACE TABLE {_HITS} AS SELECT t.r, w.s, w.wanted FROM ({hashes}) t "
+                f"JOIN ({wanted}) w ON t._h = w._h")
         execute("SET dynamic_or_filter_threshold = 2000")
         columns = ", ".join(f"t.c{i}" for i in range(len(self.schema)))
-        rows = f"SELECT h.*, {columns} FROM {self.table} t JOIN {_HITS} h ON t.rowid = h.r"
-        if added:
-            rows += f" UNION ALL SELECT h.*, {columns} FROM {added} t JOIN {_HITS} h ON -1 - t.rowid = h.r"
+        rows = " UNION ALL ".join(
+            f"SELECT h.*, {columns} FROM {table} t JOIN {_HITS} h ON {r.replace('rowid', 't.rowid')} = h.r"
+            for table, r, _ in sources)
         execute(f"CREATE OR REPLACE TABLE {_CANDIDATES} AS {rows}")
-        same = " AND ".join(
-            f"{key_sql(f't.c{i}', f.type)} IS NOT DISTINCT FROM {key_sql(f's.c{i}', f.type)}"
-            for i, f in enumerate(self.schema))
-        found = execute(
-            f"CREATE OR REPLACE TABLE {GONE} AS SELECT r FROM (SELECT t.r, t.wanted, row_number() OVER "
-            f"(PARTITION BY t.s ORDER BY t.r) AS place FROM {_CANDIDATES} t JOIN {_STAGED} s ON s.rowid = t.s "
-            f"WHERE {same}) WHERE place <= wanted").fetchone()
+        found = self._keep_wanted(f"SELECT t.r, t.s, t.wanted FROM {_CANDIDATES} t JOIN {_STAGED} w "
+                                  f"ON w.rowid = t.s WHERE {same}")
         execute("RESET dynamic_or_filter_threshold")
-        if found is None or found[0] != deleted:
-            raise self._not_there()
+        return found
+
+    def _keep_wanted(self, matches: str) -> int:
+        """Fills GONE from rows (r, s, wanted) of which the first `wanted` by `s` count; how many there are."""
+        found = self._connection.execute(
+            f"CREATE OR REPLACE TABLE {GONE} AS SELECT r FROM (SELECT r, wanted, row_number() OVER "
+            f"(PARTITION BY s ORDER BY r) AS place FROM ({matches})) WHERE place <= wanted").fetchone()
+        assert found is not None
+        return int(found[0])
 
     @property
     def _columns(self) -> list[str]:

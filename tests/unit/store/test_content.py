@@ -63,9 +63,16 @@ class Model:
         return self.raw[rows[index % len(rows)]] if rows else None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=STEPS)
-def test_random_histories_against_a_counter(tmp_path_factory, steps):
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, small_rows=st.sampled_from([0, 1 << 16]))
+def test_random_histories_against_a_counter(tmp_path_factory, steps, small_rows):
+    """Also as if the tables were large, which are searched in another way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("watersmeet.store.tables._SMALL_ROWS", small_rows)
+        run_history(tmp_path_factory, steps)
+
+
+def run_history(tmp_path_factory, steps):
     database = Database(tmp_path_factory.mktemp("db") / "x")
     follower = database.content()
     model = Model()
@@ -159,7 +166,9 @@ def test_tables_are_shown_at_the_head_without_ready_views(tmp_path):
     database.close()
 
 
-def test_overlay_shows_own_changes_until_it_is_cleared(database):
+@pytest.mark.parametrize("small_rows", [0, 1 << 16])
+def test_overlay_shows_own_changes_until_it_is_cleared(database, monkeypatch, small_rows):
+    monkeypatch.setattr("watersmeet.store.tables._SMALL_ROWS", small_rows)
     content = database.content()
     row, other = (1, "a", 1.0), (2, "b", math.nan)
     database.transaction(t1=[(row, 2)])
