@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import did_you_mean
 from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
+from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.options import refuse
 
@@ -29,6 +31,11 @@ def open_source(relation: Relation) -> Source:
     return make(relation)
 
 
-def check_connector(relation: Relation) -> None:
-    """Raises CONNECTOR_OPTION if `open_source` would: for CREATE."""
+def check_connector(relation: Relation) -> Relation:
+    """The relation as the catalog should keep it, with absolute paths: for CREATE.
+
+    Raises CONNECTOR_OPTION if `open_source` would.
+    """
     open_source(relation)
+    paths = {n: absolute_path(v) for n, v in relation.connector.items() if n in ("path", "posix_fs.root")}
+    return replace(relation, connector={**relation.connector, **paths})

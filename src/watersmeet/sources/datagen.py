@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from watersmeet.errors import error
 from watersmeet.sources.base import History, Poll, Slice, SourceRows
 from watersmeet.sources.generators import Generator, Moment, generator, least, split_options
 from watersmeet.sources.options import Options
+from watersmeet.sources.saving import write_atomically
 from watersmeet.types import Field
 
 DEFAULT_RATE: Final = 10
@@ -118,10 +118,7 @@ class DatagenSource:
     def save(self, path: Path) -> None:
         state = {"rows": self._rows, "slices": self._slices, "started_us": self._started_us,
                  "segments": self._segments}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(state), encoding="utf-8")
-        temporary.replace(path)
+        write_atomically(path, json.dumps(state))
 
     def load(self, path: Path) -> None:
         try:

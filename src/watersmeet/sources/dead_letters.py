@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+
+from watersmeet.sources.saving import write_atomically
 
 MAX_TEXT: Final = 1000
 """Characters of a record's text that are kept."""
@@ -68,12 +69,7 @@ class DeadLetterWriter:
         if not self._records:
             path.unlink(missing_ok=True)
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with temporary.open("w", encoding="utf-8") as out:
-            for record in self._records:
-                out.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
-        temporary.replace(path)
+        write_atomically(path, "".join(json.dumps(r, ensure_ascii=False, sort_keys=True) + "\n" for r in self._records))
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,21 +74,25 @@ def file_options(relation: Relation) -> FileOptions:
                        settle_ms, max_rows)
 
 
+def absolute_path(path: str) -> str:
+    """The path or pattern, independent of the directory in which the process was started."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def _place(options: Options) -> tuple[str, str | None, str | None]:
     """(root directory, pattern, name of a single file)."""
     path = options.text("path", "posix_fs.root")
     pattern = options.text("match_pattern")
     if not path:
         refuse("connector file needs the option path", hint="Add path = '<directory, file or glob pattern>'.")
-    place = Path(path).expanduser()
+    place = Path(absolute_path(path))
     parts = place.parts
     magic = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
     if magic is not None and not place.exists():
         if pattern is not None:
             refuse("path is a pattern and match_pattern is given too", hint="Give a directory as path.")
         pattern = "/".join(parts[magic:])
-        place = Path(*parts[:magic]) if magic else Path()
-    place = place.absolute()
+        place = Path(*parts[:magic])
     if place.is_file():
         if pattern is not None:
             refuse("path is a file and match_pattern is given too", hint="Give a directory as path.")

@@ -45,6 +45,8 @@ class FileSource:
         self._vanished: dict[str, FileStat] = {}
         self._replaced: dict[str, FileStat] = {}
         self._problems: dict[str, str] = {}
+        self._lost: set[str] = set()
+        """Files that a history could not give again."""
         self._unchecked: set[str] = set()
         """Files whose fingerprints could not be read."""
 
@@ -109,6 +111,7 @@ class FileSource:
             budget_rows -= piece["rows"]
             budget_bytes -= piece["bytes"]
             if "aside" in piece:
+                self._lost.add(name)
                 run, consumed = run + 1, None
             else:
                 consumed, lines = piece["range"][1], piece["line"] - 1 + piece["lines"]
@@ -123,7 +126,9 @@ class FileSource:
         self.seen = SeenFiles.load(path)
 
     def status(self) -> dict[str, Any]:
-        """Counters: files and bytes read, `backlog_bytes`, files pending, replaced, vanished, damaged, unreadable."""
+        """Counters: files and bytes read, `backlog_bytes`, files pending, replaced, vanished, damaged,
+        unreadable, and (`history_lost`) no longer there for a view that was created later.
+        """
         problem = self._listing.problem or next(iter(self._problems.values()), None)
         return {
             "files": sum(1 for s in self.seen.files.values() if s.parts),
@@ -135,6 +140,8 @@ class FileSource:
             "replaced": sorted(self._replaced)[:SHOWN],
             "vanished_files": self.seen.aside.get("vanished", 0) + len(self._vanished),
             "damaged_files": self.seen.aside.get("damaged", 0),
+            "history_lost_files": len(self._lost),
+            "history_lost": sorted(self._lost)[:SHOWN],
             "unreadable_files": len(self._problems),
             "unreadable": sorted(self._problems)[:SHOWN],
             "problem": problem,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from watersmeet.errors import error
 from watersmeet.sources.base import Slice
+from watersmeet.sources.saving import write_atomically
 
 PRINT_BYTES: Final = 4096
 """Bytes at the beginning and before the place read that tell whether a file is still the same."""
@@ -144,13 +144,7 @@ class SeenFiles:
         """Writes the memory to `path`, atomically."""
         lines = [json.dumps({"slices": self.slices, "rows": self.rows, "bytes": self.bytes, "aside": self.aside})]
         lines += [json.dumps([name, state.to_json()], ensure_ascii=False) for name, state in self.files.items()]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with temporary.open("w", encoding="utf-8") as out:
-            out.write("\n".join(lines) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
+        write_atomically(path, "\n".join(lines) + "\n")
 
     @staticmethod
     def load(path: Path) -> SeenFiles:

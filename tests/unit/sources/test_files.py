@@ -14,7 +14,7 @@ from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, rela
 
 from watersmeet.errors import Error
 from watersmeet.sources import files, listing
-from watersmeet.sources.connectors import open_source
+from watersmeet.sources.connectors import check_connector, open_source
 
 
 def parquet(path: Path, rows: int, at_us: int = T0 - 60 * S, group: int = 10) -> Path:
@@ -324,6 +324,7 @@ def test_history_gives_all_input_in_order_of_arrival(tmp_path: Path) -> None:
     (tmp_path / "b.csv").unlink()
     assert [a for a, _ in driver.history()] == [1, 3, 4, 5]
     assert driver.reasons()[-1] == ("b.csv", None, "vanished")
+    assert driver.source.status()["history_lost"] == ["b.csv"]
 
 
 def test_history_of_parquet(tmp_path: Path) -> None:
@@ -388,6 +389,15 @@ def test_hints_name_near_options_and_connectors() -> None:
     with pytest.raises(Error) as caught:
         open_source(relation(AB, connector="datagn"))
     assert caught.value.hint == 'Did you mean "datagen"?'
+
+
+def test_the_catalog_keeps_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    put(tmp_path / "in" / "a.csv", "a,b\n1,x\n")
+    monkeypatch.chdir(tmp_path)
+    kept = check_connector(relation(AB, connector="file", path="in/*.csv"))
+    monkeypatch.chdir("/")
+    assert Driver(open_source(kept)).all() == [(1, "x")]
 
 
 def test_risingwave_spelling(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def drive(text: str | bytes, kind: str, budget: tuple[int, int], columns: Any = 
     return driver
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ROWS, st.sampled_from(["\n", "\r\n"]), BUDGET, st.booleans())
 def test_csv_at_any_budget(rows: list[Any], line_end: str, budget: tuple[int, int], ended: bool) -> None:
     text = csv_text(rows, line_end)
@@ -48,7 +48,7 @@ def test_csv_at_any_budget(rows: list[Any], line_end: str, budget: tuple[int, in
     assert driver.dead == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ROWS, BUDGET)
 def test_json_lines_at_any_budget(rows: list[Any], budget: tuple[int, int]) -> None:
     text = "".join(json.dumps(dict(zip("nsu", row, strict=True))) + "\n" for row in rows)
@@ -57,7 +57,7 @@ def test_json_lines_at_any_budget(rows: list[Any], budget: tuple[int, int]) -> N
     assert driver.dead == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=60).map(lambda b: bytes(b'1a,"\n\r\xc3\xa9 '[x % 9] for x in b)), BUDGET, st.integers(1, 3))
 def test_rubbish_is_cut_to_the_same_rows_and_dead_letters(text: bytes, budget: tuple[int, int], width: int) -> None:
     names = ["n", "s", "u"][:width]
