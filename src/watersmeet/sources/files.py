@@ -126,8 +126,9 @@ class FileSource:
         self.seen = SeenFiles.load(path)
 
     def status(self) -> dict[str, Any]:
-        """Counters: files and bytes read, `backlog_bytes`, files pending, replaced, vanished, damaged,
-        unreadable, and (`history_lost`) no longer there for a view that was created later.
+        """Counters, lists of names (cut to `SHOWN`) and the first `problem` for SHOW: JSON.
+
+        `history_lost`: files that were read once but are no longer there for a view that was created later.
         """
         problem = self._listing.problem or next(iter(self._problems.values()), None)
         return {
