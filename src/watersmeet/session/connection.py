@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -19,7 +19,7 @@ from watersmeet.session.context import Session
 from watersmeet.session.cursor import Cursor
 from watersmeet.session.database import OpenDatabase
 from watersmeet.session.delivery import deliver_texts, inject
-from watersmeet.session.execute import execute, execute_many
+from watersmeet.session.execute import execute, execute_each, execute_many
 from watersmeet.session.explain import explain_script
 from watersmeet.session.result import Result
 from watersmeet.session.status import database_status, join_state
@@ -93,6 +93,16 @@ class Connection:
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
         """Run statements on a new cursor."""
         return self.cursor().execute(operation, parameters)
+
+    def execute_script(self, text: str) -> Iterator[Cursor]:
+        """Run the statements of a script, giving a cursor with the result of each as soon as it is done.
+
+        Nothing is run if the text can't be parsed. An error ends the script; what was done before it stays.
+        """
+        for result in execute_each(self._session, text, self._lock):
+            cursor = self.cursor()
+            cursor._accept(result)
+            yield cursor
 
     def commit(self) -> None:
         """Commit the open transaction; does nothing without one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -52,6 +52,14 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
     for statement in statements:
         result = _run(session, statement, lock)
     return replace(result, notices=tuple(session.notices))
+
+
+def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
+    """Run the statements of `text` and give the result of each, with its notices. None runs if one can't be parsed."""
+    for statement in _parsed(session, text, ()):
+        session.notices.clear()
+        result = _run(session, statement, lock)
+        yield replace(result, notices=tuple(session.notices))
 
 
 def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], lock: threading.RLock) -> Result:

@@ -25,6 +25,6 @@ def returning(session: Session, relation: Relation, alias: str | None, items: tu
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
     with session.database.content.session() as connection, lent(connection, rows, relation, relation.name):
         try:
-            return described(connection.sql(query.sql), query.columns)
+            return described(connection.execute(query.sql).to_arrow_table(), query.columns)
         except duckdb.Error as cause:
             raise failed_query(cause, statement.text) from cause

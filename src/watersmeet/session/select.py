@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from watersmeet.dialects.statements import Select
 from watersmeet.session.context import Session
-from watersmeet.session.queries import bounded, failed_query, reading
+from watersmeet.session.queries import bounded, conformed, failed_query, reading
 from watersmeet.session.result import Result, rows_result
-from watersmeet.types import NUMERIC, Field, Schema, SqlType
+from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
 
 def select(session: Session, statement: Select) -> Result:
@@ -19,17 +19,16 @@ def select(session: Session, statement: Select) -> Result:
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest) as connection:
         try:
-            columns, table = described(connection.sql(query.sql), query.columns)
+            table = connection.execute(query.sql).to_arrow_table()
         except duckdb.Error as cause:
             raise failed_query(cause, statement.text) from cause
-    return rows_result("SELECT", columns, table)
+    return rows_result("SELECT", *described(table, query.columns))
 
 
-def described(relation: duckdb.DuckDBPyRelation, columns: Schema) -> tuple[Schema, pa.Table]:
-    """The rows of a DuckDB relation, and their columns: names and types as bound, or as DuckDB has them."""
-    table = relation.to_arrow_table()
+def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
+    """A result of DuckDB under the names and with the types that were bound."""
     exact = tuple(_exact(c, table.column(i).type) for i, c in enumerate(columns))
-    return exact, table.rename_columns([c.name for c in exact])
+    return exact, conformed(table, arrow_schema(exact, positional=False))
 
 
 def _exact(column: Field, kind: pa.DataType) -> Field:

@@ -41,7 +41,7 @@ def database_status(session: Session) -> dict[str, Any]:
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:
-    """Rows that the last join of a view holds: `left`, `right`. UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED without one."""
+    """Rows that the last join of a view holds, `left` and `right`. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED."""
     relation = session.catalog.by_name(name)
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
