@@ -212,7 +212,7 @@ def read_value(cursor: Cursor) -> str:
     if token is None or not (token.text[:1].isalnum() or token.token_type.name in ("STRING", "IDENTIFIER")):
         raise cursor.error(detail="A value was expected here.")
     cursor.index += 1
-    return sign + token.text
+    return sign + str(token.text)
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:

@@ -70,8 +70,8 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     following: list[Token | None] = [*tokens[1:], None]
     for token, after in zip(tokens, following, strict=True):
         kind = token.token_type
-        if kind == TokenType.COMMA and (after is None or after.text.upper() in _AFTER_A_LIST
-                                        and after.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)):
+        if kind == TokenType.COMMA and (after is None or (after.text.upper() in _AFTER_A_LIST
+                                        and after.token_type not in (TokenType.STRING, TokenType.IDENTIFIER))):
             raise syntax_error(text, after, end=tokens[-1].end + 1)
         if kind in (TokenType.SEMI, TokenType.ANTI) and after is not None and after.token_type == TokenType.JOIN:
             raise syntax_error(text, token, hint="Write a semi join as EXISTS or IN (SELECT …), an anti join as "
@@ -147,7 +147,7 @@ def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) ->
             raise error("INVALID_PARAMETER", f"no value for parameter {shown}", sql=text, span=place_of(holder),
                         detail=f"{len(parameters)} values were given.")
         used.add(key)
-        literal = literal_of(parameters[key], text)  # type: ignore[call-overload,index]
+        literal = literal_of(parameters[key], text)  # type: ignore[index]
         literal.meta.update(holder.meta)
         if holder is tree:
             return literal
@@ -160,7 +160,7 @@ def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) ->
 
 def _key_of(holder: exp.Expression) -> int | str:
     """The number (from 0) or the name of the parameter that `holder` stands for."""
-    name = holder.this.name if isinstance(holder, exp.Parameter) else holder.name
+    name = str(holder.this.name if isinstance(holder, exp.Parameter) else holder.name)
     if isinstance(holder, exp.Parameter) and name.isdecimal():
         return int(name) - 1
     if name.startswith(_HOLDER):
@@ -219,6 +219,6 @@ def _number(value: float | Decimal) -> exp.Expression:
 
 def name_of(identifier: exp.Expression) -> str:
     """The folded name of an identifier: lower case unless quoted."""
-    return identifier.name if identifier.args.get("quoted") else identifier.name.lower()
+    return str(identifier.name) if identifier.args.get("quoted") else identifier.name.lower()
 
 

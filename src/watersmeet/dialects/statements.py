@@ -71,7 +71,8 @@ class CreateRelation(Statement):
 @dataclass(frozen=True, kw_only=True)
 class CreateTable(CreateRelation):
     """`CREATE TABLE`. append_only: refuses UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty
-    and the wanted names in `column_names` (empty: those of the query)."""
+    and the wanted names in `column_names` (empty: those of the query).
+    """
 
     append_only: bool = False
     query: exp.Expression | None = None

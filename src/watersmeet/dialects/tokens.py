@@ -15,10 +15,7 @@ _WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
 
 #: Words that PostgreSQL reserves: no relation or column is called so without quotes.
 RESERVED: Final = frozenset(
-    "all and any array as asc both case cast check collate column constraint create cross default desc distinct do "
-    "else end except false fetch for foreign from full grant group having in inner intersect into is join lateral "
-    "leading left limit natural not null offset on or order outer primary references returning right select some "
-    "table then to trailing true union unique using when where window with".split()
+    ["all", "and", "any", "array", "as", "asc", "both", "case", "cast", "check", "collate", "column", "constraint", "create", "cross", "default", "desc", "distinct", "do", "else", "end", "except", "false", "fetch", "for", "foreign", "from", "full", "grant", "group", "having", "in", "inner", "intersect", "into", "is", "join", "lateral", "leading", "left", "limit", "natural", "not", "null", "offset", "on", "or", "order", "outer", "primary", "references", "returning", "right", "select", "some", "table", "then", "to", "trailing", "true", "union", "unique", "using", "when", "where", "window", "with"]
 )
 
 
@@ -168,7 +165,7 @@ class Cursor:
         if token is None or token.token_type not in (TokenType.STRING, TokenType.NATIONAL_STRING):
             raise self.error(detail="A string was expected here.")
         self.index += 1
-        return token.text
+        return str(token.text)
 
     def integer(self) -> int:
         """The value of the next token, an integer literal."""

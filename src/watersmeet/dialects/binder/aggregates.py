@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, get_args
+from typing import cast as typed
 
 from sqlglot import exp
 
@@ -43,7 +44,7 @@ def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
             continue
         if aggregate_name(current, ctx) is not None:
             return True
-        stack += [n for n in current.iter_expressions()]
+        stack += list(current.iter_expressions())
     return False
 
 
@@ -137,7 +138,7 @@ class Grouping(Context):
         name = "bool_and" if name == "every" else name
         if name not in _FUNCTIONS:
             raise self.not_supported(f"the aggregate function {name} in a view", node)
-        call = self._bound(name, inner, condition)
+        call = self._bound(typed("AggregateFunction", name), inner, condition)
         return self._add(call, name, nullable=name != "count")
 
     def _inside(self, clause: str) -> ScopeContext:

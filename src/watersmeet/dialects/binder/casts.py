@@ -48,7 +48,7 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
     nullable = value.nullable or (source.name, target.name) not in _WIDENING
-    if source_family == "boolean" and target_family == "jsonb" or source_family == "number" and target_family == "jsonb":
+    if (source_family == "boolean" and target_family == "jsonb") or (source_family == "number" and target_family == "jsonb"):
         return Value(call("to_json", value.finish().expression), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)

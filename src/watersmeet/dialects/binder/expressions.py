@@ -286,7 +286,7 @@ def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.E
     name = name_of(identifier)
     if value.type.name != "struct":
         raise ctx.error("DATATYPE_MISMATCH",
-                        f'column notation .{name} applied to type {value.type.sql}, which is not a struct', node)
+                        f"column notation .{name} applied to type {value.type.sql}, which is not a struct", node)
     kind = dict(value.type.fields).get(name)
     if kind is None:
         raise ctx.error("UNDEFINED_COLUMN", f'field "{name}" not found in {value.type.sql}', node)

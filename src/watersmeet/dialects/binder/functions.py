@@ -186,7 +186,7 @@ def _concat_ws(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Exp
 def _constant_text(value: Value, name: str, node: exp.Expression, ctx: Context) -> str:
     if not value.unknown or value.is_null:
         raise ctx.not_supported(f"{name} with a format that is not a constant", node)
-    return value.expression.name
+    return str(value.expression.name)
 
 
 def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:

@@ -95,7 +95,7 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
     pair = (left.type.name, right.type.name)
     both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
     if sign == "-" and both_times and pair != ("date", "date"):
-        result: SqlType | None = INTERVAL
+        result = INTERVAL
     elif sign in "*/" and pair[0] == "interval" and right.type.is_numeric:
         return _generic(node, left, _plain(right), INTERVAL, ctx)
     elif sign == "*" and pair[1] == "interval" and left.type.is_numeric:

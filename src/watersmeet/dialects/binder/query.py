@@ -31,7 +31,7 @@ class BoundQuery:
     depends_on: tuple[str, ...]
 
 
-def bind_query(query: exp.Expression, catalog: Catalog, text: str, *, column_names: Sequence[str] = (),
+def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
                needs_names: bool = True) -> BoundQuery:
     """The meaning of a view's query.
 
@@ -40,7 +40,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, *, column_nam
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
-    binding = Binding(catalog)
+    binding = Binding(catalog, dialect)
     bound = bind(query, Environment(text), binding)
     names = _names(bound.outputs, column_names, text, needs_names=needs_names)
     tree = _named(bound.relation, names)

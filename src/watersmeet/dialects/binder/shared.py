@@ -21,6 +21,7 @@ class Binding:
     """The state of one `bind_query`, shared by everything inlined into it."""
 
     catalog: Catalog
+    dialect: str
     next_id: int = 1
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)

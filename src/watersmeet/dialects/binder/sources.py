@@ -25,7 +25,7 @@ from watersmeet.dialects.binder.shared import (
     scope_columns,
 )
 from watersmeet.dialects.queries import name_of, place_of
-from watersmeet.dialects.risingwave import WatersmeetRisingWave
+from watersmeet.dialects.registry import dialect_named
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.statements import CreateView
 from watersmeet.errors import Error, did_you_mean, error
@@ -82,10 +82,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=env.text, span=place_of(node.this),
                     hint=did_you_mean(name, known))
     binding.depend(relation.id)
-    if relation.kind == "view":
-        tree = _inline(relation, binding, bind)
-    else:
-        tree = scan(relation, binding)
+    tree = _inline(relation, binding, bind) if relation.kind == "view" else scan(relation, binding)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
     return tree, single(alias or name, scope_columns(tree.columns, names))
 
@@ -112,7 +109,7 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
 
 def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
     """The tree of a view's own query, its columns under the view's names."""
-    statement = view_statement(view)
+    statement = view_statement(view, binding.dialect)
     depends_on = list(binding.depends_on)
     bound = bind(statement.query, Environment(statement.text), binding)
     binding.depends_on = depends_on
@@ -123,9 +120,9 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
     return Project(bound.relation, outputs, tuple(read(c) for c in bound.relation.columns))
 
 
-def view_statement(view: CatalogRelation) -> CreateView:
+def view_statement(view: CatalogRelation, dialect: str) -> CreateView:
     """The parsed statement that made a view."""
-    statement = read_script(view.sql, WatersmeetRisingWave())[0]
+    statement = read_script(view.sql, dialect_named(dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
     return statement
 
@@ -174,7 +171,7 @@ def bind_derived(node: exp.Subquery, env: Environment, binding: Binding, bind: B
 
 
 def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
-    """`VALUES (…), (…)`: columns column1, column2 …"""
+    """`VALUES (…), (…)`: columns column1, column2 …."""
     ctx = Context(env.text, "VALUES")
     rows = [list(t.expressions) if isinstance(t, exp.Tuple) else [t] for t in node.expressions]
     width = len(rows[0])

@@ -1,4 +1,4 @@
-"""Expressions with a syntax of their own on texts and JSON: LIKE, regular expressions, SUBSTRING, `->` …"""
+"""Expressions with a syntax of their own on texts and JSON: LIKE, regular expressions, SUBSTRING, `->` …."""
 
 from __future__ import annotations
 

@@ -1,0 +1,349 @@
+"""FROM of bounded queries: relations, CTEs, subqueries, VALUES, table functions, joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects.batch.scalars import BatchContext
+from watersmeet.dialects.batch.state import (
+    Batch,
+    Environment,
+    Output,
+    Translated,
+    aliased,
+    column,
+    not_supported,
+    scope_columns,
+    table_alias,
+)
+from watersmeet.dialects.binder.casts import coerce, unify
+from watersmeet.dialects.binder.expressions import bind_condition, bind_value
+from watersmeet.dialects.binder.operators import compare
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, single
+from watersmeet.dialects.binder.shared import check_alias_list
+from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_statement
+from watersmeet.dialects.binder.values import Value, call, common_type
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import did_you_mean, error
+from watersmeet.types import BIGINT, INTEGER, SqlType
+
+Sourced = tuple[exp.Expression, Scope]
+Translate = Callable[[exp.Expression, Environment, Batch], Translated]
+
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
+_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
+
+
+class Sources:
+    """Translates one FROM clause."""
+
+    def __init__(self, env: Environment, batch: Batch, translate: Translate) -> None:
+        self.env = env
+        self.batch = batch
+        self.translate = translate
+
+    def context(self, scope: Scope, clause: str) -> BatchContext:
+        """The place of an expression over `scope`."""
+        return BatchContext(self.env.text, scope, clause, self._subquery_of)
+
+    def _subquery_of(self, node: exp.Expression, scope: Scope) -> Translated:
+        return self.translate(node, Environment(self.env.text, self.env.ctes, scope), self.batch)
+
+    def clause(self, first: exp.Expression, joins: Sequence[exp.Join]) -> tuple[exp.From, list[exp.Join], Scope]:
+        """FROM and its joins: JOIN binds closer than the comma, and so it is written with parentheses if need be."""
+        item, scope = self.item(first, Scope(outer=self.env.outer))
+        made: list[exp.Join] = []
+        last: Any = item
+        groups: list[Scope] = [scope]
+        for node in joins:
+            self._check_join(node)
+            before = _joined(groups, self.env.outer)
+            right = self.item(node.this, before)
+            if node.meta.get("comma"):
+                last = right[0]
+                made.append(exp.Join(this=last))
+                groups.append(right[1])
+                continue
+            merged, condition = self._condition(groups[-1], right[1], node)
+            groups[-1] = merged
+            joined = exp.Join(this=right[0], side=node.side or None, kind=None, on=condition)
+            if made and made[-1].args.get("on") is None and made[-1].kind != "CROSS" and len(groups) > 1:
+                _nest(made[-1], joined)
+            else:
+                made.append(joined)
+        return exp.From(this=item), made, _joined(groups, self.env.outer)
+
+    def _check_join(self, node: exp.Join) -> None:
+        if node.method.upper() == "ASOF":
+            raise error("FEATURE_NOT_SUPPORTED", "do not support asof join for batch queries", sql=self.env.text,
+                        span=place_of(node.this), hint="Use an ASOF join in a materialized view.")
+        check_arguments(node, _JOIN, self.env, "a join")  # type: ignore[arg-type]
+
+    # -- items --------------------------------------------------------------------------------------------------
+
+    def item(self, node: exp.Expression, before: Scope) -> Sourced:
+        """One item of FROM. before: what stands left of it, for LATERAL."""
+        if isinstance(node, exp.Table):
+            return self._nested(self._table(node, before), node)
+        if isinstance(node, exp.Subquery):
+            return self._nested(self._subquery(node), node)
+        if isinstance(node, exp.Values):
+            alias, names = alias_of(node)
+            return self._derived(values(node, self.env), alias, names)
+        if isinstance(node, exp.Lateral):
+            return self._lateral(node, before)
+        if isinstance(node, exp.Unnest):
+            alias, names = alias_of(node)
+            return self._function("unnest", node, alias, names, before)
+        raise not_supported(f"{type(node).__name__.upper()} in FROM", node, self.env)
+
+    def _table(self, node: exp.Table, before: Scope) -> Sourced:
+        check_arguments(node, _TABLE, self.env, "FROM")  # type: ignore[arg-type]
+        alias, names = alias_of(node)
+        if isinstance(node.this, exp.Anonymous):
+            return self._function(node.this.this.lower(), node.this, alias, names, before)
+        if node.args.get("version") is not None:
+            raise error("FEATURE_NOT_SUPPORTED", "do not support temporal join for batch queries", sql=self.env.text,
+                        span=place_of(node), hint="Please use temporal join in streaming queries.")
+        name = name_of(node.this)
+        if node.args.get("db") is None and name in self.env.ctes:
+            cte = self.env.ctes[name]
+            made = exp.Table(this=exp.to_identifier(cte.name, quoted=True))
+            return self._placed(made, cte.outputs, alias or name, names, node)
+        if node.args.get("db") is not None and name_of(node.args["db"]) != "public":
+            raise error("UNDEFINED_RELATION", f'relation "{node.db}.{name}" does not exist', sql=self.env.text,
+                        span=place_of(node), hint='The only schema is "public".')
+        relation = self.batch.catalog.by_name(name)
+        if relation is None:
+            known = [*self.env.ctes, *[r.name for r in self.batch.catalog.relations.values()]]
+            raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=self.env.text,
+                        span=place_of(node.this), hint=did_you_mean(name, known))
+        return self._relation(relation, alias or name, names, node)
+
+    def _relation(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
+        if relation.kind == "index":
+            relation = self.batch.catalog.relations[relation.depends_on[0]]
+        if relation.kind == "view":
+            return self._view(relation, alias, names, node)
+        if not relation.is_stored:
+            raise error("FEATURE_NOT_SUPPORTED", f'{relation.kind} "{relation.name}" can\'t be read by a query',
+                        sql=self.env.text, span=place_of(node),
+                        hint="Create a materialized view over it and read that.")
+        self.batch.depend(relation.id)
+        made = exp.Table(this=exp.to_identifier(self.batch.relation_name(relation), quoted=True))
+        outputs = tuple(Output(f.name, f.name, f.type, f.nullable) for f in relation.columns)
+        return self._placed(made, outputs, alias, names, node)
+
+    def _view(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
+        statement = view_statement(relation, self.batch.dialect)
+        inner = self.translate(statement.query, Environment(statement.text), self.batch)
+        outputs = tuple(Output(o.alias, f.name, o.type, o.nullable)
+                        for o, f in zip(inner.outputs, relation.columns, strict=True))
+        return self._derived(Translated(inner.query, outputs), alias, names, node)
+
+    def _placed(self, made: exp.Table, outputs: Sequence[Output], alias: str, names: Sequence[str],
+                node: exp.Expression) -> Sourced:
+        check_alias_list(names, len(outputs), f'table "{alias}"', self.env.text, place_of(node))
+        table = self.batch.alias()
+        made.set("alias", table_alias(table))
+        return made, single(alias, scope_columns(table, outputs, names))
+
+    def _derived(self, inner: Translated, alias: str | None, names: Sequence[str],
+                 node: exp.Expression | None = None) -> Sourced:
+        check_alias_list(names, len(inner.outputs), f'table "{alias}"', self.env.text,
+                         place_of(node) if node is not None else None)
+        table = self.batch.alias()
+        return aliased(inner.query, table), single(alias, scope_columns(table, inner.outputs, names))
+
+    def _subquery(self, node: exp.Subquery) -> Sourced:
+        alias, names = alias_of(node)
+        if isinstance(node.this, exp.Table):
+            made, scope = self.item(node.this, Scope(outer=self.env.outer))
+            if alias is not None:
+                shown = [*names, *[c.name for c in scope.visible[len(names) :]]]
+                scope = single(alias, [ScopeColumn(n, c.value) for n, c in zip(shown, scope.visible, strict=True)])
+            return made, scope
+        if isinstance(node.this, exp.Values):
+            return self._derived(values(node.this, self.env), alias, names, node)
+        inner = self.translate(_unwrapped(node), Environment(self.env.text, self.env.ctes, self.env.outer), self.batch)
+        return self._derived(inner, alias, names, node)
+
+    def _lateral(self, node: exp.Lateral, before: Scope) -> Sourced:
+        alias, names = alias_of(node)
+        inner_node = node.this
+        if not isinstance(inner_node, exp.Subquery):
+            raise not_supported("LATERAL other than of a subquery", node, self.env)
+        inner = self.translate(inner_node.this, Environment(self.env.text, self.env.ctes, before), self.batch)
+        table = self.batch.alias()
+        made = exp.Lateral(this=exp.Subquery(this=inner.query), alias=table_alias(table))
+        return made, single(alias, scope_columns(table, inner.outputs, names))
+
+    def _function(self, name: str, node: exp.Expression, alias: str | None, names: Sequence[str],
+                  before: Scope) -> Sourced:
+        if name in ("tumble", "hop"):
+            raise not_supported(f"the time window function {name.upper()} in a query", node, self.env)
+        if name not in ("generate_series", "range", "unnest"):
+            raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
+                        span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest"]))
+        ctx = self.context(before, "FROM")
+        arguments = [bind_value(a, ctx) for a in node.expressions]
+        if name == "unnest":
+            if len(arguments) != 1 or arguments[0].type.element is None:
+                raise ctx.error("DATATYPE_MISMATCH", "unnest takes one array", node)
+            kind, made = arguments[0].type.element, arguments[0].expression
+        else:
+            kind = common_type([a.type for a in arguments[:2]]) or BIGINT
+            made = call(name, *[a.expression for a in arguments])
+            if kind.is_integer:
+                kind = BIGINT if any(a.type == BIGINT for a in arguments) else INTEGER
+        shown = names[0] if names else alias or name
+        query = exp.Select(expressions=[exp.alias_(_cast(call("unnest", made), kind), "c0", quoted=True)])
+        return self._derived(Translated(query, (Output("c0", shown, kind, True),)), alias or name, ())
+
+    # -- joins --------------------------------------------------------------------------------------------------
+
+    def _nested(self, sourced: Sourced, node: exp.Expression) -> Sourced:
+        """`(a JOIN b ON …)`: the joins that hang on an item."""
+        made, scope = sourced
+        inner = node.args.get("joins") or []
+        if not inner:
+            return sourced
+        joins: list[exp.Join] = []
+        for part in inner:
+            self._check_join(part)
+            right = self.item(part.this, scope)
+            if part.meta.get("comma"):
+                raise not_supported("a comma inside of parentheses in FROM", part, self.env)
+            scope, condition = self._condition(scope, right[1], part)
+            joins.append(exp.Join(this=right[0], side=part.side or None, on=condition))
+        return _parenthesised(made, joins), scope
+
+    def _condition(self, left: Scope, right: Scope, node: exp.Join) -> tuple[Scope, exp.Expression]:
+        for table in right.tables:
+            if table.alias is not None and left.table(table.alias) is not None:
+                raise error("DUPLICATE_OBJECT", f'table name "{table.alias}" specified more than once',
+                            sql=self.env.text, span=place_of(node.this), hint="Give one of them an alias.")
+        side = node.side.upper()
+        using = [name_of(i) for i in node.args.get("using") or []]
+        if node.method.upper() == "NATURAL":
+            names = {c.name for c in right.visible}
+            using = [c.name for c in left.visible if c.name in names]
+        both = Scope(left.tables + right.tables, left.visible + right.visible, self.env.outer)
+        ctx = self.context(both, "JOIN/ON")
+        if using:
+            merged, condition = self._using(left, right, side, using, node, ctx)
+            rest = [c for c in (*left.visible, *right.visible) if c.name not in using]
+            return _nullable(Scope(both.tables, (*merged, *rest), self.env.outer), left, right, side), condition
+        condition_node = node.args.get("on")
+        condition = exp.true() if condition_node is None else bind_condition(condition_node, ctx, "JOIN/ON").expression
+        return _nullable(both, left, right, side), condition
+
+    def _using(self, left: Scope, right: Scope, side: str, names: Sequence[str], node: exp.Join,
+               ctx: BatchContext) -> tuple[list[ScopeColumn], exp.Expression]:
+        places = list(node.args.get("using") or []) or [node] * len(names)
+        merged, conditions = [], []
+        for name, place in zip(names, places, strict=True):
+            a, b = (self._common(s, name, w, place, ctx) for s, w in ((left, "left"), (right, "right")))
+            equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
+            conditions.append(compare(equality, a, b, ctx).expression)
+            value = b if side == "RIGHT" else a
+            if side == "FULL":
+                kind = common_type([a.type, b.type])
+                assert kind is not None
+                first, second = coerce(a, kind, ctx, place), coerce(b, kind, ctx, place)
+                value = Value(exp.Coalesce(this=first.expression, expressions=[second.expression]), kind)
+            merged.append(ScopeColumn(name, value))
+        return merged, exp.and_(*conditions)
+
+    def _common(self, scope: Scope, name: str, side: str, node: exp.Expression, ctx: BatchContext) -> Value:
+        found = [c for c in scope.visible if c.name == name]
+        if not found:
+            raise ctx.error("UNDEFINED_COLUMN",
+                            f'column "{name}" specified in USING clause does not exist in {side} table', node,
+                            hint=did_you_mean(name, [c.name for c in scope.visible]))
+        if len(found) > 1:
+            raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table',
+                            node)
+        return found[0].value
+
+
+def _unwrapped(node: exp.Subquery) -> exp.Expression:
+    """What an item of FROM in parentheses holds."""
+    return node.this
+
+
+def _cast(expression: exp.Expression, kind: SqlType) -> exp.Expression:
+    return exp.Cast(this=expression, to=exp.DataType.build(kind.duckdb, dialect="duckdb"))
+
+
+def _joined(groups: Sequence[Scope], outer: Scope | None) -> Scope:
+    tables = tuple(t for g in groups for t in g.tables)
+    return Scope(tables, tuple(c for g in groups for c in g.visible), outer)
+
+
+def _nest(comma: exp.Join, joined: exp.Join) -> None:
+    """Puts `joined` inside the item of a comma: `a, (b JOIN c ON …)`."""
+    item = comma.this
+    comma.set("this", _parenthesised(item, [joined]))
+
+
+def _parenthesised(item: exp.Expression, joins: list[exp.Join]) -> exp.Expression:
+    """`(item JOIN …)`."""
+    if isinstance(item, exp.Paren):
+        item = item.this
+        joins = [*(item.args.get("joins") or []), *joins]
+    item.set("joins", joins)
+    return exp.Paren(this=item)
+
+
+def _nullable(scope: Scope, left: Scope, right: Scope, side: str) -> Scope:
+    """The scope with all columns of a NULL-extended side nullable."""
+    extended = {"LEFT": (right,), "RIGHT": (left,), "FULL": (left, right)}.get(side, ())
+    if not extended:
+        return scope
+    changed = {c.sql() for s in extended for t in s.tables for k in t.columns
+               for c in k.value.expression.find_all(exp.Column)}
+
+    def update(item: ScopeColumn) -> ScopeColumn:
+        hit = any(c.sql() in changed for c in item.value.expression.find_all(exp.Column))
+        value = item.value
+        return ScopeColumn(item.name, Value(value.expression, value.type, value.nullable or hit))
+
+    tables = tuple(type(t)(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)
+    return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
+
+
+def values(node: exp.Values, env: Environment) -> Translated:
+    """`VALUES …` as a query: columns column1, column2 …."""
+    ctx = BatchContext(env.text, Scope(outer=env.outer), "VALUES", _no_subquery(env))
+    rows = [list(t.expressions) if isinstance(t, exp.Tuple) else [t] for t in node.expressions]
+    width = len(rows[0])
+    for row in rows:
+        if len(row) != width:
+            raise ctx.error("SYNTAX_ERROR", "VALUES lists must all be the same length", row[0])
+    columns, outputs = [], []
+    for i in range(width):
+        places = [row[i] for row in rows]
+        bound = [bind_value(p, ctx) for p in places]
+        settled, kind = unify(bound, places, ctx, "VALUES")
+        columns.append([v.finish().expression for v in settled])
+        outputs.append(Output(f"c{i}", f"column{i + 1}", kind, any(v.nullable for v in settled),
+                              all(v.unknown for v in bound), place_of(places[0])))
+    tuples = [exp.Tuple(expressions=list(row)) for row in zip(*columns, strict=True)]
+    alias = table_alias("v", [o.alias for o in outputs])
+    source = exp.Values(expressions=tuples, alias=alias)
+    picked = [exp.alias_(_cast(column("v", o.alias), o.type), o.alias, quoted=True) for o in outputs]
+    return Translated(exp.Select(expressions=picked, from_=exp.From(this=source)), tuple(outputs))
+
+
+def _no_subquery(env: Environment) -> Callable[[exp.Expression, Scope], Translated]:
+    def refuse(node: exp.Expression, _scope: Scope) -> Translated:
+        raise not_supported("a subquery in VALUES", node, env)
+
+    return refuse
+
+
