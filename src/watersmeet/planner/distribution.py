@@ -2,7 +2,9 @@
 
 A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in
 order; a class holds the texts (over the operator's columns) that have the key's value in every
-row. `()` means that all rows are in bucket 0, None that nothing is known.
+row, and behind `?` those that have it or are NULL (the right key of a LEFT JOIN): enough for a
+join in which NULL meets nothing. `()` means that all rows are in bucket 0, None that nothing is
+known.
 """
 
 from __future__ import annotations
@@ -71,21 +73,25 @@ class Placement:
         return tuple(c | {f"c{k}"} for c, k in zip(found, op.keys, strict=True))
 
     def _joined(self, op: Join) -> Distribution | None:
-        outputs = {side: [f"c{o[1:]}" if o[0] == side else None for o in op.output] for side in ("l", "r")}
-        left = self.distribution(op.inputs[0])
-        right = self.distribution(op.inputs[1])
-        if op.join_kind in ("left", "semi", "anti") or right is None:
-            return translated(left, outputs["l"]) if op.join_kind not in ("right", "full") else None
-        if op.join_kind == "right":
-            return translated(right, outputs["r"])
-        if left is None or len(left) != len(right):
-            return None
-        one, other = translated(left, outputs["l"]), translated(right, outputs["r"])
-        assert one is not None
-        assert other is not None
-        combine = frozenset.union if op.join_kind == "inner" else _coalesced
-        merged = tuple(combine(a, b) for a, b in zip(one, other, strict=True))
-        return merged if all(merged) else None
+        """Rows that meet are in one bucket, so that the keys of both sides say where they are."""
+        kind = op.join_kind
+        left, right = (self.distribution(i) for i in op.inputs)
+        if kind in ("inner", "semi") and left is not None:
+            left = _promoted(left, op.left_keys, op.null_safe)
+        if kind in ("inner", "right") and right is not None:
+            right = _promoted(right, op.right_keys, op.null_safe)
+        one = translated(left, [f"c{o[1:]}" if o[0] == "l" else None for o in op.output])
+        other = translated(right, [f"c{o[1:]}" if o[0] == "r" else None for o in op.output])
+        if one is None or other is None or len(one) != len(other):  # the right side was copied to every bucket
+            return one if kind in ("inner", "left", "semi", "anti") else None
+        pairs = zip(one, other, strict=True)
+        if kind == "inner":
+            return tuple(a | b for a, b in pairs)
+        if kind == "right":
+            return tuple(_weak(a) | b for a, b in pairs)
+        if kind == "full":
+            return tuple(_coalesced(a, b) | _weak(a) | _weak(b) for a, b in pairs)
+        return tuple(a | _weak(b) for a, b in pairs)
 
 
 def translated(distribution: Distribution | None, outputs: Sequence[str | None]) -> Distribution | None:
@@ -98,21 +104,28 @@ def translated(distribution: Distribution | None, outputs: Sequence[str | None])
     plain = {text: f"c{j}" for j, text in reversed(list(enumerate(outputs))) if text and text[1:].isdecimal()}
     found = []
     for members in distribution:
-        new = {f"c{j}" for j, text in enumerate(outputs) if text in members}
+        new = set()
         for member in members:
-            if member not in plain and columns_of(member) and columns_of(member) <= plain.keys():
-                new.add(renamed(member, plain))
+            mark, text = ("?", member[1:]) if member[0] == "?" else ("", member)
+            new.update(f"{mark}c{j}" for j, output in enumerate(outputs) if output == text)
+            if text not in plain and columns_of(text) and columns_of(text) <= plain.keys():
+                new.add(mark + renamed(text, plain))
         found.append(frozenset(new))
     return tuple(found)
 
 
-def matching(distribution: Distribution | None, keys: Sequence[int]) -> list[int] | None:
-    """For each class the index in `keys` (column positions) of a member; None if a class has none."""
+def matching(distribution: Distribution | None, keys: Sequence[int],
+             null_safe: Sequence[bool] | None = None) -> list[int] | None:
+    """For each class the index in `keys` (column positions) of a member; None if a class has none.
+
+    null_safe: for the keys of a join; where it is False, rows with a NULL key may be anywhere.
+    """
     if distribution is None:
         return None
     found = []
     for members in distribution:
-        index = next((i for i, k in enumerate(keys) if f"c{k}" in members), None)
+        index = next((i for i, k in enumerate(keys) if f"c{k}" in members or (
+            null_safe is not None and not null_safe[i] and f"?c{k}" in members)), None)
         if index is None:
             return None
         found.append(index)
@@ -132,6 +145,16 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
     return tuple(found)
 
 
+def _promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:
+    """Keys that matched are not NULL."""
+    sure = {f"c{k}" for k, safe in zip(keys, null_safe, strict=True) if not safe}
+    return tuple(members | {m[1:] for m in members if m[0] == "?" and m[1:] in sure} for members in distribution)
+
+
+def _weak(members: Class) -> Class:
+    return frozenset(m if m[0] == "?" else f"?{m}" for m in members)
+
+
 def _coalesced(left: Class, right: Class) -> Class:
     """FULL JOIN: a row is where the key of either side says, which is what COALESCE of both gives."""
     plain = [[m for m in members if m[1:].isdecimal()] for members in (left, right)]
@@ -143,5 +166,4 @@ def _common(parts: Sequence[Distribution | None]) -> Distribution | None:
     first = parts[0]
     if first is None or any(p is None or len(p) != len(first) for p in parts):
         return None
-    merged = tuple(frozenset.intersection(*[p[i] for p in parts if p is not None]) for i in range(len(first)))
-    return merged if all(merged) else None
+    return tuple(frozenset.intersection(*[p[i] for p in parts if p is not None]) for i in range(len(first)))

@@ -78,14 +78,14 @@ class JoinLowering:
         elif not node.keys:
             one, other = self._gathered(left.operator), self._gathered(right.operator)
         else:
-            one, other = self._meeting(left, right)
+            one, other = self._meeting(left, right, [k.null_safe for k in node.keys])
         return replace(left, operator=one), replace(right, operator=other)
 
-    def _meeting(self, left: _Side, right: _Side) -> tuple[Operator, Operator]:
+    def _meeting(self, left: _Side, right: _Side, null_safe: Sequence[bool]) -> tuple[Operator, Operator]:
         """The cheapest way to meet: the earliest stage, then the fewest exchanges, then the left side stays."""
         placement = self.builder.placement
         stages = placement.stage(left.operator.id), placement.stage(right.operator.id)
-        orders = [matching(placement.distribution(s.operator.id), s.keys) for s in (left, right)]
+        orders = [matching(placement.distribution(s.operator.id), s.keys, null_safe) for s in (left, right)]
         if orders[0] is not None and orders[0] == orders[1]:
             if stages[0] == stages[1]:
                 return left.operator, right.operator

@@ -16,8 +16,8 @@ def position(index: int, side: str = "c") -> exp.Column:
 
 
 def sql(node: exp.Expression) -> str:
-    """The text of an expression as an operator keeps it."""
-    return str(node.sql(dialect="duckdb"))
+    """The text of an expression as an operator keeps it, without parentheses around the whole."""
+    return str(node.unnest().sql(dialect="duckdb"))
 
 
 @lru_cache(maxsize=4096)

@@ -68,7 +68,7 @@ def test_types_of_parts(text, expected):
 
 
 @pytest.mark.parametrize("target", [
-    BIGINT, NUMERIC, TIMESTAMPTZ, INTERVAL, JSONB, BYTEA, SqlType("array", element=BIGINT),
+    BIGINT, numeric(38, 10), TIMESTAMPTZ, INTERVAL, JSONB, BYTEA, SqlType("array", element=BIGINT),
     SqlType("struct", fields=(("a b", INTEGER),)),
 ])
 def test_cast_is_sql_of_duckdb(target):

@@ -82,7 +82,7 @@ class Trees:
                 return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
             name = rng.choice("abc")
             return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross"])
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain"])
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -97,12 +97,27 @@ class Trees:
             parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
             width = min(len(x.columns) for x in parts)
             return self.union([exactly(x, x.columns[:width]) for x in parts])
+        if kind == "chain":
+            return self.chain(depth)
         left, right = self.tree(depth - 1), self.tree(rng.randrange(depth))
         if kind == "cross":
             return where(join(left, right, "inner"), f"{self.ref(left)} = {self.ref(right)} AND {self.condition(left, right)}")
         keys = ", ".join(f"{self.ref(left)} {rng.choice(['=', '=', '=='])} {self.ref(right)}" for _ in range(rng.choice([1, 1, 2])))
         residual = " AND ".join(self.condition(left, right) for _ in range(rng.choice([1, 2]))) if rng.random() < 0.5 else None
         return join(left, right, rng.choice(KINDS), keys, residual)
+
+    def chain(self, depth):
+        """Joins and a group on few columns, where the planner has exchanges to save."""
+        node = self.tree(0)
+        for _ in range(depth):
+            other = self.tree(0)
+            left = '"' + self.rng.choice([self.ints(node)[0], self.ints(node)[-4:][0], self.ref(node).strip('"')]) + '"'
+            node = join(node, other, self.rng.choice(KINDS), f'{left} {self.rng.choice(["=", "=", "=", "=="])} "{self.ints(other)[0]}"')
+            if self.rng.random() < 0.2:
+                node = self.project(node)
+            if self.rng.random() < 0.3:
+                node = group(node, self.ref(node), "count(*)", self.next("g") + "_")
+        return node
 
     def project(self, below):
         prefix = self.next("p") + "_"

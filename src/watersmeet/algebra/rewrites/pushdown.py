@@ -56,7 +56,7 @@ def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:  # n
 
 @_push.register
 def _(node: Filter, parts: list[Scalar], rejected: _Ids) -> Relation:
-    return _push(node.input, parts + conjuncts(node.predicate), rejected)
+    return _push(node.input, conjuncts(node.predicate) + parts, rejected)
 
 
 @_push.register
