@@ -164,7 +164,7 @@ class Generator:
         if kind == "varchar":
             return r.choice([f"{column} = 'a'", f"{column} IS NULL", f"{column} <> 'b'", f"{column} IN ('a', 'c')",
                              f"coalesce({column}, 'z') > 'a'"])
-        return r.choice([f"{column} > 1", f"{column} IS NOT NULL", f"{column} = 2 OR {column} IS NULL",
+        return r.choice([f"{column} > 1", f"{column} IS NOT NULL", f"({column} = 2 OR {column} IS NULL)",
                          f"NOT ({column} = 1)", f"{column} BETWEEN 1 AND 3"])
 
     def subquery(self, scope: list[tuple[str, Table]], tables: tuple[Table, ...]) -> str:

@@ -6,9 +6,11 @@ import time
 from typing import Any
 
 from watersmeet.errors import error
+from watersmeet.kernel.run import Run
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.context import Session
+from watersmeet.store.manifests import BlobRef
 
 
 def database_status(session: Session) -> dict[str, Any]:
@@ -58,8 +60,14 @@ def join_state(session: Session, name: str) -> dict[str, int]:
             manifest = session.database.packs.read_footer(pack)["state"]
             for trace, references in manifest["operators"].get(joins[-1].id, {}).items():
                 if trace in held:
-                    held[trace] += sum(r[3] for r in references)
+                    held[trace] += sum(_live_rows(session, pack, r) for r in references)
     return held
+
+
+def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:
+    """Rows of a run less those that it takes back from older runs."""
+    blob = session.database.packs.read_blob(BlobRef(*reference).within(pack))
+    return int(Run.from_ipc(blob).diff.sum())
 
 
 def _view(relation_id: str, view: dict[str, Any], kind: str) -> dict[str, Any]:
