@@ -91,7 +91,7 @@ def layout(op: Aggregate, schema: Schema) -> Layout:
     for call in op.calls:
         feed = feed_of(call)
         kind = None if call.argument is None else schema[call.argument].type
-        if call.function in ("min", "max") and kind is not None:
+        if call.function in ("min", "max") and kind is not None and not kind.is_nested and kind.name != "jsonb":
             wanted[("min" if call.function == "min" else "max"), feed] = (kind.arrow,)
             continue
         wanted["count", feed] = (pa.int64(),)

@@ -15,9 +15,10 @@ import pyarrow as pa
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.groups import Groups, Ints
 from watersmeet.kernel.hashing import Hashes, is_bijective
+from watersmeet.kernel.merge import settled
 from watersmeet.kernel.order import stretches
 from watersmeet.kernel.run import Run, make_run
-from watersmeet.kernel.trace import Trace, mergeable
+from watersmeet.kernel.trace import Trace
 
 _UNKNOWN: Final = -1
 _GONE: Final = -2
@@ -46,18 +47,11 @@ def newest(trace: Trace, groups: Groups) -> list[pa.Array] | None:
 
 def append(trace: Trace, run: Run) -> None:
     """Puts the rows of `run`, one per key, over all older ones of their keys."""
-    if run.num_rows == 0:
-        return
-    runs = [*trace.runs, run]
-    while (tail := mergeable(runs)) > 1:
-        merged = merge(runs[-tail:], whole=tail == len(runs))
-        del runs[-tail:]
-        if merged.num_rows:
-            runs.append(merged)
-    trace.replace(runs)
+    if run.num_rows:
+        trace.replace(settled([*trace.runs, run], merge, replacing=True))
 
 
-def merge(runs: Sequence[Run], *, whole: bool) -> Run:
+def merge(runs: Sequence[Run], /, *, whole: bool) -> Run:
     """The newest row of each key of some runs, oldest first. whole: nothing lies below, so that keys that are gone go."""
     hashes = np.concatenate([r.hash for r in runs])
     order = np.argsort(hashes, kind="stable")

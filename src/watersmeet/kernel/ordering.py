@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.errors import error
 from watersmeet.kernel import columns as col
+from watersmeet.kernel.hashing import Hashes
 
 Ints = npt.NDArray[np.int64]
 
@@ -17,7 +17,7 @@ def order_keys(array: pa.Array) -> Ints:
     """Integers that compare as the values do; comparable within this array only. Undefined where NULL.
 
     Equal integers mean equal values: floats are in one form (NaN is the greatest), intervals in `key_form`.
-    Raises WatersmeetError FEATURE_NOT_SUPPORTED for arrays and structs.
+    Arrays and structs have no order here.
     """
     kind = array.type
     t = pa.types
@@ -34,9 +34,52 @@ def order_keys(array: pa.Array) -> Ints:
     if t.is_floating(kind):
         bits = col.words(array).astype(np.float64).view(np.int64)
         return bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))
-    if t.is_boolean(kind) or t.is_integer(kind) or t.is_temporal(kind):
-        return col.words(array).astype(np.int64)
-    raise error("FEATURE_NOT_SUPPORTED", f"min and max of values of type {kind} are not supported")
+    return col.words(array).astype(np.int64)
+
+
+def order_prefixes(array: pa.Array) -> Hashes:
+    """Numbers in [0, 2^32) that never fall where the values rise; values near each other may share one. Stable for ever.
+
+    The array has no NULLs.
+    """
+    kind = array.type
+    t = pa.types
+    middle = np.int64(1) << 31
+    if col.is_bytes(kind):
+        return _first_bytes(array)
+    if col.is_interval(kind):
+        whole = col.normal_interval(array)[:, 0]
+    elif t.is_timestamp(kind):
+        whole = col.words(array) >> 22
+    elif t.is_time64(kind):
+        whole = col.words(array) >> 5
+    elif t.is_boolean(kind) or t.is_date(kind) or (t.is_integer(kind) and kind.bit_width <= 32):
+        whole = col.words(array).astype(np.int64)
+    else:
+        floats = _decimal_floats(array) if t.is_decimal(kind) else col.words(array).astype(np.float64)
+        bits = floats.view(np.int64)
+        whole = (bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))) >> 32
+    return (np.clip(whole, -middle, middle - 1) + middle).astype(np.uint64)
+
+
+def _first_bytes(array: pa.Array) -> Hashes:
+    bounds = col.offsets(array)
+    buffer = array.buffers()[2]
+    data = np.zeros(1, np.uint8) if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
+    result = np.zeros(len(array), np.uint64)
+    for i in range(4):
+        at = bounds[:-1] + i
+        byte = np.where(at < bounds[1:], data[np.minimum(at, len(data) - 1)], 0)
+        result = result << np.uint64(8) | byte.astype(np.uint64)
+    return result
+
+
+def _decimal_floats(array: pa.Array) -> npt.NDArray[np.float64]:
+    """Floats that never fall where the unscaled values rise: by the high word alone unless it only has the sign."""
+    low, high = col.words(array).T
+    signed = np.ascontiguousarray(high).view(np.int64)
+    wide = (signed + (signed < 0)).astype(np.float64) * 2.0**64
+    return np.where(signed == 0, low.astype(np.float64), np.where(signed == -1, -((~low).astype(np.float64) + 1), wide))
 
 
 def extremes(groups: Ints, values: pa.Array, num_groups: int, *, largest: bool) -> pa.Array:

@@ -13,7 +13,6 @@ from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expand import pieces
 from watersmeet.kernel.hashing import Hashes
 from watersmeet.kernel.merge import merge_runs, settled
-from watersmeet.kernel.merge import mergeable as mergeable  # used by traces with a rule of their own
 from watersmeet.kernel.run import Run
 
 #: Pairs that are expanded at a time.

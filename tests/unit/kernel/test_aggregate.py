@@ -19,8 +19,10 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.errors import Error
+from watersmeet.kernel import extremes as extremes_module
 from watersmeet.kernel import groups as groups_module
 from watersmeet.kernel import latest as latest_module
+from watersmeet.kernel import ordering
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expressions import Evaluator
@@ -408,3 +410,47 @@ def test_many_epochs_over_many_groups_with_merges():
             assert history.content == reference(op, Counter(live))
     assert not live
     assert not history.content
+
+
+def test_the_next_extreme_is_found_far_inside_a_group(monkeypatch):
+    """Removes the extremes of one large group again and again, many at a time; equal prefixes and unmerged runs included."""
+    monkeypatch.setattr(extremes_module, "FIRST_LOOK", 2)
+    rng = np.random.default_rng(2)
+    schema = schema_of(INTEGER, BIGINT, VARCHAR)
+    op = aggregate_of(schema, (0,), call("min", 1), call("max", 1), call("min", 2), call("max", 2))
+    history = History(op, schema)
+    live = [(1, int(v), f"prefix{v % 700:04}") for v in rng.integers(-(10**12), 10**12, 2000)] + [(2, 5, "x")]
+    history.epoch(delta_of(schema, live))
+    while live:
+        live.sort()
+        count = min(len(live), 90)
+        gone = live[:count] if rng.random() < 0.5 else live[-count:]
+        live = [r for r in live if r not in gone]
+        history.epoch(delta_of(schema, gone, [-1] * len(gone)))
+        assert history.content == reference(op, Counter(live))
+
+
+@pytest.mark.parametrize("kind", [*VALUES, INTEGER, BIGINT, DOUBLE, NUMERIC], ids=lambda k: k.sql)
+def test_order_prefixes_never_fall(kind):
+    rng = np.random.default_rng(1)
+    numbers = np.concatenate([rng.integers(-(2**63), 2**63 - 1, 300), np.arange(-50, 50), [2**31, -(2**31), 2**62]])
+    if kind in (NUMERIC, PRICE):
+        wide = [int(n) * 2**s for n in numbers for s in (0, 20, 40, 55)] + [s * 2**64 + d for s in (-2, -1, 1, 2) for d in (-1, 0, 1)]
+        limit = 10 ** kind.arrow.precision
+        array = pa.array([str(Decimal(n).scaleb(-kind.arrow.scale)) if abs(n) < 10**28 else f"{n}"[:-10] + "." + f"{n}"[-10:]
+                          for n in wide if abs(n) < limit]).cast(kind.arrow)
+    elif kind in (VARCHAR, BYTEA):
+        array = pa.array([bytes(rng.integers(97, 100, rng.integers(0, 7)).astype(np.uint8)) for _ in range(300)]).cast(kind.arrow)
+    elif kind == INTERVAL:
+        array = pa.array([pa.MonthDayNano([int(m), int(d), int(n)]) for m, d, n in rng.integers(-40, 40, (300, 3))])
+    elif kind == DOUBLE:
+        array = pa.array(np.concatenate([numbers.astype(float), rng.normal(size=300), [np.inf, -np.inf, np.nan, 0.0]]))
+    else:
+        width = kind.arrow.bit_width
+        scale = numbers % 86_400_000_000 if kind == TIME else numbers >> (12 if kind in (TIMESTAMP, TIMESTAMPTZ) else 64 - width)
+        array = pa.array(scale.astype(f"i{width // 8}")).cast(kind.arrow)
+    order = np.argsort(ordering.order_keys(array), kind="stable")
+    prefixes = ordering.order_prefixes(array)
+    assert (np.diff(prefixes[order].astype(np.int64)) >= 0).all()
+    assert prefixes.max() < 2**32
+    assert len(np.unique(prefixes)) > 30
