@@ -62,10 +62,6 @@ class Layout:
         """The accumulator of `kind` for `feed`."""
         return next(p for p in self.parts if (p.kind, p.feed) == (kind, feed))
 
-    def of_kind(self, *kinds: Kind) -> tuple[Part, ...]:
-        """The accumulators of some kinds."""
-        return tuple(p for p in self.parts if p.kind in kinds)
-
     def feeds(self) -> tuple[Feed, ...]:
         """The distinct feeds, in order."""
         return tuple(dict.fromkeys(p.feed for p in self.parts))

@@ -69,6 +69,7 @@ def send(exchange: Exchange, delta: Delta, buckets: int, sender: int) -> Iterato
     """
     if delta.num_rows == 0:
         return
+    assert buckets < 1 << 16
     numbers = [sender * _SENDER] * buckets
     for bucket, part in _parts(exchange, delta, buckets):
         for piece in _pieces(part):
@@ -91,15 +92,17 @@ def _parts(exchange: Exchange, delta: Delta, buckets: int) -> Iterator[tuple[int
         yield 0, delta
         return
     hashes = hash_columns([delta.columns.column(i) for i in exchange.keys])
-    targets = hashes % np.uint64(buckets)
-    for bucket in range(buckets):
-        rows = np.flatnonzero(targets == bucket)
-        if rows.size:
-            yield bucket, delta if rows.size == delta.num_rows else delta.take(rows)
+    targets = (hashes % np.uint64(buckets)).astype(np.uint16)
+    ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
+    stop = 0
+    for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):
+        start, stop = stop, stop + count
+        if count:
+            yield bucket, Delta(ordered.columns.slice(start, count), ordered.diff[start:stop])
 
 
 def _pieces(delta: Delta) -> Iterator[Delta]:
-    size = delta.columns.get_total_buffer_size() if delta.columns.num_columns else 0
+    size = delta.columns.nbytes
     step = max(1, int(delta.num_rows * FRAME_BYTES / max(1, size)))
     if step >= delta.num_rows:
         yield delta
