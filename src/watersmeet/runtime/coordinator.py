@@ -49,7 +49,8 @@ class Coordinator:
         self.epoch = (last.epoch or 0) if last else 0
         """The last epoch planned."""
         self.progress = Progress.from_json(frontier.backfill) if frontier.backfill else None
-        self._committed_epoch = self.epoch
+        self.committed_epoch = self.epoch
+        """The last epoch committed."""
         self._last_commit = last.number if last else 0
         self._prune = False
         self._reader = Reader(db.layout)
@@ -66,7 +67,7 @@ class Coordinator:
     @property
     def is_drained(self) -> bool:
         """True if every planned epoch is committed."""
-        return self._committed_epoch == self.epoch
+        return self.committed_epoch == self.epoch
 
     def abandon(self) -> None:
         """As `close`, but nothing is saved: planned epochs will not be committed."""
@@ -157,7 +158,7 @@ class Coordinator:
     def done(self, commit: Commit, duration_s: float) -> None:
         """Takes note that the next planned epoch was committed."""
         assert commit.epoch is not None
-        self._committed_epoch = commit.epoch
+        self.committed_epoch = commit.epoch
         self._last_commit = commit.number
         self.budget.ran(duration_s)
         if self.is_drained and self.wants_to_save:

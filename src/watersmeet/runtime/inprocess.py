@@ -9,16 +9,15 @@ from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
-from watersmeet.kernel.frames import Frame
 from watersmeet.runtime.committer import commit_epoch, packs_before
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import database_status
-from watersmeet.runtime.tasks import Job, run_bucket, run_sources
+from watersmeet.runtime.tasks import Job, run_whole
 from watersmeet.store.commits import Commit
 
 
@@ -116,7 +115,7 @@ class InProcessEngine:
         circuit = coordinator.circuit
         assert circuit is not None
         try:
-            receipts = run_epoch(self._db, circuit, intent)
+            receipts = run_epoch(self._db, intent)
             duration_s = time.perf_counter() - began
             commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
         except BaseException as cause:
@@ -131,17 +130,9 @@ class InProcessEngine:
         coordinator.done(commit, duration_s)
 
 
-def run_epoch(db: Database, circuit: Circuit, intent: Intent) -> list[Receipt]:
+def run_epoch(db: Database, intent: Intent) -> list[Receipt]:
     """Runs all tasks of an epoch here, stage by stage; their receipts."""
     if not intent.has_work:
         return []
     job = Job(str(db.layout.root), db.layout.durable, intent, packs_before(db, intent))
-    frames: list[Frame] = []
-    for task in range(max(1, len(intent.tasks))):
-        frames += run_sources(job, task)
-    for stage in range(1, circuit.last_stage + 1):
-        by_bucket: dict[int, list[Frame]] = {}
-        for frame in frames:
-            by_bucket.setdefault(frame.bucket, []).append(frame)
-        frames = [f for bucket in sorted(by_bucket) for f in run_bucket(job, stage, by_bucket[bucket])]
-    return [Receipt.from_bytes(bytes(f.body)) for f in frames if f.channel == RECEIPT]
+    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job)]

@@ -46,7 +46,7 @@ class Job:
     packs: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value from which `from_json` makes the same job, without the slices of its tasks."""
+        """A JSON value from which `from_json` makes the same job."""
         return {"root": self.root, "durable": self.durable, "intent": self.intent.to_json(), "packs": self.packs}
 
     @staticmethod
@@ -108,6 +108,20 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
     (bucket,) = buckets
     passed += _run(job, circuit, stage, bucket, ScanInput(), [f for f in work if f.channel != CONTROL], ())
     return passed
+
+
+def run_whole(job: Job) -> list[Frame]:
+    """All stages in all buckets, one after the other; the receipts."""
+    circuit = _circuit(job.root, job.intent.circuit)
+    frames: list[Frame] = []
+    for task in range(max(1, len(job.intent.tasks))):
+        frames += run_sources(job, task)
+    for stage in range(1, circuit.last_stage + 1):
+        by_bucket: dict[int, list[Frame]] = {}
+        for frame in frames:
+            by_bucket.setdefault(frame.bucket, []).append(frame)
+        frames = [f for bucket in sorted(by_bucket) for f in run_bucket(job, stage, by_bucket[bucket])]
+    return [f for f in frames if f.channel == RECEIPT]
 
 
 def _run(job: Job, circuit: Circuit, stage: int, bucket: int, found: ScanInput, frames: Sequence[Frame],

@@ -1,0 +1,326 @@
+"""The engine on Spark: a thread plans epochs, a streaming query runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import Error, error
+from watersmeet.runtime.committer import commit_epoch
+from watersmeet.runtime.coordinator import Coordinator
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.flushing import Flush
+from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.spark.jobs import EpochRunner
+from watersmeet.runtime.spark.session import acquire, is_local, release
+from watersmeet.runtime.spark.source import NAME
+from watersmeet.runtime.status import database_status
+from watersmeet.store import files
+from watersmeet.store.commits import Commit
+
+#: Epochs that are planned before they are committed: the next one waits while one runs.
+_AHEAD: Final = 2
+#: Sources are asked so often; the session's transactions are told by `notify`.
+_CADENCE_S: Final = 0.1
+_IDLE_S: Final = 1.0
+_KEPT_INTENTS: Final = 16
+_STOP_S: Final = 30.0
+
+
+class SparkEngine:
+    """An `Engine` whose tasks run on Spark, always, in the background. Safe for several threads.
+
+    Spark's own checkpoint is made anew at each start: what was read and what was written is known from the commit log
+    alone, so there is nothing in it that could be lost, or that could contradict.
+    """
+
+    def __init__(self, db: Database, spark: SparkSession | None = None, *, parallelism: int = 1,
+                 make_coordinator: Callable[[Database], Coordinator] = Coordinator) -> None:
+        self._db = db
+        self._given = spark
+        self._parallelism = parallelism
+        self._make = make_coordinator
+        self._changed = threading.Condition(threading.RLock())
+        self._woken = threading.Event()
+        self._coordinator: Coordinator | None = None
+        self._planned: deque[Intent] = deque()
+        self._flushes: deque[_Flushing] = deque()
+        self._failure: Error | None = None
+        self._installing = 0
+        self._stopping = False
+        self._session: SparkSession | None = None
+        self._runner: EpochRunner | None = None
+        self._query: StreamingQuery | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def circuit(self) -> Circuit | None:
+        return self._running().circuit
+
+    @property
+    def live_views(self) -> frozenset[str]:
+        with self._changed:
+            return self._running().live_views
+
+    def start(self) -> None:
+        session = acquire(self._given, self._parallelism)
+        if self._session is not None:
+            self.stop()  # After `acquire`, so that Spark stays.
+        self._failure = None
+        self._stopping = False
+        self._session = session
+        try:
+            self._begin(session)
+        except BaseException:
+            self.stop()
+            raise
+
+    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
+        wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
+        if self._failure is not None:
+            self.start()  # What failed may be what this call takes out.
+        with self._changed:
+            self._installing += 1
+            try:
+                while True:
+                    coordinator = self._drained()
+                    coordinator.install(circuit)
+                    self._work_off(coordinator)
+                    if wanted <= coordinator.live_views and coordinator.runs(circuit):
+                        return
+            finally:
+                self._installing -= 1
+                self._woken.set()
+
+    def notify(self) -> None:
+        self._woken.set()
+
+    def flush(self, transaction: int | None = None) -> Commit | None:
+        del transaction
+        flushing = _Flushing()
+        with self._changed:
+            coordinator = self._running()
+            if coordinator.circuit is None or not coordinator.circuit.sinks:
+                return self._db.log.last_epoch()
+            self._flushes.append(flushing)
+            self._woken.set()
+            while flushing.epoch is None or coordinator.committed_epoch < flushing.epoch:
+                self._wait()
+        return self._db.log.last_epoch()
+
+    def status(self) -> dict[str, Any]:
+        with self._changed:
+            coordinator = self._coordinator
+            sources = {} if coordinator is None else {i: s.status() for i, s in coordinator.inputs.sources.items()}
+            state = "failed" if self._failure is not None else "stopped" if coordinator is None else "running"
+            failure = None if self._failure is None else self._failure.to_json()
+        return {"runtime": "spark", "state": state, "error": failure, **database_status(self._db, sources=sources)}
+
+    def rebuild(self, circuit: Circuit) -> None:
+        with self._changed:
+            self._installing += 1
+            try:
+                coordinator = self._drained()
+                self._work_off(coordinator)
+                coordinator.rebuild(circuit)
+                self._work_off(coordinator)
+            finally:
+                self._installing -= 1
+                self._woken.set()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._woken.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_STOP_S)
+        query, self._query = self._query, None
+        if query is not None:
+            with contextlib.suppress(Exception):
+                query.stop()
+        session, self._session = self._session, None
+        self._runner = None
+        if session is not None:
+            release()
+        coordinator, self._coordinator = self._coordinator, None
+        self._planned.clear()
+        if coordinator is not None:
+            coordinator.close()
+        _empty(self._db)
+
+    def _begin(self, session: SparkSession) -> None:
+        layout = self._db.layout
+        if not is_local(session) and not layout.durable:
+            raise error("RUNTIME_UNAVAILABLE", "a temporary database can't be used on a cluster",
+                        detail=f"Spark's master is {session.sparkContext.master}.",
+                        hint="Connect with a path on storage that the driver and all executors share.")
+        _empty(self._db)
+        self._coordinator = self._make(self._db)
+        self._runner = EpochRunner(session, self._db)
+        stream = session.readStream.format(NAME).option("directory", str(layout.intents))
+        stream = stream.option("first", str(self._coordinator.epoch))
+        writer = stream.load().writeStream.foreachBatch(self._run_planned)
+        checkpoint = layout.checkpoint / uuid.uuid4().hex
+        self._query = writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"watersmeet {layout.root}").start()
+        self._thread = threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True)
+        self._thread.start()
+
+    def _running(self) -> Coordinator:
+        if self._failure is not None:
+            raise self._failure
+        if self._coordinator is None or self._stopping:
+            raise error("CONNECTION_CLOSED", "the engine is stopped")
+        return self._coordinator
+
+    def _wait(self) -> None:
+        """Waits for the next change, with the lock given up; raises if the engine has failed."""
+        self._running()
+        self._changed.wait(_IDLE_S)
+        self._check_query()
+        self._running()
+
+    def _drained(self) -> Coordinator:
+        """The coordinator, with nothing planned that is not committed. The planning thread keeps off meanwhile."""
+        while not self._running().is_drained:
+            self._wait()
+        return self._running()
+
+    def _work_off(self, coordinator: Coordinator) -> None:
+        """Plans and awaits all epochs of a backfill, and what an install asks for."""
+        while coordinator.progress is not None or coordinator.has_chores:
+            if len(self._planned) < _AHEAD:
+                self._add(coordinator.plan(_now_us()))
+            else:
+                self._wait()
+        while not coordinator.is_drained:
+            self._wait()
+
+    def _plan(self) -> None:
+        """The planning thread. It ends the query when the engine has failed."""
+        while not self._stopping:
+            if self._failure is not None:
+                if self._query is not None:
+                    with contextlib.suppress(Exception):
+                        self._query.stop()
+                return
+            try:
+                pause_s = self._plan_next()
+            except Exception as cause:
+                self._fail(cause)
+                continue
+            if pause_s > 0:
+                self._woken.wait(pause_s)
+                self._woken.clear()
+
+    def _plan_next(self) -> float:
+        """Plans the next epoch, if there is one; how long to wait before the next call."""
+        with self._changed:
+            self._check_query()
+            coordinator = self._coordinator
+            if self._stopping or coordinator is None or self._failure is not None:
+                return 0.0
+            full = len(self._planned) >= _AHEAD or (coordinator.wants_to_save and not coordinator.is_drained)
+            if full or self._installing:
+                return _IDLE_S
+            flushing = next((f for f in self._flushes if f.epoch is None), None)
+            if flushing is None:
+                self._flushes.clear()
+                intent = coordinator.plan(_now_us())
+                self._add(intent)
+                return 0.0 if intent is not None else _CADENCE_S if coordinator.inputs.sources else _IDLE_S
+            intent = flushing.flush.plan(coordinator)
+            self._add(intent)
+            if flushing.flush.is_planned:
+                flushing.epoch = coordinator.epoch
+                self._changed.notify_all()
+                return 0.0
+            again_us = flushing.flush.again_us
+            return 0.0 if intent is not None or again_us is None else max(0.001, (again_us - _now_us()) / 1e6)
+
+    def _add(self, intent: Intent | None) -> None:
+        """Hands a planned epoch to the query: its file is what the query waits for."""
+        if intent is not None:
+            self._planned.append(intent)
+            path = self._db.layout.intent(intent.epoch)
+            files.replace_file(path, intent.to_text().encode(), durable=False)
+
+    def _run_planned(self, batch: DataFrame, batch_id: int) -> None:
+        """A micro-batch: runs and commits the planned epochs. Called by Spark; never raises."""
+        del batch, batch_id
+        with self._changed:
+            todo = list(self._planned)
+        for intent in todo:
+            if self._stopping or self._failure is not None:
+                return
+            try:
+                self._run(intent)
+            except Exception as cause:
+                # Raising would make Spark print its own account; the planning thread ends the query.
+                self._fail(cause)
+                return
+
+    def _run(self, intent: Intent) -> None:
+        coordinator, runner = self._coordinator, self._runner
+        if coordinator is None or runner is None:
+            return
+        began = time.perf_counter()
+        circuit = coordinator.circuit
+        if circuit is None or circuit.fingerprint != intent.circuit:
+            circuit = load_circuit(self._db.layout, intent.circuit)
+        receipts = runner.run(circuit, intent)
+        duration_s = time.perf_counter() - began
+        commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
+        with self._changed:
+            coordinator.done(commit, duration_s)
+            self._planned.popleft()
+            self._changed.notify_all()
+        self._woken.set()
+        # Not at once: the stream's reader goes from file to file, and may be a batch behind.
+        files.remove_files([self._db.layout.intent(intent.epoch - _KEPT_INTENTS)])
+
+    def _fail(self, cause: Exception) -> None:
+        with self._changed:
+            if self._failure is None and not self._stopping:
+                self._failure = view_failed(cause)
+            self._changed.notify_all()
+        self._woken.set()
+
+    def _check_query(self) -> None:
+        """Notices a query that Spark ended by itself."""
+        query = self._query
+        if query is not None and not self._stopping and self._failure is None and not query.isActive:
+            self._fail(error("VIEW_FAILED", "Spark ended the query", detail=str(query.exception() or "")[:2000] or None,
+                             hint="Open the database again: nothing that was committed is lost."))
+
+
+class _Flushing:
+    """A call of `flush`. epoch: the last one that it has to wait for, once that is planned."""
+
+    def __init__(self) -> None:
+        self.flush = Flush()
+        self.epoch: int | None = None
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _empty(db: Database) -> None:
+    """Deletes what is of use only while a query runs: planned epochs, Spark's own checkpoint."""
+    files.remove_files(db.layout.intents / n for n in files.list_names(db.layout.intents))
+    for path in db.layout.checkpoint.iterdir():
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,105 @@
+"""Running one epoch as a Spark job."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import CONDITIONS, Error, error
+from watersmeet.runtime.committer import packs_before
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.spark.worker import ERROR, FRAMES, JOB, BucketStage, pack_job, read, run_all
+from watersmeet.runtime.tasks import Job
+
+#: Epochs up to this size run as one task, all buckets in turn: starting tasks and shuffling costs more than they do.
+SMALL_ROWS: Final = 20_000
+SMALL_BYTES: Final = 4 << 20
+#: … unless the last such epoch took longer than this: then its work is not as small as its input.
+_SMALL_S: Final = 0.4
+_ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
+
+
+class EpochRunner:
+    """Runs epochs of one database. For one thread at a time."""
+
+    def __init__(self, spark: SparkSession, db: Database) -> None:
+        self._spark = spark
+        self._db = db
+        self._single: DataFrame | None = None
+        self._large_until = 0
+        """Epochs up to this one are shuffled, however small."""
+
+    def run(self, circuit: Circuit, intent: Intent) -> list[Receipt]:
+        """The receipts of all tasks. Raises the error of the first that failed for good."""
+        if not intent.has_work:
+            return []
+        job = Job(str(self._db.layout.root), self._db.layout.durable, intent, packs_before(self._db, intent))
+        single = self._is_single(circuit, intent)
+        frames = self._single_task() if single else self._stages(circuit, intent)
+        context = self._spark.sparkContext
+        context.setLocalProperty(JOB, pack_job(job))
+        began = time.monotonic()
+        try:
+            rows = frames.collect()
+        except Exception as cause:
+            raise _failure(cause) from cause
+        finally:
+            context.setLocalProperty(JOB, None)
+        if single and circuit.buckets > 1 and time.monotonic() - began > _SMALL_S:
+            self._large_until = intent.epoch + 16
+        for row in rows:
+            if row.channel == ERROR:
+                raise _described(json.loads(bytes(row.body)))
+        return [Receipt.from_bytes(bytes(row.body)) for row in rows if row.channel == RECEIPT]
+
+    def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
+        if circuit.buckets == 1:
+            return True
+        small = intent.rows <= SMALL_ROWS and intent.bytes <= SMALL_BYTES
+        return small and intent.epoch > self._large_until
+
+    def _single_task(self) -> DataFrame:
+        # Planned once: planning and pickling would take as long as the rest of a small epoch (30 to 50 ms).
+        if self._single is None:
+            self._single = self._spark.range(0, 1, 1, 1).mapInArrow(run_all, FRAMES)
+        return self._single
+
+    def _stages(self, circuit: Circuit, intent: Intent) -> DataFrame:
+        tasks = max(1, len(intent.tasks))
+        # Never run twice: Spark would take the shuffled frames of the first time.
+        frames = self._spark.range(0, tasks, 1, tasks).mapInArrow(read, FRAMES)
+        for stage in range(1, circuit.last_stage + 1):
+            frames = frames.repartitionById(circuit.buckets, "bucket").mapInArrow(BucketStage(stage), FRAMES)
+        return frames
+
+
+def _described(value: dict[str, Any]) -> Error:
+    """The error that a task described."""
+    notes = "; ".join(value["notes"])
+    if value["condition"] in CONDITIONS:
+        found = error(value["condition"], value["message"], detail=value["detail"] or notes or None, hint=value["hint"])
+        return view_failed(found)
+    return error("VIEW_FAILED", f"the views can't go on: {value['message']}",
+                 detail=f"A task failed ({notes or 'see the trace'}). Nothing of the epoch was kept.\n{value['trace']}",
+                 hint="The content is as of the epoch before. Open the database again to try once more.")
+
+
+def _failure(cause: Exception) -> Error:
+    """The error for a job that Spark gave up."""
+    text = str(cause)
+    found = _ERROR.search(text)
+    if found and found.group(1) in CONDITIONS:
+        return view_failed(error(found.group(1), found.group(2).strip()))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reason = next((line for line in reversed(lines) if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)), lines[0] if lines else "")
+    return error("VIEW_FAILED", f"the views can't go on: {reason[:300]}",
+                 detail="Spark gave up the epoch after several attempts. Nothing of it was kept.",
+                 hint="The content is as of the epoch before. Open the database again to try once more.")

@@ -1,0 +1,244 @@
+"""The SparkSession: made with the settings that the engine needs, or adopted from the caller."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import error
+from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
+from watersmeet.runtime.spark.source import EpochSource
+
+MIN_JAVA: Final = 17
+_JAVA_HINT: Final = (
+    "Install a Java runtime of version 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17) and set JAVA_HOME if it is not on PATH; or use runtime='inprocess'."
+)
+
+_logger = logging.getLogger(__name__)
+_lock = threading.RLock()
+
+#: Settings of the session alone: they hold for adopted contexts, too.
+_SESSION: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "8",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # A frame has up to 16 MiB; an Arrow batch of many of them would not fit.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "33554432",
+}
+
+_CONTEXT: Final = {
+    "spark.app.name": "watersmeet",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.scheduler.mode": "FAIR",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.memory": "2g",
+    "spark.cleaner.periodicGC.interval": "10min",
+    # An epoch is a job: what the application remembers of them must not grow with their number.
+    "spark.ui.retainedJobs": "16",
+    "spark.ui.retainedStages": "16",
+    "spark.ui.retainedTasks": "64",
+    "spark.ui.retainedDeadExecutors": "4",
+    "spark.sql.ui.retainedExecutions": "8",
+    "spark.sql.streaming.ui.enabled": "false",
+}
+
+_LOG4J: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
+"""
+
+
+@dataclass
+class Shared:
+    """The session that the engines of this process share. made: by us, so that the last engine stops it."""
+
+    spark: SparkSession
+    made: bool
+    users: int = 0
+    directory: Path | None = None
+    shipped: Path | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+_shared: list[Shared] = []
+
+
+def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
+    """A session for one engine; give it back with `release`. RUNTIME_UNAVAILABLE if Spark can't run here.
+
+    spark: adopt this one. Otherwise one is made for this process, local with as many threads as
+    buckets or cores, and shared by all engines.
+    """
+    with _lock:
+        if not _shared:
+            active = spark or SparkSession.getActiveSession()
+            _shared.append(Shared(active, made=False) if active is not None else _make(parallelism))
+        shared = _shared[0]
+        if spark is not None and spark.sparkContext is not shared.spark.sparkContext:
+            raise error("RUNTIME_UNAVAILABLE", "this process uses another SparkSession already")
+        shared.users += 1
+        session = shared.spark.newSession()
+        for name, value in _SESSION.items():
+            session.conf.set(name, value)
+        session.conf.set("spark.sql.shuffle.partitions", str(parallelism))
+        session.dataSource.register(EpochSource)
+        return session
+
+
+def release() -> None:
+    """Gives one engine's session back; the last one ends Spark and its processes, if they were made here."""
+    with _lock:
+        if not _shared:
+            return
+        shared = _shared[0]
+        shared.users -= 1
+        if shared.users > 0:
+            return
+        _shared.clear()
+        if shared.made:
+            _stop(shared)
+        if shared.shipped is not None:
+            shutil.rmtree(shared.shipped.parent, ignore_errors=True)
+
+
+def is_local(spark: SparkSession) -> bool:
+    """True if tasks run in this machine, in the driver's process tree."""
+    return str(spark.sparkContext.master).startswith("local[") or spark.sparkContext.master == "local"
+
+
+def check_java() -> None:
+    """RUNTIME_UNAVAILABLE, with what to install, if there is no Java or it is too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, where there is none." if home else "There is no java on PATH."
+        raise error("RUNTIME_UNAVAILABLE", "Spark needs Java, which was not found", detail=where, hint=_JAVA_HINT)
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as cause:
+        raise error("RUNTIME_UNAVAILABLE", f"Java can't be run: {cause}", hint=_JAVA_HINT) from cause
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if found is None or int(found.group(1)) < MIN_JAVA:
+        version = found.group(1) if found else "of unknown version"
+        raise error("RUNTIME_UNAVAILABLE", f"Spark needs Java {MIN_JAVA} or newer, this one is {version}",
+                    detail=f"It is {java}.", hint=_JAVA_HINT)
+
+
+def _make(parallelism: int) -> Shared:
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # A runner on the driver's side calls `python3` by name.
+    own = os.path.dirname(sys.executable)
+    if own not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
+    directory = Path(tempfile.mkdtemp(prefix="watersmeet-spark-"))
+    (directory / "log4j2.properties").write_text(_LOG4J)
+    settings = _context_settings(parallelism, directory)
+    builder: Any = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    log = directory / "spark.log"
+    try:
+        with _output_to(log):
+            spark = builder.getOrCreate()
+    except Exception as cause:
+        tail = log.read_text(errors="replace")[-2000:].strip() if log.exists() else ""
+        shutil.rmtree(directory, ignore_errors=True)
+        raise error("RUNTIME_UNAVAILABLE", f"Spark did not start: {_first_line(cause)}", detail=tail or None,
+                    hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.") from cause
+    return Shared(spark, made=True, directory=directory, settings=settings)
+
+
+def _context_settings(parallelism: int, directory: Path) -> dict[str, str]:
+    threads = max(1, min(parallelism, os.cpu_count() or 1))
+    master = os.environ.get("WATERSMEET_MASTER", f"local[{threads},3]")
+    local = master.startswith("local")
+    settings = {**_CONTEXT, "spark.master": master, "spark.python.daemon.module": DAEMON,
+                "spark.executorEnv.PYTHONPATH": python_path(local=local),
+                "spark.local.dir": str(directory / "local"), "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{directory}/log4j2.properties -Xss4m"}
+    if local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        settings["spark.submit.pyFiles"] = str(make_zip())
+    return settings
+
+
+@contextlib.contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Inside, processes that start write their standard error to a file: the JVM greets with warnings of no use.
+
+    It keeps that file when the block is left. What this process prints meanwhile goes where it always goes.
+    """
+    sys.stderr.flush()
+    own = os.dup(2)
+    before = sys.stderr
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        with os.fdopen(os.dup(own), "w", buffering=1) as printed:
+            sys.stderr = printed
+            os.dup2(handle, 2)
+            try:
+                yield
+            finally:
+                os.dup2(own, 2)
+                sys.stderr = before
+    finally:
+        os.close(handle)
+        os.close(own)
+
+
+def _stop(shared: Shared) -> None:
+    gateway = SparkContext._gateway
+    with contextlib.suppress(Exception):
+        shared.spark.stop()
+    process = getattr(gateway, "proc", None)
+    with contextlib.suppress(Exception):
+        if gateway is not None:
+            gateway.shutdown()
+    if process is not None:
+        # The JVM ends when its input does.
+        with contextlib.suppress(Exception):
+            process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=5)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if shared.directory is not None:
+        shutil.rmtree(shared.directory, ignore_errors=True)
+
+
+def _first_line(cause: Exception) -> str:
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:300]

@@ -1,0 +1,135 @@
+"""What runs in Spark's Python workers: tasks as functions of Arrow batches.
+
+The job (one epoch) comes as a property of the Spark job, so that the functions, and with them Spark's plan, are the same
+for every epoch. Batches between stages hold frames.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from watersmeet.errors import Error
+from watersmeet.kernel.frames import Frame
+from watersmeet.runtime.receipts import RECEIPT
+from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
+
+#: The local property with the job.
+JOB: Final = "watersmeet.job"
+#: The channel of frames whose body says why a task failed.
+ERROR: Final = "error"
+#: Spark's schema of frames.
+FRAMES: Final = "bucket int, channel string, seq long, body binary"
+
+_SCHEMA: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.string()), ("seq", pa.int64()), ("body", pa.binary())])
+#: Frames of one batch have about this size together: Spark copies batches as a whole.
+_BATCH_BYTES: Final = 16 << 20
+#: Errors of the machine, which another attempt may not meet: Spark repeats the task.
+_PASSING: Final = (OSError, MemoryError)
+_PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
+
+
+def pack_job(job: Job) -> str:
+    """The property's text."""
+    return base64.b85encode(zlib.compress(json.dumps(job.to_json()).encode(), 1)).decode()
+
+
+def _job() -> Job:
+    context = TaskContext.get()
+    assert context is not None
+    text = context.getLocalProperty(JOB)
+    assert text is not None, "a task of Watersmeet runs without its job"
+    return Job.from_json(json.loads(zlib.decompress(base64.b85decode(text))))
+
+
+def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task is the whole epoch: every stage in every bucket."""
+    for _ in batches:
+        yield from _guarded(lambda: run_whole(_job()))
+
+
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Stage 0. Each input row is the number of a task."""
+    for batch in batches:
+        for task in batch.column(0).to_pylist():
+            yield from _guarded(lambda task=task: run_sources(_job(), task))
+
+
+@dataclass(frozen=True)
+class BucketStage:
+    """A stage above 0; a partition holds the frames of one bucket."""
+
+    stage: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        frames = list(_frames(batches))
+        failed = [f for f in frames if f.channel == ERROR]
+        if failed or not frames:
+            yield from _batches(failed)
+            return
+        yield from _guarded(lambda: run_bucket(_job(), self.stage, frames))
+
+
+def _guarded(work: Any) -> Iterator[pa.RecordBatch]:
+    """The frames that `work()` gives, or one that says why it failed."""
+    try:
+        frames = work()
+    except _PASSING:
+        raise
+    except Exception as cause:
+        if isinstance(cause, Error) and cause.condition in _PASSING_CONDITIONS:
+            raise
+        frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
+    yield from _batches(frames)
+
+
+def describe(cause: Exception) -> dict[str, Any]:
+    """JSON from which the driver makes the error again."""
+    notes = [str(n) for n in getattr(cause, "__notes__", ())]
+    if isinstance(cause, Error):
+        return {**cause.to_json(), "notes": notes}
+    return {"condition": None, "message": f"{type(cause).__name__}: {cause}", "notes": notes,
+            "trace": "".join(traceback.format_exception(cause))[-4000:]}
+
+
+def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
+    for batch in batches:
+        buckets, channels, seqs = (batch.column(i).to_pylist() for i in range(3))
+        bodies = batch.column(3)
+        for i in range(batch.num_rows):
+            yield Frame(buckets[i], channels[i], seqs[i], bodies[i].as_buffer())
+
+
+def _batches(frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
+    group: list[Frame] = []
+    size = 0
+    for frame in frames:
+        group.append(frame)
+        size += len(frame.body)
+        if size >= _BATCH_BYTES:
+            yield _batch(group)
+            group, size = [], 0
+    if group:
+        yield _batch(group)
+
+
+def _batch(frames: list[Frame]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([
+        pa.array([f.bucket for f in frames], pa.int32()),
+        pa.array([f.channel for f in frames], pa.string()),
+        pa.array([f.seq for f in frames], pa.int64()),
+        pa.array([f.body for f in frames], pa.binary()),
+    ], schema=_SCHEMA)
+
+
+def is_result(channel: str) -> bool:
+    """True for frames that are for the driver."""
+    return channel in (RECEIPT, ERROR)
