@@ -78,7 +78,7 @@ def _aggregate(op: Aggregate, circuit):
         exprs.append(f"{call.function}({argument}){condition}")
     names = ", ".join(f"c{i}" for i in range(len(exprs)))
     if not op.keys:  # one row, in bucket 0; a row elsewhere is a mistake of the planner
-        wrong = f"(SELECT count(*) FROM \"{op.inputs[0]}\" WHERE _b <> 0)"
+        wrong = f'(SELECT count(*) FROM "{op.inputs[0]}" WHERE _b <> 0)'
         check = f"CASE WHEN {wrong} > 0 THEN error('rows outside bucket 0') ELSE 0 END"
         return f'SELECT *, {check} AS _b FROM (SELECT {", ".join(exprs)} FROM "{op.inputs[0]}") AS t({names})'
     keys = ", ".join(f"c{k}" for k in op.keys)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from sqlglot import exp, parse_one
 
-from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Join, KeyPair, Project, Scan, Union, Values
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AggregateCall,
+    Column,
+    Filter,
+    Join,
+    KeyPair,
+    Project,
+    Scan,
+    Union,
+    Values,
+)
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
@@ -14,11 +25,11 @@ TYPES = {"int": INTEGER, "bigint": BIGINT, "varchar": VARCHAR, "double": DOUBLE,
          "numeric": SqlType("numeric", 10, 2)}
 
 
-def e(text: str, type: SqlType = INTEGER, nullable: bool = True) -> Scalar:
+def e(text: str, kind: SqlType = INTEGER, nullable: bool = True) -> Scalar:
     """An expression; `a.k` is the column with the id `a.k`."""
     def rename(node):
         return column_ref(f"{node.table}.{node.name}" if node.table else node.name) if isinstance(node, exp.Column) else node
-    return Scalar(parse_one(text, dialect="duckdb").transform(rename), type, nullable)
+    return Scalar(parse_one(text, dialect="duckdb").transform(rename), kind, nullable)
 
 
 def p(text: str) -> Scalar:
@@ -56,10 +67,8 @@ def project(node, **exprs) -> Project:
     """Names are ids; values are texts or (text, type)."""
     types = {c.id: c.type for c in node.columns}
     scalars = []
-    for text in exprs.values():
-        kind = None
-        if isinstance(text, tuple):
-            text, kind = text
+    for given in exprs.values():
+        text, kind = given if isinstance(given, tuple) else (given, None)
         s = e(text)
         scalars.append(Scalar(s.expression, kind or types.get(s.column, INTEGER)))
     return Project(node, tuple(Column(n, n, s.type) for n, s in zip(exprs, scalars)), tuple(scalars))

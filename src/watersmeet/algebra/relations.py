@@ -6,11 +6,12 @@ only read columns of the node's inputs. Multiplicities count: every node is a mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.errors import Span
 from watersmeet.types import SqlType
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -151,7 +152,8 @@ class Join(Relation):
 
     `kind` semi and anti give the left columns only. Outer kinds null-extend and make the
     other side's columns nullable. Without keys the right input must be `single_row` or small:
-    it is then copied to every bucket (`broadcast`); the planner refuses all else.
+    it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
+    of the statement's text if that is known.
     """
 
     left: Relation
@@ -160,6 +162,7 @@ class Join(Relation):
     keys: tuple[KeyPair, ...]
     residual: Scalar | None = None
     broadcast: bool = False
+    span: Span | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for k in self.keys:
@@ -173,7 +176,7 @@ class Join(Relation):
         return (self.left, self.right)
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
+    def columns(self) -> tuple[Column, ...]:
         if self.kind in ("semi", "anti"):
             return self.left.columns
 

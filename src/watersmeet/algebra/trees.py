@@ -78,7 +78,7 @@ def is_single_row(node: Relation) -> bool:
     if isinstance(node, Values):
         return len(node.rows) <= 1
     if isinstance(node, Aggregate):
-        return not node.keys
+        return not any(k.columns for k in node.keys)  # one group, or none
     if isinstance(node, (Project, Filter)):
         return is_single_row(node.input)
     if isinstance(node, Join):

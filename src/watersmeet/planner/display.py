@@ -12,7 +12,7 @@ from watersmeet.planner.texts import sql
 _TYPES: Final = {
     "BOOLEAN": "Boolean", "SMALLINT": "Int16", "INT": "Int32", "BIGINT": "Int64", "FLOAT": "Float32",
     "DOUBLE": "Float64", "DECIMAL": "Decimal", "VARCHAR": "Varchar", "TEXT": "Varchar", "VARBINARY": "Bytea",
-    "BLOB": "Bytea", "DATE": "Date", "TIME": "Time", "TIMESTAMP": "Timestamp", "TIMESTAMPTZ": "Timestamptz",
+    "BLOB": "Bytea", "DATE": "Date", "TIME": "Time", "TIMESTAMP": "Timestamp", "TIMESTAMPNTZ": "Timestamp", "TIMESTAMPTZ": "Timestamptz",
     "INTERVAL": "Interval", "JSON": "Jsonb",
 }  # fmt: skip
 

@@ -104,7 +104,7 @@ def translated(distribution: Distribution | None, outputs: Sequence[str | None])
     plain = {text: f"c{j}" for j, text in reversed(list(enumerate(outputs))) if text and text[1:].isdecimal()}
     found = []
     for members in distribution:
-        new = set()
+        new: set[str] = set()
         for member in members:
             mark, text = ("?", member[1:]) if member[0] == "?" else ("", member)
             new.update(f"{mark}c{j}" for j, output in enumerate(outputs) if output == text)

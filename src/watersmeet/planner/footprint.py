@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Exchange, Join, Operator, Upsert
+from watersmeet.circuit.operators import Aggregate, Exchange, Join, Map, Operator, Upsert
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
+from watersmeet.planner.texts import columns_of
 
 _VALUES: Final = ("min", "max")
 
@@ -85,7 +86,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
                               source.append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
-        yield Arrangement(op.id, "", tuple(columns[k] for k in op.keys), columns, _group_bound(op),
+        yield Arrangement(op.id, "", tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),
                           circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, Upsert):
         columns = names.columns(op.id)
@@ -99,8 +100,13 @@ def _join_bound(op: Join, side: str, source: Operator) -> str:
     return f"unbounded: keeps every row of the input{'' if source.append_only else ' that is not deleted'}"
 
 
-def _group_bound(op: Aggregate) -> str:
-    groups = "unbounded: one entry for every group" if op.keys else "bounded: one entry"
+def _group_bound(op: Aggregate, circuit: Circuit) -> str:
+    source = circuit.by_id[op.inputs[0]]
+    while isinstance(source, Exchange):
+        source = circuit.by_id[source.inputs[0]]
+    constant = isinstance(source, Map) and not any(columns_of(source.exprs[k]) for k in op.keys)
+    single = constant or not op.keys
+    groups = "bounded: one entry" if single else "unbounded: one entry for every group"
     if any(c.distinct or c.function in _VALUES for c in op.calls):
-        return f"{groups}, and the values of min, max and DISTINCT" + ("" if op.keys else " (unbounded)")
+        return f"{groups}, and the values of min, max and DISTINCT" + (" (unbounded)" if single else "")
     return groups

@@ -132,11 +132,11 @@ def _with_broadcast(node: Join) -> Join:
     if node.kind in ("inner", "right") and is_single_row(node.left):
         kind: JoinKind = "inner" if node.kind == "inner" else "left"
         return Join(node.right, node.left, kind, (), node.residual, broadcast=True)
-    raise _nested_loop()
+    raise _nested_loop(node)
 
 
-def _nested_loop() -> Error:
-    return error("JOIN_WITHOUT_EQUALITY", "streaming nested-loop join", hint=_HINT,
+def _nested_loop(node: Join) -> Error:
+    return error("JOIN_WITHOUT_EQUALITY", "streaming nested-loop join", hint=_HINT, span=node.span,
                  detail="The join has no equality between its two sides, so every row would meet every other.")
 
 

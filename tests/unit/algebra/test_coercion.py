@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.trees import e
+
 from watersmeet.algebra.coercion import cast, common_type, is_exact, part_of
 from watersmeet.algebra.relations import Column
 from watersmeet.types import (

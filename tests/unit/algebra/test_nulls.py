@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-
 from tests.trees import p
+
 from watersmeet.algebra.nulls import rejected_columns
 
 CASES = [

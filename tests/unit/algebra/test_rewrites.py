@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.trees import group, join, project, scan, union, values, where
+
 from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, Values
 from watersmeet.algebra.rewrites import (
     connect_joins,
@@ -24,8 +24,8 @@ def shape(tree):
     """The lines of the plan without columns and outputs."""
     lines = []
     for line in logical_tree(tree).lines():
-        line = line.split(", output:")[0].split(", columns:")[0]
-        lines.append(line.replace(" }", "").replace("Logical", "").replace("{ ", ""))
+        short = line.split(", output:")[0].split(", columns:")[0]
+        lines.append(short.replace(" }", "").replace("Logical", "").replace("{ ", ""))
     return "\n".join(lines)
 
 

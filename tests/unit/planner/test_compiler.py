@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import duckdb
 import pytest
-
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.trees import e, group, join, project, relation, scan, sink_of, union, values, where
+
 from watersmeet.algebra.relations import Column, Join, KeyPair, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit.operators import Aggregate, Map, Scan, Sink, Upsert
-from watersmeet.errors import Error
+from watersmeet.errors import Error, Span
 from watersmeet.planner import assemble, compile_connector_table, compile_view
 from watersmeet.types import BIGINT, JSONB, VARCHAR, SqlType
 
@@ -108,7 +108,7 @@ def test_connector_tables():
     (lambda s, t: join(s, scan("s", alias="z", append_only=True), "semi", "s.k = z.k"), True),
     (lambda s, t: join(s, scan("s", alias="z", append_only=True), "anti", "s.k = z.k"), False),
     (lambda s, t: group(s, "s.k"), False), (lambda s, t: group(s, "s.k", ""), True), (lambda s, t: group(t, "t.k", ""), False),
-    (lambda s, t: union(s, scan("s", alias="z", append_only=True)), True), (lambda s, t: union(s, t), False),
+    (lambda s, t: union(s, scan("s", alias="z", append_only=True)), True), (union, False),
     (lambda s, t: values([[1]]), True),
 ])  # fmt: skip
 def test_append_only(tree, expected):
@@ -174,6 +174,15 @@ def test_nested_loops_are_refused(tree, buckets):
     assert caught.value.condition == "JOIN_WITHOUT_EQUALITY"
     assert caught.value.message == "streaming nested-loop join"
     assert "dynamic filter" in caught.value.hint
+
+
+def test_the_place_of_a_nested_loop_is_kept():
+    place = Span(7, 9)
+    crossed = replace(join(a, b, "inner"), span=place)
+    for tree in (crossed, where(crossed, "a.x > b.x"), join(crossed, c, "inner", "b.k = c.k")):
+        with pytest.raises(Error) as caught:
+            compiled(tree)
+        assert caught.value.span == place
 
 
 @pytest.mark.parametrize("tree", [

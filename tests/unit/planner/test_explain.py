@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.trees import catalog_of, group, join, project, relation, scan, sink_of, union, values, where
+
 from watersmeet.planner import ExplainOptions, PlanTree, compile_view, explain
 from watersmeet.planner.explain import physical_plan
 

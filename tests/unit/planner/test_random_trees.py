@@ -6,10 +6,10 @@ import random
 
 import duckdb
 import pytest
-
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.trees import group, join, project, scan, sink_of, union, values, where
+
 from watersmeet.algebra.relations import Column, Project, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
 from watersmeet.algebra.trees import exactly, read
@@ -25,7 +25,7 @@ KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
 def database(rng):
     connection = duckdb.connect(config={"threads": 1})
     for name in "abc":
-        connection.execute(f'CREATE TABLE {name} (k INT, x INT, y INT, w BIGINT)')
+        connection.execute(f"CREATE TABLE {name} (k INT, x INT, y INT, w BIGINT)")
         rows = [f"({', '.join(rng.choice(['NULL', '0', '1', '2', '3']) for _ in range(4))})" for _ in range(rng.choice([0, 3, 6, 9]))]
         if rows:
             connection.execute(f"INSERT INTO {name} VALUES {', '.join(rows)}")
@@ -92,7 +92,7 @@ class Trees:
             below = self.tree(depth - 1)
             keys = ", ".join(self.ref(below) for _ in range(rng.choice([0, 1, 1, 2])))
             calls = rng.choice(["count(*)", "sum({0})", "min({0}); count({0})", "count(distinct {0})", "" if keys else "count(*)"])
-            return group(below, keys.replace('"', '') and keys, calls.format(self.ref(below)), self.next("g") + "_")
+            return group(below, keys.replace('"', "") and keys, calls.format(self.ref(below)), self.next("g") + "_")
         if kind == "union":
             parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
             width = min(len(x.columns) for x in parts)

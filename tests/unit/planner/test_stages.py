@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.trees import group, join, project, scan, sink_of, union, values, where
+
 from watersmeet.circuit.operators import Exchange, Join, Union
 from watersmeet.planner import assemble, compile_view
 

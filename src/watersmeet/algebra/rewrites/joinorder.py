@@ -13,13 +13,14 @@ from watersmeet.algebra.relations import Join, KeyPair, Relation
 from watersmeet.algebra.rewrites.keys import as_predicate, key_pair
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly, filtered, is_single_row, with_inputs
+from watersmeet.errors import Span
 
 
 def connect_joins(tree: Relation) -> Relation:
     """The tree with inner joins reordered where that avoids a join without a key."""
     if not _is_plain(tree):
         return with_inputs(tree, [connect_joins(i) for i in tree.inputs])
-    cluster = _Cluster([], [], [])
+    cluster = _Cluster([], [], [], None)
     has_gap = _collect(tree, cluster)
     if not has_gap:
         return _rebuilt(tree)
@@ -32,11 +33,15 @@ def connect_joins(tree: Relation) -> Relation:
 
 @dataclass(slots=True)
 class _Cluster:
-    """The inputs of neighbouring inner joins in the written order and all their conditions."""
+    """The inputs of neighbouring inner joins in the written order and all their conditions.
+
+    span: the place of the first join without a key.
+    """
 
     leaves: list[Relation]
     keys: list[KeyPair]
     rest: list[Scalar]
+    span: Span | None
 
 
 def _is_plain(node: Relation) -> bool:
@@ -49,6 +54,7 @@ def _collect(node: Relation, cluster: _Cluster) -> bool:
         cluster.leaves.append(node)
         return False
     gap = not node.keys
+    cluster.span = node.span if gap else cluster.span
     for side in (node.left, node.right):
         gap |= _collect(side, cluster)
     cluster.keys.extend(node.keys)
@@ -93,7 +99,7 @@ def _next_pair(groups: list[Relation], cluster: _Cluster) -> tuple[int, int]:
     one side of a key; then inputs of many rows (which the planner will refuse); then the rest.
     """
     pairs = [(one, other) for one in range(len(groups)) for other in range(one + 1, len(groups))]
-    conditions = [*cluster.keys, *cluster.rest]
+    conditions: list[KeyPair | Scalar] = [*cluster.keys, *cluster.rest]
     for one, other in pairs:
         if any(_is_key(c, groups[one], groups[other]) for c in conditions):
             return one, other
@@ -119,14 +125,15 @@ def _joined(left: Relation, right: Relation, cluster: _Cluster) -> Relation:
         else:
             open_keys.append(pair)
     cluster.keys[:] = open_keys
-    residual, open_parts = [], []
+    residual: list[Scalar] = []
+    open_parts: list[Scalar] = []
     for part in cluster.rest:
-        pair = key_pair(part, left, right)
-        if pair is not None:
-            keys.append(pair)
+        found = key_pair(part, left, right)
+        if found is not None:
+            keys.append(found)
         elif part.columns and part.columns <= known:
             residual.append(part)
         else:
             open_parts.append(part)
     cluster.rest[:] = open_parts
-    return Join(left, right, "inner", tuple(keys), conjunction(residual))
+    return Join(left, right, "inner", tuple(keys), conjunction(residual), span=cluster.span)
