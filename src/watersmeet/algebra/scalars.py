@@ -35,7 +35,7 @@ class Scalar:
 
     def sql(self) -> str:
         """DuckDB SQL with the column ids as quoted identifiers."""
-        return self.expression.sql(dialect="duckdb")
+        return str(self.expression.sql(dialect="duckdb"))
 
     def substitute(self, mapping: Mapping[str, exp.Expression]) -> Scalar:
         """The scalar with each column of `mapping` replaced by a copy of its expression."""
