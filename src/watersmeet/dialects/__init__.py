@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot.errors import TokenError
 
+from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.registry import dialect_named
 from watersmeet.dialects.script import cut, read_script
@@ -22,7 +23,8 @@ def parse(text: str, dialect: str = "risingwave", parameters: Parameters = ()) -
     parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become
     literals of the tree, never text. All spans are in `text`. Raises SYNTAX_ERROR with a place.
     """
-    return read_script(text, dialect_named(dialect), parameters)
+    with depth_checked(text):
+        return read_script(text, dialect_named(dialect), parameters)
 
 
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:

@@ -20,7 +20,8 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects.tokens import syntax_error
 from watersmeet.errors import Span, error
 
-_AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")"})
+_AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
+_BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
 
 #: No name that a user can write starts so.
 _HOLDER: Final = "?"
@@ -70,12 +71,17 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     following: list[Token | None] = [*tokens[1:], None]
     for token, after in zip(tokens, following, strict=True):
         kind = token.token_type
-        if kind == TokenType.COMMA and (after is None or (after.text.upper() in _AFTER_A_LIST
-                                        and after.token_type not in (TokenType.STRING, TokenType.IDENTIFIER))):
+        if kind == TokenType.COMMA and (after is None or _is_word(after, _AFTER_A_LIST)):
             raise syntax_error(text, after, end=tokens[-1].end + 1)
+        if after is not None and after.token_type == TokenType.COMMA and _is_word(token, _BEFORE_A_LIST):
+            raise syntax_error(text, after)
         if kind in (TokenType.SEMI, TokenType.ANTI) and after is not None and after.token_type == TokenType.JOIN:
             raise syntax_error(text, token, hint="Write a semi join as EXISTS or IN (SELECT …), an anti join as "
                                                  "NOT EXISTS or NOT IN (SELECT …).")
+
+
+def _is_word(token: Token, words: frozenset[str]) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER) and token.text.upper() in words
 
 
 def _check(tree: exp.Expression, text: str) -> None:

@@ -29,7 +29,7 @@ from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_s
 from watersmeet.dialects.binder.values import Value, call, common_type
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
-from watersmeet.types import BIGINT, INTEGER, SqlType
+from watersmeet.types import BIGINT, INTEGER, VARCHAR, SqlType
 
 Sourced = tuple[exp.Expression, Scope]
 Translate = Callable[[exp.Expression, Environment, Batch], Translated]
@@ -329,8 +329,8 @@ def values(node: exp.Values, env: Environment) -> Translated:
     for i in range(width):
         places = [row[i] for row in rows]
         bound = [bind_value(p, ctx) for p in places]
-        settled, kind = unify(bound, places, ctx, "VALUES")
-        columns.append([v.finish().expression for v in settled])
+        settled, kind = _settled(bound, places, ctx)
+        columns.append([v.expression for v in settled])
         outputs.append(Output(f"c{i}", f"column{i + 1}", kind, any(v.nullable for v in settled),
                               all(v.unknown for v in bound), place_of(places[0])))
     tuples = [exp.Tuple(expressions=list(row)) for row in zip(*columns, strict=True)]
@@ -338,6 +338,22 @@ def values(node: exp.Values, env: Environment) -> Translated:
     source = exp.Values(expressions=tuples, alias=alias)
     picked = [exp.alias_(_cast(column("v", o.alias), o.type), o.alias, quoted=True) for o in outputs]
     return Translated(exp.Select(expressions=picked, from_=exp.From(this=source)), tuple(outputs))
+
+
+def _settled(cells: list[Value], places: list[exp.Expression], ctx: BatchContext) -> tuple[list[Value], SqlType]:
+    """The cells of a column of VALUES with their common type. Bare cells stay so: the whole column is cast once."""
+    kinds = {c.type for c in cells if not c.unknown}
+    plain = all(c.is_null or c.is_number_literal or (c.unknown and not kinds) for c in cells)
+    if not plain:
+        values, kind = unify(cells, places, ctx, "VALUES")
+        return [_finished(v) for v in values], kind
+    kind = common_type(list(kinds)) if kinds else VARCHAR
+    assert kind is not None, "numbers have a common type"
+    return cells, kind
+
+
+def _finished(value: Value) -> Value:
+    return value if value.exact else Value(value.finish().expression, value.type, value.nullable)
 
 
 def _no_subquery(env: Environment) -> Callable[[exp.Expression, Scope], Translated]:

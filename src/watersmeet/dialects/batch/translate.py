@@ -25,6 +25,7 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.scope import Scope
 from watersmeet.dialects.binder.sources import alias_of
 from watersmeet.dialects.binder.values import common_type, duckdb_cast
+from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.errors import error
@@ -41,10 +42,11 @@ def to_duckdb(query: exp.Expression, catalog: Catalog, text: str, dialect: str =
     Raises the errors of `bind_query`.
     """
     batch = Batch(catalog, relation_name, dialect)
-    found = translate(query, Environment(text), batch)
-    whole = _renamed(found)
+    with depth_checked(text):
+        found = translate(query, Environment(text), batch)
+        sql = _renamed(found).sql(dialect="duckdb", copy=False)
     columns = tuple(Field(o.name, o.type, o.nullable) for o in found.outputs)
-    return QuerySql(whole.sql(dialect="duckdb"), columns, tuple(batch.depends_on))
+    return QuerySql(sql, columns, tuple(batch.depends_on))
 
 
 def _renamed(found: Translated) -> exp.Expression:

@@ -13,6 +13,7 @@ from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_union
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
 from watersmeet.dialects.binder.sources import bind_values, not_supported, with_ctes
+from watersmeet.dialects.depth import depth_checked
 from watersmeet.errors import error
 from watersmeet.types import Field, Schema
 
@@ -41,7 +42,8 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
     binding = Binding(catalog, dialect)
-    bound = bind(query, Environment(text), binding)
+    with depth_checked(text):
+        bound = bind(query, Environment(text), binding)
     names = _names(bound.outputs, column_names, text, needs_names=needs_names)
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)

@@ -57,7 +57,7 @@ def recognised(node: exp.Expression) -> Predicate | None:
         negated ^= isinstance(inner, exp.Not)
         inner = inner.this
     if isinstance(inner, exp.Exists):
-        return Predicate(node, _query(inner.this), (), negated)
+        return Predicate(node, _without_limit(_query(inner.this)), (), negated)
     if isinstance(inner, exp.In) and inner.args.get("query") is not None:
         return Predicate(node, _query(inner.args["query"]), _items(inner.this), negated)
     if isinstance(inner, exp.EQ) and isinstance(inner.expression, exp.Any) and _is_query(inner.expression.this):
@@ -90,6 +90,17 @@ def _query(node: exp.Expression) -> exp.Expression:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
+
+
+def _without_limit(query: exp.Expression) -> exp.Expression:
+    """The query of EXISTS without a LIMIT above 0, which changes nothing there."""
+    limit = query.args.get("limit")
+    number = limit.expression if isinstance(limit, exp.Limit) else None
+    if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name) == 0:
+        return query
+    query = query.copy()
+    query.set("limit", None)
+    return query
 
 
 def _items(node: exp.Expression) -> tuple[exp.Expression, ...]:

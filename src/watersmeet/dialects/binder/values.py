@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from sqlglot import exp
@@ -66,7 +67,12 @@ def of_scalar(scalar: Scalar) -> Value:
 
 def duckdb_cast(expression: exp.Expression, kind: SqlType) -> exp.Expression:
     """CAST in DuckDB, without any rule of PostgreSQL's."""
-    return exp.Cast(this=expression.copy(), to=exp.DataType.build(kind.duckdb, dialect="duckdb"))
+    return exp.Cast(this=expression.copy(), to=_duckdb_type(kind).copy())
+
+
+@lru_cache(maxsize=1024)
+def _duckdb_type(kind: SqlType) -> exp.DataType:
+    return exp.DataType.build(kind.duckdb, dialect="duckdb")
 
 
 def call(name: str, *arguments: exp.Expression) -> exp.Expression:

@@ -1,0 +1,140 @@
+"""Texts with several statements: where they are cut, which places they have, what is no SQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.dialects.helpers import refusal
+from watersmeet.dialects import parse, split_statements
+from watersmeet.dialects import statements as st
+from watersmeet.errors import Error
+
+
+def kinds(text):
+    return [type(s).__name__ for s in parse(text)]
+
+
+def test_statements_are_cut_at_semicolons_outside_quotes_and_comments():
+    text = "SELECT ';' AS a; -- no; statement\nFLUSH;; /* ; */ SELECT \";\" FROM t"
+    assert [s.sql for s in parse(text)] == ["SELECT ';' AS a", "FLUSH", 'SELECT ";" FROM t']
+
+
+def test_spans_are_in_the_whole_text():
+    text = "FLUSH;\n\n  DROP TABLE a;"
+    flush, drop = parse(text)
+    assert (flush.span.start, flush.span.end) == (0, 5)
+    assert text[drop.span.start : drop.span.end] == drop.sql == "DROP TABLE a"
+    assert text[drop.names[0].span.start : drop.names[0].span.end] == "a"
+    assert drop.text == text
+
+
+def test_an_empty_text_has_no_statements():
+    assert parse("") == parse(" ;; -- nothing\n") == []
+
+
+def test_an_error_shows_its_line_in_the_whole_text():
+    assert refusal(parse, "SELECT 1;\nSELECT a,, b FROM t") == (
+        'error[SYNTAX_ERROR] 42601: syntax error at or near ","\n'
+        "LINE 2: SELECT a,, b FROM t\n"
+        "                 ^")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "place"),
+    [
+        ("SELEC 1", 'syntax error at or near "SELEC"', "^^^^^"),
+        ("SELECT 1 FROM", "syntax error at end of input", "             ^"),
+        ("SELECT a, FROM t", 'syntax error at or near "FROM"', "          ^^^^"),
+        ("SELECT (1", "syntax error at end of input", "         ^"),
+        ("SELECT * FROM t WHERE", "syntax error at end of input", "                     ^"),
+        ("SELECT * FROM t GROUP BY", "GROUP BY without a list", None),
+        ("SELECT a b c FROM t", 'syntax error at or near "c"', "           ^"),
+        ("SELECT * FROM a JOIN b", "JOIN without ON or USING", "                ^^^^"),
+        ("SELECT * FROM a LEFT JOIN b", "JOIN without ON or USING", "                ^^^^"),
+        ("SELECT * FROM a NATURAL JOIN b ON true", "NATURAL JOIN takes neither ON nor USING", "                ^^^^^^^"),
+        ("SELECT * FROM a CROSS JOIN b ON true", "CROSS JOIN takes neither ON nor USING", "                ^^^^^"),
+        ("SELECT 'abc", "unterminated quoted string", "       ^"),
+        ('SELECT "abc', "unterminated quoted identifier", "       ^"),
+        ("SELECT 1 /* x", "unterminated comment", "         ^"),
+        ("CREATE TABEL x (a int)", 'syntax error at or near "TABEL"', "       ^^^^^"),
+        ("DROP TABLE a b", 'syntax error at or near "b"', "             ^"),
+        ("SET x", "syntax error at end of input", "     ^"),
+        ('"select" 1', 'syntax error at or near ""select""', "^^^^^^^^"),
+    ],
+)
+def test_what_is_no_statement_is_refused_at_its_place(text, shown, place):
+    lines = refusal(parse, text).splitlines()
+    assert lines[0] == f"error[SYNTAX_ERROR] 42601: {shown}"
+    if place is not None:
+        assert lines[2] == " " * len("LINE 1: ") + place
+
+
+def test_semi_and_anti_join_are_no_keywords():
+    """RA-26, RA-27"""
+    for word in ("SEMI", "ANTI"):
+        assert refusal(parse, f"SELECT id FROM a {word} JOIN b ON a.id = b.id") == (
+            f'error[SYNTAX_ERROR] 42601: syntax error at or near "{word}"\n'
+            f"LINE 1: SELECT id FROM a {word} JOIN b ON a.id = b.id\n"
+            "                         ^^^^\n"
+            "hint: Write a semi join as EXISTS or IN (SELECT …), an anti join as NOT EXISTS or NOT IN (SELECT …).")
+
+
+def test_a_near_keyword_is_suggested():
+    assert "hint: Did you mean SELECT or" in refusal(parse, "SELCT 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "complete", "rest"),
+    [
+        ("SELECT 1", [], "SELECT 1"),
+        ("SELECT 1;", ["SELECT 1"], ""),
+        ("SELECT 1; SELECT ';'; SEL", ["SELECT 1", "SELECT ';'"], "SEL"),
+        ("SELECT 'a;", [], "SELECT 'a;"),
+        ("-- only a comment\n", [], ""),
+    ],
+)
+def test_a_shell_can_tell_complete_statements_from_the_rest(text, complete, rest):
+    assert split_statements(text) == (complete, rest)
+
+
+# Errors of use
+
+
+def test_unknown_dialect():
+    with pytest.raises(Error) as found:
+        parse("SELECT 1", "risingwav")
+    assert (found.value.condition, found.value.hint) == ("INVALID_PARAMETER", 'Did you mean "risingwave"?')
+
+
+@pytest.mark.parametrize("dialect", ["sqlstream", "timeplus", "lenses"])
+def test_dialects_to_come(dialect):
+    with pytest.raises(Error) as found:
+        parse("SELECT 1", dialect)
+    assert found.value.condition == "FEATURE_NOT_SUPPORTED"
+
+
+def test_nesting_has_a_limit():
+    assert "nested too deeply" in refusal(parse, "SELECT " + "(" * 500 + "1" + ")" * 500)
+
+
+@pytest.mark.parametrize(
+    ("text", "feature"),
+    [
+        ("ALTER TABLE t ADD COLUMN a int", "ALTER"), ("CREATE SINK s FROM t", "CREATE SINK"),
+        ("CREATE FUNCTION f() RETURNS int AS 'x'", "CREATE FUNCTION"), ("TRUNCATE t", "TRUNCATE"),
+        ("CREATE OR REPLACE VIEW v AS SELECT 1", "CREATE OR REPLACE"), ("DROP SINK s", "DROP SINK"),
+        ("COPY t FROM 'x'", "COPY"), ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"), ("SAVEPOINT a", "SAVEPOINT"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a EMIT ON WINDOW CLOSE", "EMIT ON WINDOW CLOSE"),
+        ("CREATE SOURCE s (ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)", "WATERMARK"),
+        ("CREATE TABLE t (a int DEFAULT 1)", "DEFAULT"), ("CREATE TABLE t (a int, b int AS a + 1)", "a generated column"),
+        ("CREATE TABLE t (a int UNIQUE)", "UNIQUE on a column"),
+        ("CREATE TABLE t (a int) WITH (connector = 'file') FORMAT DEBEZIUM ENCODE JSON", "FORMAT DEBEZIUM"),
+        ("CREATE TABLE t (a int PRIMARY KEY) ON CONFLICT DO NOTHING", "ON CONFLICT other than OVERWRITE"),
+    ],
+)
+def test_statements_that_are_lacking_are_refused_when_they_run(text, feature):
+    first, refused = parse(f"SELECT 1; {text}")
+    assert isinstance(first, st.Select)
+    assert isinstance(refused, st.Refused)
+    assert (refused.error.condition, refused.error.message) == ("FEATURE_NOT_SUPPORTED", f"{feature} is not supported")
+    assert refused.error.span is not None
