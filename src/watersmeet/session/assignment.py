@@ -16,6 +16,7 @@ from watersmeet.errors import Span, error
 from watersmeet.session.context import error_at
 from watersmeet.session.queries import Bounded
 from watersmeet.session.values import python_rows
+from watersmeet.store.merging import quoted
 from watersmeet.types import Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
@@ -79,11 +80,10 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
 
 def assignable(query: Bounded, targets: Sequence[Target], relation: Relation) -> Bounded:
     """The query that gives rows of `relation`: targets cast, other columns NULL."""
-    names = {t.column.name: f"x{i}" for i, t in enumerate(targets)}
-    columns = [f"CAST({_minified(names.get(c.name, 'NULL'), c.type)} AS {c.type.duckdb}) AS c{i}"
-               for i, c in enumerate(relation.columns)]
-    aliases = ", ".join(names.values())
-    sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({aliases})"
+    given = {t.column.name: converted(f"x{i}", c.type, t.column.type)
+             for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
+    columns = [f"{given.get(c.name, f'CAST(NULL AS {c.type.duckdb})')} AS c{i}" for i, c in enumerate(relation.columns)]
+    sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({', '.join(f'x{i}' for i in range(len(targets)))})"
     return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
 
 
@@ -117,9 +117,27 @@ def data_type(kind: SqlType) -> exp.DataType:
     return exp.DataType(this=_TREE_TYPES[kind.name])
 
 
-def _minified(column: str, kind: SqlType) -> str:
-    # Equal documents should be equal values: jsonb keeps no white space.
-    return f"json(CAST({column} AS JSON))" if kind.name == "jsonb" and column != "NULL" else column
+def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
+    """DuckDB SQL that gives `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
+    if target.name == "jsonb":
+        # Equal documents should be equal values: jsonb keeps no white space.
+        return f"json(CAST({column} AS JSON))"
+    if source == target or not _names_differ(source, target):
+        return f"CAST({column} AS {target.duckdb})"
+    if target.name == "array" and source.element is not None and target.element is not None:
+        inner = converted(f"e{depth}", source.element, target.element, depth + 1)
+        return f"list_transform({column}, lambda e{depth}: {inner})"
+    fields = [converted(f"struct_extract_at({column}, {i + 1})", s, t, depth)
+              for i, ((_, s), (_, t)) in enumerate(zip(source.fields, target.fields, strict=True))]
+    packed = ", ".join(f"{quoted(n)} := {f}" for (n, _), f in zip(target.fields, fields, strict=True))
+    return f"CASE WHEN {column} IS NOT NULL THEN struct_pack({packed}) END"
+
+
+def _names_differ(source: SqlType, target: SqlType) -> bool:
+    if source.element is not None and target.element is not None:
+        return _names_differ(source.element, target.element)
+    return any(a != b or _names_differ(s, t)
+               for (a, s), (b, t) in zip(source.fields, target.fields, strict=False))
 
 
 def _is_open(value: exp.Expression) -> bool:

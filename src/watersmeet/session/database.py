@@ -7,11 +7,12 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from watersmeet.catalog import Catalog
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database, fix_parallelism
 from watersmeet.runtime.engine import Engine
 from watersmeet.session.engines import default_parallelism, make_engine
@@ -108,10 +109,6 @@ class OpenDatabase:
 
     def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack) -> None:
         self.buckets = fix_parallelism(self.layout, parallelism, default_parallelism(self.runtime))
-        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
-        if unfinished:
-            # The statement that made them never returned to anybody.
-            self.change_catalog(self._catalog.without(unfinished))
         self.plans = Plans(self.layout, self._catalog, self.buckets)
         database = Database(self.layout, self.log, self.packs, lambda: self._catalog)
         self._compactor = Compactor(self.layout, self.log, self.packs, lambda: self._catalog,
@@ -119,11 +116,29 @@ class OpenDatabase:
         self._engine = make_engine(self.runtime, database, spark)
         opened.callback(self._engine.stop)
         self._engine.start()
-        if self.plans.producers:
-            self._engine.install(self.plans.circuit, ())
+        self._resume()
         if self.runtime != "inprocess":
             self._compactor.start()
             opened.callback(self._compactor.stop)
+
+
+    def _resume(self) -> None:
+        """Let the circuit run again, and finish the views that were being filled when the last writer ended."""
+        if not self.plans.producers and self.engine.circuit is None:
+            return
+        unfinished = {r.id: r for r in self._catalog.relations.values() if not r.ready}
+        try:
+            self.engine.install(self.plans.circuit, tuple(unfinished))
+        except Error:
+            if not unfinished:
+                raise
+            # Nobody was told that they exist, and the others must not be kept from going on.
+            self.change_catalog(self._catalog.without(set(unfinished)))
+            self.plans.remove(unfinished)
+            self.engine.install(self.plans.circuit, ())
+            return
+        for relation in unfinished.values():
+            self.change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
 
 
 def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> Path:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.assignment import check_not_null
+from watersmeet.session.assignment import check_not_null, converted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import upserted
 from watersmeet.session.queries import conformed, failed_query
@@ -61,7 +61,7 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     database = session.database
     given = set(rows.column_names)
     columns = ", ".join(
-        f"CAST({quoted(c.name) if c.name in given else 'NULL'} AS {c.type.duckdb}) AS c{i}"
+        f"{converted(quoted(c.name) if c.name in given else 'NULL', c.type, c.type)} AS c{i}"
         for i, c in enumerate(relation.columns))
     with database.guard:
         with database.content.session() as connection:

@@ -11,7 +11,14 @@ from sqlglot import exp
 from watersmeet.catalog import Relation
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.assignment import Target, assignable, check_not_null, check_types, typed_query
+from watersmeet.session.assignment import (
+    Target,
+    assignable,
+    check_not_null,
+    check_types,
+    converted,
+    typed_query,
+)
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.keys import last_of_each_key, rows_with_keys
 from watersmeet.session.queries import Bounded, bounded, fetch
@@ -168,11 +175,11 @@ def table_tree(relation: Relation, alias: str | None) -> exp.Table:
 def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
     """The query for old row and new row side by side, from one for old row and new values."""
     width = len(relation.columns)
-    changed = {t.column.name: width + i for i, t in enumerate(targets)}
     names = [f"x{i}" for i in range(len(query.columns))]
     old = [f"{names[i]} AS o{i}" for i in range(width)]
-    new = [f"CAST({names[changed[c.name]]} AS {c.type.duckdb}) AS n{i}" if c.name in changed else f"{names[i]} AS n{i}"
-           for i, c in enumerate(relation.columns)]
+    values = {t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
+              for i, t in enumerate(targets)}
+    new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
     sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
     return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
 

@@ -25,11 +25,17 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
         with database.guard:
             database.change_catalog(session.catalog.with_relation(replace(relation, ready=True)))
     except BaseException:
-        with database.guard:
-            if relation.id in session.catalog.relations:
-                database.change_catalog(session.catalog.without({relation.id}))
-        install_remaining(session, {relation.id})
+        _undo(session, relation)
         raise
+
+
+def _undo(session: Session, relation: Relation) -> None:
+    """Take a relation that could not be filled out of everything."""
+    database = session.database
+    with database.guard:
+        if relation.id in session.catalog.relations:
+            database.change_catalog(session.catalog.without({relation.id}))
+    install_remaining(session, {relation.id})
 
 
 def install_remaining(session: Session, gone: set[str]) -> None:

@@ -10,6 +10,7 @@ from watersmeet.kernel.run import Run
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.context import Session
+from watersmeet.store.commits import CommitLog
 from watersmeet.store.manifests import BlobRef
 
 
@@ -17,8 +18,8 @@ def database_status(session: Session) -> dict[str, Any]:
     """The state of the engine and of everything that it keeps up to date.
 
     state: running, failed, stopped, or `foreign` on a connection that only reads. error: JSON or None.
-    epoch, commit, transaction, behind: of the newest epoch; behind is the number of transactions not reflected yet.
-    lag_seconds: age of the newest epoch if something is behind, else 0. duration_us, rows: of the newest epoch.
+    epoch, commit, transaction, duration_us, rows: of the newest epoch.
+    behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, state_rows, state_bytes,
         expression_errors, watermark. sources: a list, each with id, name, rows, bytes, dead and what the source says.
     tables: a list, each with id, name, rows, bytes (on disk).
@@ -30,7 +31,7 @@ def database_status(session: Session) -> dict[str, Any]:
     else:
         status = database.engine.status()
     catalog = session.catalog
-    status["lag_seconds"] = _lag_seconds(status)
+    status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
     status["views"] = [_view(i, v, catalog.relations[i].kind) for i, v in status["views"].items()
                        if i in catalog.relations]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
@@ -74,7 +75,13 @@ def _view(relation_id: str, view: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view}
 
 
-def _lag_seconds(status: dict[str, Any]) -> float:
-    if not status["behind"] or "time_us" not in status:
-        return 0.0
-    return max(0.0, time.time() - float(status["time_us"]) / 1e6)
+def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:
+    """How many transactions come after `transaction`, and how many seconds ago the first of them was committed."""
+    behind, lag_seconds = 0, 0.0
+    for number in range(transaction + 1, log.head() + 1):
+        commit = log.read(number)
+        if commit.kind == "transaction":
+            behind += 1
+            if behind == 1:
+                lag_seconds = max(0.0, time.time() - commit.time_us / 1e6)
+    return behind, lag_seconds

@@ -94,11 +94,11 @@ class Layout:
 
     def _check_format(self) -> bool:
         """True if there is a database of a format that we know; False if there is room for one."""
+        if self.root.exists() and not self.root.is_dir():
+            raise error("DATABASE_FORMAT", f"{self.root} is not a directory")
         try:
             text = files.read_file(self._format)
         except FileNotFoundError:
-            if self.root.exists() and not self.root.is_dir():
-                raise error("DATABASE_FORMAT", f"{self.root} is not a directory") from None
             if self.root.exists() and files.list_names(self.root):
                 raise error("DATABASE_FORMAT", f"{self.root} is not empty and holds no Watersmeet database",
                             hint="Choose a path that does not exist yet, or an empty directory.") from None
