@@ -37,6 +37,12 @@ _CADENCE_S: Final = 0.1
 _IDLE_S: Final = 1.0
 _KEPT_INTENTS: Final = 16
 _STOP_S: Final = 30.0
+#: Spark's own logs of a stream's progress took 150 ms of each micro-batch, and nobody ever reads them.
+_QUERY: Final = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "600000",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
 
 
 class SparkEngine:
@@ -173,7 +179,7 @@ class SparkEngine:
         self._runner = EpochRunner(session, self._db)
         stream = session.readStream.format(NAME).option("directory", str(layout.intents))
         stream = stream.option("first", str(self._coordinator.epoch))
-        writer = stream.load().writeStream.foreachBatch(self._run_planned)
+        writer = stream.load().writeStream.foreachBatch(self._run_planned).options(**_QUERY)
         checkpoint = layout.checkpoint / uuid.uuid4().hex
         self._query = writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"watersmeet {layout.root}").start()
         self._thread = threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True)

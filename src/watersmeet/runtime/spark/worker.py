@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -126,8 +127,17 @@ def _batch(frames: list[Frame]) -> pa.RecordBatch:
         pa.array([f.bucket for f in frames], pa.int32()),
         pa.array([f.channel for f in frames], pa.string()),
         pa.array([f.seq for f in frames], pa.int64()),
-        pa.array([f.body for f in frames], pa.binary()),
+        _binary([f.body for f in frames]),
     ], schema=_SCHEMA)
+
+
+def _binary(bodies: list[pa.Buffer | bytes]) -> pa.Array:
+    """A binary column, with one copy of the bodies or none."""
+    views = [memoryview(b).cast("B") for b in bodies]
+    offsets = np.zeros(len(views) + 1, np.int32)
+    np.cumsum([len(v) for v in views], out=offsets[1:])
+    data = pa.py_buffer(bodies[0] if len(bodies) == 1 else b"".join(views))
+    return pa.Array.from_buffers(pa.binary(), len(views), [None, pa.py_buffer(offsets), data])
 
 
 def is_result(channel: str) -> bool:

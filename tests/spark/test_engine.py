@@ -1,0 +1,139 @@
+"""The engine on Spark: the same results as without, through kills, at one bucket and several."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
+
+from watersmeet.errors import Error
+from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.coordinator import Coordinator
+from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.spark import jobs, session
+from watersmeet.runtime.spark.engine import SparkEngine
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark():
+    """Spark stays between the tests."""
+    kept = session.acquire(None, 2)
+    yield kept
+    session.release()
+
+
+def small(db):
+    return Coordinator(db, budget=Budget(first_rows=64, max_rows=256))
+
+
+def open_kit(path, buckets, make_coordinator=Coordinator):
+    return Kit(path, buckets=buckets,
+               make_engine=lambda db: SparkEngine(db, parallelism=buckets, make_coordinator=make_coordinator))
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("buckets", [1, 2, 3])
+def test_views_follow_changes(tmp_path, buckets, shuffled, monkeypatch):
+    if shuffled:
+        monkeypatch.setattr(jobs, "SMALL_ROWS", -1)
+    rng = random.Random(buckets)
+    kit = open_kit(tmp_path / "db", buckets, small)
+    two_tables(kit)
+    kit.engine.start()
+    kit.change(a=[(rng.randrange(40), str(i % 3), 1) for i in range(300)])
+    kit.view("joined", *JOINED)
+    kit.check()
+    kit.change(b=[(rng.randrange(40), i, 1) for i in range(100)])
+    kit.view("grouped", *GROUPED)
+    kit.view("total", *TOTAL)
+    for _ in range(3):
+        kit.change(a=[(rng.randrange(40), "new", 1)], b=[(rng.randrange(40), 7, 1)])
+        kit.change(b=[(1, 1, 1), (1, 1, -1), (2, 3, 2)])
+        commit = kit.engine.flush()
+        assert commit.frontier.transaction == kit.log.read(kit.log.head()).last_transaction
+        kit.check()
+    status = kit.engine.status()
+    assert status["state"] == "running"
+    assert status["behind"] == 0
+    kit.close()
+    shutil.rmtree(kit.layout.checkpoint)
+    kit = kit.reopen()
+    kit.engine.start()
+    kit.change(a=[(0, "after", 1)])
+    kit.engine.flush()
+    kit.check()
+    kit.close()
+
+
+def test_a_failing_task_stops_the_engine_with_its_error(tmp_path):
+    kit = open_kit(tmp_path / "db", 2)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    commit = kit.change(a=[(1, "x", 1)])
+    blob = commit.relations[kit.catalog.by_name("a").id].blobs[0]
+    os.truncate(kit.layout.pack(blob.file), 10)
+    with pytest.raises(Error) as raised:
+        kit.engine.flush()
+    assert raised.value.condition == "DATABASE_DAMAGED"
+    assert kit.engine.status()["state"] == "failed"
+    with pytest.raises(Error):
+        kit.engine.flush()
+    kit.close()
+
+
+def test_epochs_go_on_while_nobody_asks(tmp_path):
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    commit = kit.change(a=[(1, "x", 1)])
+    deadline = time.monotonic() + 20
+    while kit.log.last_epoch().frontier.transaction < commit.number:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    kit.check()
+    kit.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_killed_at_random(tmp_path, buckets):
+    rng = random.Random(buckets)
+    path = tmp_path / "db"
+    for seed in range(6):
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        child = subprocess.Popen([sys.executable, "-m", "tests.spark.killed", str(path), str(buckets), str(seed)],
+                                 cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            # Sometimes before the views are there, sometimes later.
+            if seed % 3 != 2:
+                assert child.stdout.readline() == "ready\n"
+                time.sleep(rng.random() * 3)
+            else:
+                time.sleep(4 + rng.random() * 6)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        known = path.with_suffix(".catalog")
+        if not known.exists():
+            continue
+        kit = Kit(path, buckets=buckets, make_engine=InProcessEngine)
+        kit.catalog, kit.views = pickle.loads(known.read_bytes())
+        kit.engine.start()
+        kit.install()
+        kit.engine.flush()
+        kit.check_by_content()
+        kit.close()
