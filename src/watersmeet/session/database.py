@@ -113,7 +113,7 @@ class OpenDatabase:
         database = Database(self.layout, self.log, self.packs, lambda: self._catalog)
         self._compactor = Compactor(self.layout, self.log, self.packs, lambda: self._catalog,
                                     commits=_INPROCESS_COMPACTION)
-        self._engine = make_engine(self.runtime, database, spark)
+        self._engine = make_engine(self.runtime, database, self.buckets, spark)
         opened.callback(self._engine.stop)
         self._engine.start()
         self._resume()

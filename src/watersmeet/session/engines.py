@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import Any
 
+from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.inprocess import InProcessEngine
@@ -16,9 +17,14 @@ def default_parallelism(runtime: str) -> int:
     return 1 if runtime == "inprocess" else os.cpu_count() or 1
 
 
-def make_engine(runtime: str, database: Database, spark: Any) -> Engine:
-    """The engine, not started. RUNTIME_UNAVAILABLE if Spark or Java is missing."""
+def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> Engine:
+    """The engine, not started. RUNTIME_UNAVAILABLE if Spark is missing."""
     if runtime == "inprocess":
         return InProcessEngine(database)
-    made: Engine = importlib.import_module("watersmeet.runtime.spark.engine").SparkEngine(database, spark=spark)
+    try:
+        module = importlib.import_module("watersmeet.runtime.spark.engine")
+    except ImportError as cause:
+        raise error("RUNTIME_UNAVAILABLE", "PySpark can't be imported", detail=f"{cause}.",
+                    hint='Install pyspark, or connect with runtime = "inprocess".') from cause
+    made: Engine = module.SparkEngine(database, spark, parallelism=buckets)
     return made

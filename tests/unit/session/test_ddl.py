@@ -50,13 +50,13 @@ def test_names(run, fails):
     assert fails('CREATE TABLE "FOLDED" (a int)').detail.startswith("Two relations can't have names that differ only")
     assert fails('CREATE TABLE x ("A" int, a int)').condition == "DUPLICATE_COLUMN"
     assert fails('CREATE TABLE "" (a int)').condition == "INVALID_NAME"
-    assert fails('CREATE TABLE x (a int, a int)').condition == "DUPLICATE_COLUMN"
+    assert fails("CREATE TABLE x (a int, a int)").condition == "DUPLICATE_COLUMN"
     run("CREATE TABLE public.q (a int)")
     assert run("SELECT * FROM public.q") == []
 
 
 def test_columns_with_names_of_our_own(run):
-    run('CREATE TABLE t (_diff int, _h int, _seq int, _row_id int, c0 int, PRIMARY KEY (_diff))')
+    run("CREATE TABLE t (_diff int, _h int, _seq int, _row_id int, c0 int, PRIMARY KEY (_diff))")
     run("CREATE MATERIALIZED VIEW v AS SELECT _seq, _h, sum(_diff) AS c0 FROM t GROUP BY _seq, _h")
     run("INSERT INTO t VALUES (1, 2, 3, 4, 5), (1, 2, 3, 4, 6), (7, 2, 3, 4, 5); UPDATE t SET c0 = 9 WHERE _diff = 7; FLUSH")
     assert run("SELECT * FROM v") == [(3, 2, 8)]

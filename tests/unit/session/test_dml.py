@@ -6,6 +6,7 @@ import datetime as dt
 import random
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 import watersmeet
@@ -239,8 +240,6 @@ def test_random_statements_against_a_dictionary(run, seed):
 
 
 def test_inject(connection, run):
-    import pyarrow as pa
-
     run("CREATE TABLE t (a int PRIMARY KEY, b varchar NOT NULL)")
     connection.inject("t", pa.table({"b": ["x", "y"], "a": [1, 1]}))
     connection.deliver("t", [["2", "z"], ["3", "w"]])
