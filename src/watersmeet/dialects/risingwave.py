@@ -34,6 +34,8 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: AnyParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX
         }
+        # `->` in an argument is the operator of jsonb, never a lambda
+        LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
         JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
             **Base.Parser.JSON_OPERATORS,
             TokenType.ARROW: _arrow(exp.JSONExtract),

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.catalog import Relation
+from watersmeet.dialects.batch.files import READERS, read_file
 from watersmeet.dialects.batch.scalars import BatchContext
 from watersmeet.dialects.batch.state import (
     Batch,
@@ -186,10 +187,12 @@ class Sources:
                   before: Scope) -> Sourced:
         if name in ("tumble", "hop"):
             raise not_supported(f"the time window function {name.upper()} in a query", node, self.env)
+        ctx = self.context(before, "FROM")
+        if name in READERS:
+            return self._derived(read_file(name, node, ctx), alias or name, names, node)
         if name not in ("generate_series", "range", "unnest"):
             raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
-                        span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest"]))
-        ctx = self.context(before, "FROM")
+                        span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest", *READERS]))
         arguments = [bind_value(a, ctx) for a in node.expressions]
         if name == "unnest":
             if len(arguments) != 1 or arguments[0].type.element is None:
@@ -347,9 +350,9 @@ def _settled(cells: list[Value], places: list[exp.Expression], ctx: BatchContext
     if not plain:
         values, kind = unify(cells, places, ctx, "VALUES")
         return [_finished(v) for v in values], kind
-    kind = common_type(list(kinds)) if kinds else VARCHAR
-    assert kind is not None, "numbers have a common type"
-    return cells, kind
+    found = common_type(list(kinds)) if kinds else VARCHAR
+    assert found is not None, "numbers have a common type"
+    return cells, found
 
 
 def _finished(value: Value) -> Value:

@@ -40,10 +40,12 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     source = value.type
     if source == target:
         return Value(value.finish().expression, target, value.nullable)
+    if source.name == target.name == "struct":
+        return _struct(value, target, ctx, node)
     source_family, target_family = family(source), family(target)
     if source_family != target_family and target_family not in _ACROSS.get(source_family, ()):
         raise _cannot(source, target, ctx, node)
-    if source.is_nested and common_type([source, target]) is None:
+    if source.is_nested and (common_type([source, target]) is None or _names(source) != _names(target)):
         raise _cannot(source, target, ctx, node)
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
@@ -57,6 +59,26 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
 
 def _cannot(source: SqlType, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
     return ctx.error("DATATYPE_MISMATCH", f"cannot cast type {source.sql} to {target.sql}", node)
+
+
+def _struct(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """A struct as one of another type, field by field in order: DuckDB would go by the names."""
+    if len(value.type.fields) != len(target.fields):
+        raise _cannot(value.type, target, ctx, node)
+    whole = value.finish().expression
+    parts = value.parts or tuple(Value(call("struct_extract", whole, string(n)), t) for n, t in value.type.fields)
+    fields = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=cast(p, kind, ctx, node).finish().expression)
+              for p, (name, kind) in zip(parts, target.fields, strict=True)]
+    made: exp.Expression = exp.Struct(expressions=fields)
+    if value.nullable:
+        none = exp.If(this=exp.Is(this=exp.Paren(this=whole.copy()), expression=exp.null()), true=exp.null())
+        made = exp.Paren(this=exp.Case(ifs=[none], default=made))
+    return Value(duckdb_cast(made, target), target, value.nullable)
+
+
+def _names(kind: SqlType) -> object:
+    """The names of the fields of structs, however deep."""
+    return kind.element and _names(kind.element), [(name, _names(field)) for name, field in kind.fields]
 
 
 def text_of(value: Value) -> exp.Expression:
@@ -120,6 +142,8 @@ def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | N
         return cast(value, target, ctx, node)
     if value.type == target and value.exact:
         return value
+    if value.type != target and value.type.name == target.name == "struct":
+        return _struct(value, target, ctx, node)
     if value.is_number_literal and target.is_integer and value.type.is_integer:
         # an integer literal adapts to the integers next to it
         return Value(value.expression, target, nullable=False, exact=False)

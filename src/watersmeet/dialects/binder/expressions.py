@@ -39,11 +39,20 @@ def bind_value(node: exp.Expression, ctx: Context) -> Value:
     found = ctx.special(node)
     if found is not None:
         return found
-    for kind in type(node).__mro__:
-        reader = _READERS.get(kind)
-        if reader is not None:
-            return reader(node, ctx)
+    reader = _READERS.get(type(node))
+    if reader is not None:
+        _check_arguments(node, ctx)
+        return reader(node, ctx)
     raise ctx.not_supported(f"the expression {node.sql(dialect='postgres')}", node)
+
+
+def _check_arguments(node: exp.Expression, ctx: Context) -> None:
+    """FEATURE_NOT_SUPPORTED for a part of a node that its reader does not read: nothing is dropped in silence."""
+    if isinstance(node, _UNREAD):
+        return
+    for name, part in node.args.items():
+        if part and name not in _PARTS and name not in _OTHER_PARTS.get(type(node), ()):
+            raise ctx.not_supported(f"{name.strip('_').upper()} in {node.key.upper()}", node)
 
 
 def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
@@ -151,7 +160,21 @@ def _quantified(node: Any, ctx: Context) -> Value:
         raise ctx.error("DATATYPE_MISMATCH", "op ANY/ALL (array) requires array on right side", node)
     element = Value(exp.null(), array.type.element)
     item, _ = comparable(node, item, element, ctx)
-    return Value(exp.EQ(this=wrap(item.expression), expression=exp.Any(this=exp.Paren(this=array.expression))), BOOLEAN)
+    return Value(_contains(array.expression, item.expression), BOOLEAN)
+
+
+def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
+    """`item = ANY (array)`: true if it is there; else NULL if a NULL is involved. DuckDB's own form is a subquery."""
+    def is_null(of: exp.Expression) -> exp.Expression:
+        return exp.Is(this=wrap(of), expression=exp.null())
+
+    has_null = exp.LT(this=call("list_count", array), expression=call("len", array))
+    unknown = exp.or_(is_null(array), is_null(item), copy=False)
+    return exp.Paren(this=exp.Case(ifs=[
+        exp.If(this=unknown, true=exp.null()),
+        exp.If(this=call("list_contains", array, item), true=exp.true()),
+        exp.If(this=has_null, true=exp.null()),
+    ], default=exp.false()))
 
 
 def _between(node: Any, ctx: Context) -> Value:
@@ -185,12 +208,16 @@ def _is(node: Any, ctx: Context) -> Value:
     target = node.expression
     if isinstance(target, exp.Null):
         expression = exp.null() if value.is_null else value.expression
-        return Value(exp.Is(this=wrap(expression), expression=exp.null()), BOOLEAN, nullable=False)
+        return Value(_sign(node, exp.Is(this=wrap(expression), expression=exp.null())), BOOLEAN, nullable=False)
     if isinstance(target, exp.Boolean):
         value = condition(value, ctx, node, "IS")
-        return Value(exp.Is(this=wrap(value.expression), expression=exp.Boolean(this=target.this)), BOOLEAN,
-                     nullable=False)
+        test = exp.Is(this=wrap(value.expression), expression=exp.Boolean(this=target.this))
+        return Value(_sign(node, test), BOOLEAN, nullable=False)
     raise ctx.not_supported("this form of IS", node)
+
+
+def _sign(node: exp.Expression, test: exp.Expression) -> exp.Expression:
+    return exp.Not(this=test) if node.args.get("negate") else test
 
 
 def _case(node: Any, ctx: Context) -> Value:
@@ -313,7 +340,7 @@ def _row(nodes: list[exp.Expression], ctx: Context) -> Value:
     fields = tuple((f"f{i + 1}", s.type) for i, s in enumerate(scalars))
     pairs = [exp.PropertyEQ(this=exp.to_identifier(f[0]), expression=s.expression)
              for f, s in zip(fields, scalars, strict=True)]
-    return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False)
+    return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False, parts=tuple(values))
 
 
 def _named(name: str) -> Callable[[Any, Context], Value]:
@@ -370,6 +397,33 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
 def _star(node: Any, ctx: Context) -> Value:
     raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
 
+
+_PARTS: Final = frozenset({"this", "expression", "expressions"})
+_OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
+    exp.Array: ("bracket_notation",),
+    exp.AtTimeZone: ("zone",),
+    exp.Between: ("low", "high", "symmetric"),
+    exp.Bracket: ("offset",),
+    exp.Case: ("ifs", "default"),
+    exp.Cast: ("to",),
+    exp.Column: ("table", "db", "catalog"),
+    exp.Div: ("typed",),
+    exp.ILike: ("negate",),
+    exp.In: ("query",),
+    exp.Interval: ("unit",),
+    exp.JSONExtract: ("only_json_types",),
+    exp.JSONExtractScalar: ("only_json_types",),
+    exp.Like: ("negate",),
+    exp.Literal: ("is_string",),
+    exp.Overlay: ("from_", "for_"),
+    exp.StrPosition: ("substr",),
+    exp.Substring: ("start", "length"),
+    exp.Trim: ("position",),
+    exp.DPipe: ("safe",),
+    exp.Is: ("negate",),
+}
+#: Refused whole, so it does not matter what is in them.
+_UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists, exp.Collate)
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,

@@ -58,9 +58,13 @@ def sql_type(kind: Any) -> SqlType | None:
 
 
 class Oracle:
-    """One in-memory DuckDB connection and its answers, which never change. Safe for threads."""
+    """One in-memory DuckDB connection and its answers, which never change. Safe for threads.
 
-    def __init__(self) -> None:
+    external_access: whether it may look at files, for `columns_of`.
+    """
+
+    def __init__(self, *, external_access: bool = False) -> None:
+        self._external_access = external_access
         self._lock = threading.Lock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._types: OrderedDict[str, Any] = OrderedDict()
@@ -69,7 +73,7 @@ class Oracle:
     def _connect(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
             self._connection = duckdb.connect(config={
-                "threads": 1, "memory_limit": "200MB", "enable_external_access": False,
+                "threads": 1, "memory_limit": "200MB", "enable_external_access": self._external_access,
                 "autoinstall_known_extensions": False, "autoload_known_extensions": False,
             })
             self._connection.execute("SET TimeZone = 'UTC'")
@@ -99,6 +103,12 @@ class Oracle:
             row = self._connect().execute(f"SELECT {sql}").fetchone()
         assert row is not None
         return row[0]
+
+    def columns_of(self, source: str) -> list[tuple[str, SqlType | None, str]]:
+        """The columns of an item of FROM: name, type, DuckDB's name of the type; raises duckdb.Error. Not kept."""
+        with self._lock:
+            found = self._connect().sql(f"SELECT * FROM {source}")
+            return [(n, sql_type(t), str(t)) for n, t in zip(found.columns, found.types, strict=True)]
 
     def functions(self) -> dict[str, tuple[str, str]]:
         """DuckDB's functions by name: kind (scalar, aggregate, table, macro …) and stability."""

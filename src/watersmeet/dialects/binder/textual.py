@@ -42,7 +42,12 @@ def _like(node: Any, ctx: Context, bind: Bind) -> Value:
     if not pattern.expression.is_string or "\\" in pattern.expression.name:
         # a backslash escapes in PostgreSQL, in DuckDB only if it is told so
         match = exp.Escape(this=match, expression=string("\\"))
-    return boolean(match, text, pattern)
+    return boolean(_negated(node, match), text, pattern)
+
+
+def _negated(node: Any, match: exp.Expression) -> exp.Expression:
+    """The match, or its opposite for NOT LIKE and NOT ILIKE, which sqlglot may write as a flag."""
+    return exp.Not(this=exp.Paren(this=match)) if node.args.get("negate") else match
 
 
 def _escape(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -51,7 +56,8 @@ def _escape(node: Any, ctx: Context, bind: Bind) -> Value:
     text = _as_text(node.this.this, node, "~~", ctx, bind)
     pattern = _as_text(node.this.expression, node, "~~", ctx, bind)
     match = type(node.this)(this=wrap(text.expression), expression=wrap(pattern.expression))
-    return boolean(exp.Escape(this=match, expression=bind(node.expression, ctx).expression), text, pattern)
+    whole = exp.Escape(this=match, expression=bind(node.expression, ctx).expression)
+    return boolean(_negated(node.this, whole), text, pattern)
 
 
 def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:

@@ -32,6 +32,7 @@ class Value:
 
     unknown: a bare string literal or NULL, whose type follows from where it stands.
     exact: the expression's DuckDB type is `type.duckdb`; else `finish` has to cast it.
+    parts: the fields of a row that is written out, as they were before they got types.
     """
 
     expression: exp.Expression
@@ -39,6 +40,7 @@ class Value:
     nullable: bool = True
     unknown: bool = False
     exact: bool = True
+    parts: tuple[Value, ...] = ()
 
     @property
     def is_null(self) -> bool:
