@@ -7,7 +7,10 @@ relation with small changes is thus rewritten only when the changes have grown w
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -113,6 +116,7 @@ class Compactor:
         self._stop.clear()
 
     def _loop(self) -> None:
+        _yield_to_others()
         pause_s = _POLL_S
         while not self._stop.wait(pause_s):
             pause_s = _POLL_S
@@ -205,3 +209,13 @@ def _split(levels: tuple[Level, ...], fresh_rows: int) -> tuple[tuple[Level, ...
         count -= 1
         rows += levels[count].rows
     return levels[:count], levels[count:]
+
+
+def _yield_to_others() -> None:
+    """Lets epochs go first: a quarter of the processor went to snapshots while there was a backlog to read.
+
+    Linux schedules threads one by one, so the calling thread alone is made less urgent; elsewhere nothing happens.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
