@@ -47,8 +47,8 @@ class Target:
     span: Span | None = None
 
     def typed(self, value: exp.Expression) -> exp.Expression:
-        """`value`, with a cast to the column's type if it is a literal whose type is open (a string, NULL)."""
-        if not _is_open(value):
+        """`value`, with a cast to the column's type if it is a literal whose type is open (a string, NULL, ROW(…))."""
+        if not (_is_open(value) or (self.column.type.name == "struct" and _is_row(value))):
             return value
         cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))
         cast.meta.update(value.meta)
@@ -144,9 +144,14 @@ def _is_open(value: exp.Expression) -> bool:
     return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)
 
 
+def _is_row(value: exp.Expression) -> bool:
+    return isinstance(value, exp.Anonymous) and str(value.this).lower() == "row"
+
+
 def _replace(node: exp.Expression, target: Target) -> None:
-    if _is_open(node):
-        node.replace(target.typed(node))
+    typed = target.typed(node)
+    if typed is not node:
+        node.replace(typed)
 
 
 def _is_assignable(source: SqlType, target: SqlType) -> bool:
@@ -161,6 +166,6 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
         assert target.element is not None
         return _is_assignable(source.element, target.element)
     if source.name == "struct" and target.name == "struct":
-        return len(source.fields) == len(target.fields) and all(
+        return [n for n, _ in source.fields] == [n for n, _ in target.fields] and all(
             _is_assignable(s, t) for (_, s), (_, t) in zip(source.fields, target.fields, strict=True))
     return False

@@ -27,6 +27,15 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
 #: Lists that RisingWave has and that are always empty here.
 _EMPTY: Final = ("sinks", "functions", "connections", "subscriptions", "secrets", "internal tables")
 
+#: Lists of files in the status of a source, and what is wrong with each of them.
+_FILE_PROBLEMS: Final = {
+    "replaced": "the file was replaced under its name, its new content is not read",
+    "history_lost": "the file was read once, and is no longer there for a view that was made later",
+    "unreadable": "the file can't be read for now",
+}
+#: Counters in the status of a source that are errors.
+_SOURCE_ERRORS: Final = ("dead", "replaced_files", "history_lost_files", "unreadable_files")
+
 _JOBS: Final[Schema] = (
     Field("name", VARCHAR), Field("kind", VARCHAR), Field("state", VARCHAR), Field("rows", BIGINT),
     Field("rows_in", BIGINT), Field("rows_out", BIGINT), Field("state_rows", BIGINT), Field("state_bytes", BIGINT),
@@ -73,7 +82,7 @@ def _jobs(session: Session, statement: Show) -> Result:
                      view["state_rows"], view["state_bytes"], status["behind"], status["lag_seconds"],
                      view["expression_errors"], _message(status) if state == "failed" else None))
     rows += [(s["name"], "source", "running" if state == "foreign" else state, None, s["rows"], None, None, None, None,
-              None, s["dead"], _source_detail(s)) for s in status["sources"]]
+              None, sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s)) for s in status["sources"]]
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -88,6 +97,10 @@ def _errors(session: Session, statement: Show) -> Result:
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))
         rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]
+        rows += [(source["name"], kind.replace("_", " "), file, None, message)
+                 for kind, message in _FILE_PROBLEMS.items() for file in source.get(kind, ())]
+        if source.get("problem"):
+            rows.append((source["name"], "problem", None, None, str(source["problem"])))
     names = (Field("relation", VARCHAR), Field("kind", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT),
              Field("message", VARCHAR))
     return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
