@@ -1,104 +1,159 @@
-r"""The interactive shell: statements of several lines, history, tables, `\d`, `\timing`, `\q`."""
+r"""The interactive shell: statements of several lines, history, tables, `\d`, `\timing`, `\i`, `\q`."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from rich.console import Console
 
-from watersmeet.cli.render import plan_text, print_result
+from watersmeet.cli.editing import prompt_session
+from watersmeet.cli.failures import REFUSED, error_of, print_error, read_script
+from watersmeet.cli.render import errors_output, output
+from watersmeet.cli.run import print_outcome
+from watersmeet.dialects import split_statements
 from watersmeet.errors import Error
 from watersmeet.session.connection import Connection
 
-HELP: Final = r"""\d          list relations          \d NAME    describe one
-\timing     show how long a statement took
-\i FILE     run a script             \q         quit (also Ctrl-D)
-Statements end with a semicolon. Ctrl-C drops the line that is being written."""
+HELP: Final = r"""Statements end with a semicolon and may have several lines.
+  \d            list all relations          \d NAME       describe one
+  \x            rows as records, or tables  \timing       show how long statements take
+  \i FILE       run a script                \q            quit (also Ctrl-D)
+Ctrl-C drops the statement that is written, or interrupts the one that runs. Arrow up: earlier statements."""
 
 
 class Shell:
-    """One session at a terminal."""
+    """One session, at a terminal or fed by a pipe. failed: whether a statement was refused."""
 
-    def __init__(self, connection: Connection, console: Console) -> None:
+    def __init__(self, connection: Connection, out: Console | None = None, err: Console | None = None) -> None:
         self.connection = connection
-        self.console = console
-        self.timing = False
+        self.failed = False
+        self._out = out or output()
+        self._err = err or errors_output()
+        self._timing = False
+        self._expanded = False
+        self._told: object = None
 
-    def loop(self) -> None:
-        r"""Reads statements until `\q` or the end of input."""
-        prompt: PromptSession[str] = PromptSession(history=_history(), auto_suggest=AutoSuggestFromHistory())
-        self.console.print(r"Watersmeet. \? for help, \q to quit.")
-        pending = ""
+    def interact(self) -> None:
+        r"""Reads from the terminal until `\q` or Ctrl-D."""
+        prompt = prompt_session(self._names)
+        self._out.print(r"Watersmeet. \? for help, \q to quit.", markup=False)
         while True:
+            self._tell_failure()
             try:
-                line = prompt.prompt("watersmeet> " if not pending else "        ... ")
+                text = prompt.prompt("watersmeet> " if self.connection.autocommit else "watersmeet*> ")
             except KeyboardInterrupt:
-                pending = ""
                 continue
             except EOFError:
                 return
-            if not pending and line.lstrip().startswith("\\"):
-                if not self.command(line.strip()):
-                    return
-                continue
-            pending = f"{pending}\n{line}" if pending else line
-            if not pending.strip():
-                pending = ""
-            elif pending.rstrip().endswith(";"):
-                self.execute(pending)
-                pending = ""
+            if not self.enter(text):
+                return
 
-    def command(self, line: str) -> bool:
-        """Runs a backslash command; False if the shell is to end."""
+    def feed(self, lines: Iterable[str]) -> int:
+        r"""Runs what a pipe gives, as if it were typed; goes on after errors. The exit code: 1 if there were any."""
+        for text in _entries(lines):
+            if not self.enter(text):
+                break
+        return REFUSED if self.failed else 0
+
+    def enter(self, text: str) -> bool:
+        """Runs what was entered: a backslash command or statements. False if the shell is to end."""
+        stripped = text.strip()
+        if stripped.startswith("\\"):
+            return self._command(stripped)
+        if stripped.rstrip(";").lower() in ("quit", "exit"):
+            return False
+        if stripped:
+            self._execute(text)
+        return True
+
+    def _command(self, line: str) -> bool:
         name, _, rest = line.partition(" ")
-        rest = rest.strip()
+        rest = rest.strip().rstrip(";").strip()
         if name == "\\q":
             return False
         if name == "\\timing":
-            self.timing = not self.timing
-            self.console.print(f"Timing is {'on' if self.timing else 'off'}.")
+            self._timing = _switched(self._timing, rest)
+            self._out.print(f"Timing is {'on' if self._timing else 'off'}.")
+        elif name == "\\x":
+            self._expanded = _switched(self._expanded, rest)
+            self._out.print(f"Expanded display is {'on' if self._expanded else 'off'}.")
         elif name == "\\d":
-            self.execute(f"DESCRIBE {rest}" if rest else "SHOW RELATIONS")
+            self._execute(f"DESCRIBE {rest}" if rest else "SHOW RELATIONS")
         elif name == "\\i" and rest:
-            try:
-                self.execute(Path(rest).read_text(encoding="utf-8"))
-            except OSError as err:
-                self.console.print(f"can't read {rest}: {err.strerror}", style="red")
+            self._include(Path(rest.strip("'\"")))
+        elif name in ("\\?", "\\h", "\\help"):
+            self._out.print(HELP, markup=False)
         else:
-            self.console.print(HELP, markup=False, highlight=False)
+            self.failed = True
+            self._err.print(f"unknown command {line}, \\? lists them", style="red", markup=False)
         return True
 
-    def execute(self, sql: str) -> None:
-        """Runs statements and prints the result of the last, or the error."""
-        started = time.monotonic()
-        cursor = self.connection.cursor()
+    def _include(self, path: Path) -> None:
         try:
-            cursor.execute(sql)
-            for notice in cursor.notices:
-                self.console.print(f"NOTICE: {notice}", style="yellow", markup=False)
-            if cursor.description is None:
-                self.console.print(f"OK, {cursor.rowcount} rows" if cursor.rowcount >= 0 else "OK")
-            elif [d[0] for d in cursor.description] == ["QUERY PLAN"]:
-                self.console.print(plan_text(cursor), markup=False, highlight=False)
-            else:
-                print_result(cursor, console=self.console)
+            text = read_script(path.expanduser())
         except Error as err:
-            self.console.print(str(err), style="red", markup=False, highlight=False)
+            self.failed = True
+            print_error(err, console=self._err)
+            return
+        self._execute(text)
+
+    def _execute(self, sql: str) -> None:
+        """Runs statements and prints the result of each, or the error that ended them."""
+        started_s = time.monotonic()
+        try:
+            for cursor in self.connection.execute_script(sql):
+                print_outcome(cursor, self._out, self._err, expanded=self._expanded)
+                if self._timing:
+                    self._out.print(f"Time: {(time.monotonic() - started_s) * 1000:,.1f} ms", style="dim")
+                started_s = time.monotonic()
+        except Error as err:
+            self.failed = True
+            print_error(err, console=self._err)
         except KeyboardInterrupt:
-            self.console.print("interrupted")
-        if self.timing:
-            self.console.print(f"Time: {(time.monotonic() - started) * 1000:.1f} ms", style="dim")
+            self._err.print("interrupted", style="yellow")
+
+    def _tell_failure(self) -> None:
+        """Says once that the views have stopped, as nothing else would."""
+        found = self.connection.status()["error"]
+        if found is not None and found != self._told:
+            print_error(error_of(found), console=self._err)
+        self._told = found
+
+    def _names(self) -> list[str]:
+        """Names of relations, for completion."""
+        try:
+            return [row[0] for row in self.connection.execute("SHOW RELATIONS").fetchall()]
+        except Error:
+            return []
 
 
-def _history() -> History:
-    try:
-        folder = Path.home() / ".watersmeet"
-        folder.mkdir(exist_ok=True)
-        return FileHistory(str(folder / "history"))
-    except OSError:  # a home that can't be written: the session has its history all the same
-        return InMemoryHistory()
+def run_shell(connection: Connection) -> int:
+    """A shell on standard input; its exit code."""
+    shell = Shell(connection)
+    if not sys.stdin.isatty():
+        return shell.feed(sys.stdin)
+    shell.interact()
+    return 0
+
+
+def _switched(now: bool, wanted: str) -> bool:
+    return {"on": True, "off": False}.get(wanted.lower(), not now)
+
+
+def _entries(lines: Iterable[str]) -> Iterator[str]:
+    """The lines put together to statements and backslash commands; what has no end comes last."""
+    pending = ""
+    for line in lines:
+        if not pending.strip() and line.lstrip().startswith("\\"):
+            yield line
+            continue
+        pending += line
+        if ";" in line and not split_statements(pending)[1]:
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending

@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 import watersmeet
-from watersmeet.session.connection import Connection
+from watersmeet.cli.render import output
+from watersmeet.errors import error
+from watersmeet.session.connection import Connection, Runtime
 from watersmeet.testing.records import ScriptError, parse_file
 from watersmeet.testing.runner import Outcome, run_script
 
 
-def run_text_tests(files: Sequence[Path], *, runtime: str, parallelism: int | None) -> int:
-    """Runs each file (of a folder: every .slt below it) in a fresh database. 0 if all pass, else 1."""
-    console = Console(highlight=False)
-    scripts = [f for path in files for f in (sorted(path.rglob("*.slt")) if path.is_dir() else [path])]
+def run_text_tests(paths: Sequence[Path], *, runtime: Runtime, parallelism: int | None, as_json: bool = False) -> int:
+    """Runs each file (of a folder: every .slt and .test below it) in a fresh database. 0 if all pass, else 1.
+
+    INVALID_PARAMETER if there is no file.
+    """
+    console = output()
+    scripts = [f for path in paths for f in (_below(path) if path.is_dir() else [path])]
+    if not scripts:
+        raise error("INVALID_PARAMETER", "there are no test files", detail="Files of a folder end in .slt or .test.")
 
     def connect(dialect: str) -> Connection:
         return watersmeet.connect(dialect=dialect, parallelism=parallelism, runtime=runtime, replace_connectors=True)
 
     failed = 0
-    for file in scripts:
-        started = time.monotonic()
-        try:
-            outcome = run_script(parse_file(file), connect)
-        except ScriptError as err:
-            outcome = Outcome(failure=str(err))
-        seconds = time.monotonic() - started
-        if outcome.failure is None:
-            console.print(f"[green]ok[/green]     {file}  {outcome.records} records, {seconds:.1f} s")
-        else:
-            failed += 1
-            console.print(f"[red]FAILED[/red] {file}")
-            console.print(outcome.failure, markup=False)
-    console.print(f"{len(scripts) - failed} passed, {failed} failed")
+    with contextlib.ExitStack() as held:
+        if runtime == "spark":
+            # Spark ends with its last user: this one keeps it from being started anew for every file.
+            held.enter_context(watersmeet.connect(parallelism=parallelism, runtime=runtime))
+        for file in scripts:
+            started = time.monotonic()
+            outcome = _run(file, connect)
+            seconds = time.monotonic() - started
+            failed += outcome.failure is not None
+            if as_json:
+                console.print(json.dumps({"file": str(file), "records": outcome.records, "seconds": round(seconds, 3),
+                                          "failure": outcome.failure}), markup=False, soft_wrap=True)
+            elif outcome.failure is None:
+                console.print(f"[green]ok[/green]     {file}  {outcome.records} records, {seconds:.1f} s", soft_wrap=True)
+            else:
+                console.print(f"[bold red]FAILED[/bold red] {file}", soft_wrap=True)
+                console.print(outcome.failure, markup=False, soft_wrap=True)
+    if not as_json:
+        console.print(f"{len(scripts) - failed} passed, {failed} failed", style="red" if failed else "green")
     return 1 if failed else 0
+
+
+def _run(file: Path, connect: Callable[[str], Connection]) -> Outcome:
+    try:
+        return run_script(parse_file(file), connect)
+    except (ScriptError, OSError, UnicodeDecodeError) as err:
+        return Outcome(failure=str(err))
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.suffix in (".slt", ".test") and p.is_file())

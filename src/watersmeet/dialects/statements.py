@@ -189,7 +189,8 @@ class Show(Statement):
     """`SHOW what [FROM name] [LIKE pattern]`.
 
     what: lower-case words such as `tables`, `sources`, `views`, `materialized views`, `indexes`, `jobs`,
-    `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`, `files`.
+    `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`,
+    `dead letters`, `relations`.
     """
 
     what: str

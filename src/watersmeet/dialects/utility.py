@@ -34,6 +34,7 @@ _LISTS: Final = (
     ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
     ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
     ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
+    ("RELATIONS",), ("DEAD", "LETTERS"),
 )  # fmt: skip
 _CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",))
 

@@ -106,6 +106,20 @@ def _errors(session: Session, statement: Show) -> Result:
     return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
 
 
+def _dead_letters(session: Session, statement: Show) -> Result:
+    """Records and files of sources that could not be read: where they were, why, and what they were."""
+    if statement.name is not None:
+        session.relation(statement.name, statement)
+    rows: list[tuple[Any, ...]] = []
+    for source in database_status(session)["sources"]:
+        if statement.name is None or source["name"] == statement.name.name:
+            letters = read_dead_letters(session.database.layout.dead(source["id"]))
+            rows += [(source["name"], d["file"], d["line"], d["reason"], d["text"]) for d in letters]
+    names = (Field("relation", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT), Field("reason", VARCHAR),
+             Field("text", VARCHAR))
+    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
 def _variables(session: Session, statement: Show) -> Result:
     rows = [r for r in session.variables.rows() if _is_like(r[0], statement)]
     return text_result("SHOW", ("Name", "Setting", "Description"), rows)
@@ -125,6 +139,7 @@ def _one_name(name: str) -> Callable[[Session, Show], Result]:
 _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "all": _variables,
     "databases": _one_name("dev"),
+    "dead letters": _dead_letters,
     "errors": _errors,
     "jobs": _jobs,
     "parameters": _parameters,

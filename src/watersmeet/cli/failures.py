@@ -1,0 +1,79 @@
+"""How an error reaches the user: its text (or JSON) on standard error, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from watersmeet.cli.render import errors_output
+from watersmeet.errors import CONDITIONS, DataError, Error, error
+
+REFUSED: Final = 1
+"""A statement was refused, or the database can't be used."""
+FAILED: Final = 3
+"""The data stopped it: a view or source failed while running, or a value can't be read as its type."""
+_INTERRUPTED: Final = 130
+
+
+@contextmanager
+def reporting(*, as_json: bool = False) -> Iterator[None]:
+    """Inside, an `Error` is printed and ends the command with its exit code; so does Ctrl-C, without a traceback."""
+    try:
+        yield
+    except Error as err:
+        print_error(err, as_json=as_json)
+        raise typer.Exit(exit_code(err)) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def exit_code(err: Error) -> int:
+    """The exit code of an error that ends a command."""
+    return FAILED if isinstance(err, DataError) or err.condition == "VIEW_FAILED" else REFUSED
+
+
+def print_error(err: Error, *, as_json: bool = False, console: Console | None = None) -> None:
+    """Prints an error on standard error."""
+    if as_json:
+        sys.stderr.write(json.dumps(err.to_json(), ensure_ascii=False) + "\n")
+    else:
+        (console or errors_output()).print(error_text(err), soft_wrap=True)
+
+
+def error_text(err: Error) -> Text:
+    """The rendered error: its first line and the caret red, the hint apart."""
+    text = Text()
+    for i, line in enumerate(str(err).split("\n")):
+        style = ""
+        if i == 0 or set(line.strip()) == {"^"}:
+            style = "bold red"
+        elif line.startswith("hint: "):
+            style = "cyan"
+        text.append(line if i == 0 else "\n" + line, style)
+    return text
+
+
+def error_of(value: Any) -> Error:
+    """The error that a status shows as JSON."""
+    if isinstance(value, dict) and value.get("condition") in CONDITIONS:
+        return error(value["condition"], value["message"], detail=value.get("detail"), hint=value.get("hint"))
+    return error("VIEW_FAILED", str(value))
+
+
+def read_script(path: Path) -> str:
+    """The text of a file. INVALID_PARAMETER if it is no text."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise error("INVALID_PARAMETER", f"{path} is not a text in UTF-8", detail=f"Byte {cause.start} is wrong.") from cause
+    except OSError as cause:
+        raise error("INVALID_PARAMETER", f"{path} can't be read: {cause.strerror}") from cause
