@@ -31,7 +31,7 @@ _RUNTIMES: Final = ("spark", "inprocess")
 
 def connect(path: str | Path | None = None, dialect: str = "risingwave", parallelism: int | None = None,
             runtime: Runtime = "spark", *, spark: Any = None, read_only: bool = False,
-            replace_connectors: bool = False) -> Connection:
+            rebuild: bool = False, replace_connectors: bool = False) -> Connection:
     """Open a database and give a connection to it.
 
     path: the directory of a persistent database, made if it does not exist; every view goes on where it
@@ -42,6 +42,8 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
     runtime: `spark`, or `inprocess` to run the same circuits without Spark, inside FLUSH.
     spark: an existing SparkSession to use; it is not stopped at the end.
     read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
+    rebuild: plan all views and make their state anew from their inputs before going on: for another
+        `parallelism`, or after STATE_DAMAGED. Their content stays as it is.
     replace_connectors: sources get their rows only by `Connection.inject` (for tests).
 
     Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
@@ -52,7 +54,8 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
         raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
     if read_only and path is None:
         raise error("INVALID_PARAMETER", "read_only needs the path of a database")
-    database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark)
+    database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark,
+                            dialect=dialect, rebuild=rebuild)
     return Connection(Session(database, dialect, replace_connectors))
 
 

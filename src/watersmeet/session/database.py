@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
-from watersmeet.runtime.database import Database, fix_parallelism
+from watersmeet.planner import assemble
+from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
 from watersmeet.session.engines import default_parallelism, make_engine
 from watersmeet.session.plans import Plans
+from watersmeet.session.rebuild import plans_made_anew
 from watersmeet.session.transaction import Change
 from watersmeet.store.catalogs import catalog_version, load_catalog, save_catalog
 from watersmeet.store.commits import Commit, CommitLog
@@ -41,7 +43,7 @@ class OpenDatabase:
     """
 
     def __init__(self, path: str | Path | None, *, read_only: bool, parallelism: int | None, runtime: str,
-                 spark: Any) -> None:
+                 spark: Any, dialect: str, rebuild: bool) -> None:
         """Open or create. DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH and the like."""
         self.guard = threading.RLock()
         self.ddl = threading.RLock()
@@ -67,7 +69,7 @@ class OpenDatabase:
             self._engine: Engine | None = None
             self.buckets = 1
             if not read_only:
-                self._start(parallelism, spark, opened)
+                self._start(parallelism, spark, opened, dialect if rebuild else None)
             self._opened = opened.pop_all()
 
     @property
@@ -107,20 +109,38 @@ class OpenDatabase:
             self._closed = True
             self._opened.close()
 
-    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack) -> None:
-        self.buckets = fix_parallelism(self.layout, parallelism, default_parallelism(self.runtime))
-        self.plans = Plans(self.layout, self._catalog, self.buckets)
+    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack, dialect: str | None) -> None:
+        """Start the engine. dialect: of the views, if all state is to be made anew."""
+        default = default_parallelism(self.runtime)
+        stored = fix_parallelism(self.layout, None if dialect else parallelism, default)
+        self.buckets = parallelism or stored
+        self.plans = Plans(self.layout, self._catalog, stored)
         database = Database(self.layout, self.log, self.packs, lambda: self._catalog)
         self._compactor = Compactor(self.layout, self.log, self.packs, lambda: self._catalog,
                                     commits=_INPROCESS_COMPACTION)
         self._engine = make_engine(self.runtime, database, self.buckets, spark)
         opened.callback(self._engine.stop)
         self._engine.start()
-        self._resume()
+        if dialect is None:
+            self._resume()
+        else:
+            self._rebuild(dialect)
         if self.runtime != "inprocess":
             self._compactor.start()
             opened.callback(self._compactor.stop)
 
+
+    def _rebuild(self, dialect: str) -> None:
+        """Make all plans and all state anew, for `buckets`. An interruption is noticed at the next start."""
+        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
+        if unfinished:
+            self.change_catalog(self._catalog.without(unfinished))
+            self.plans.remove(unfinished)
+        producers = plans_made_anew(self._catalog, self.buckets, dialect)
+        if producers:
+            self.engine.rebuild(assemble(producers.values(), self.buckets))
+        self.plans.replace_all(producers, self.buckets)
+        store_parallelism(self.layout, self.buckets)
 
     def _resume(self) -> None:
         """Let the circuit run again, and finish the views that were being filled when the last writer ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from watersmeet.catalog import Relation, RelationKind
@@ -174,6 +175,8 @@ def remove(session: Session, ids: set[str]) -> None:
         for relation_id in ids:
             database.content.drop(relation_id)
     install_remaining(session, ids)
+    for relation_id in ids:
+        shutil.rmtree(database.layout.dead(relation_id), ignore_errors=True)
 
 
 def _create_table_as(session: Session, statement: CreateTable) -> Result:
@@ -196,6 +199,10 @@ def _create_table_as(session: Session, statement: CreateTable) -> Result:
 
 
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
+    """The options of the connector; none if there is none, or if tests stand for it."""
+    if "connector" not in statement.options and statement.options:
+        raise error_at(statement, statement.name_span, "CONNECTOR_OPTION",
+                       f"option {min(statement.options)} needs a connector", hint="Write WITH (connector = …, …).")
     return {} if session.replace_connectors else dict(statement.options)
 
 

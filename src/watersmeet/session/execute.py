@@ -8,12 +8,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
+import duckdb
+import pyarrow as pa
+
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.session import ddl, dml, explain, materialize, select, settings, show, transactions
 from watersmeet.session.bulk import insert_many
 from watersmeet.session.context import Session, error_at
+from watersmeet.session.queries import failed_query
 from watersmeet.session.result import Result
 
 Handler = Callable[[Session, Any], Result]
@@ -94,12 +98,22 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
         try:
             result = run_statement(session, statement)
         except Error:
-            if session.transaction is not None:
-                session.transaction.failed = True
+            _fail(session)
             raise
+        except duckdb.Error as cause:
+            _fail(session)
+            raise failed_query(cause, statement.text) from cause
+        except pa.ArrowException as cause:
+            _fail(session)
+            raise error("INTERNAL_ERROR", str(cause), sql=statement.text) from cause
     if isinstance(statement, (st.Insert, st.Update, st.Delete, st.Commit)):
         transactions.wait_if_wanted(session)
     return result
+
+
+def _fail(session: Session) -> None:
+    if session.transaction is not None:
+        session.transaction.failed = True
 
 
 def run_statement(session: Session, statement: st.Statement) -> Result:

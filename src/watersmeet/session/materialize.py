@@ -41,7 +41,8 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         name = min(statement.options)
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
                        f"option {name} of a materialized view is not supported")
-    query = bind_query(statement.query, readable(session.catalog), statement.text, column_names=statement.column_names)
+    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect,
+                       column_names=statement.column_names)
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",

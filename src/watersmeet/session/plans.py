@@ -6,7 +6,7 @@ start, and never planned again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
@@ -43,6 +43,12 @@ class Plans:
         path = self._layout.plan(check_id(relation_id))
         files.replace_file(path, sealed(value), durable=self._layout.durable)
         self.producers[relation_id] = operators
+
+    def replace_all(self, producers: Mapping[str, Sequence[Operator]], buckets: int) -> None:
+        """Save other plans for all relations, for another number of buckets."""
+        self._buckets = buckets
+        for relation_id, operators in producers.items():
+            self.add(relation_id, operators)
 
     def remove(self, relation_ids: Iterable[str]) -> None:
         """Forget relations that the catalog no longer has."""

@@ -18,15 +18,17 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
-from typing import Any, Self
+from decimal import Context, Decimal
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from watersmeet.errors import error
-from watersmeet.types import SqlType
+from watersmeet.types import NUMERIC, SqlType
 
-_US_PER_DAY = 86_400_000_000
-_DAYS_PER_MONTH = 30
+_DAYS_PER_MONTH: Final = 30
+_ONE: Final = Decimal(1)
+_DIGITS: Final = Context(prec=60)
 
 
 class Interval(dt.timedelta):
@@ -81,6 +83,8 @@ def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
 
 def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
     """What is left to do after Arrow's own conversion; None if nothing."""
+    if kind == NUMERIC:
+        return _shortest
     if kind.name == "timestamptz":
         return _utc
     if kind.name == "interval":
@@ -98,6 +102,12 @@ def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
 
 def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
     return {n: parts[n](v) if n in parts and v is not None else v for n, v in value.items()}
+
+
+def _shortest(value: Decimal) -> Decimal:
+    """A number of a column without a declared scale: without the zeros that fill it up."""
+    short = value.normalize(_DIGITS)
+    return short if int(short.as_tuple().exponent) <= 0 else short.quantize(_ONE, context=_DIGITS)
 
 
 def _utc(value: dt.datetime) -> dt.datetime:

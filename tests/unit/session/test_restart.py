@@ -78,6 +78,31 @@ def test_parallelism_is_fixed(tmp_path):
     connect(tmp_path).close()
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 2)])
+def test_rebuild(tmp_path, before, after):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.json").write_text('{"a": 1}\n{"a": 3}\n')
+    source = f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path / 'in'}') FORMAT PLAIN ENCODE JSON;"
+    with connect(tmp_path / "db", parallelism=before) as connection:
+        connection.execute(SETUP + source + "CREATE MATERIALIZED VIEW m AS SELECT s.a, t.b FROM s LEFT JOIN t ON s.a = t.a; FLUSH")
+        connection.execute("DELETE FROM u WHERE c = 0.5")
+    with connect(tmp_path / "db", parallelism=after, rebuild=True) as connection:
+        assert rows(connection, "SELECT * FROM m") == [(1, "x"), (3, "x")]
+        connection.execute("UPDATE t SET b = 'q' WHERE a = 3; FLUSH")
+        assert rows(connection, "SELECT * FROM report") == [("q", 1, 1.0), ("x", 1, 1.5), ("y", 1, None)]
+        assert rows(connection, "SELECT * FROM m") == [(1, "x"), (3, "q")]
+    with connect(tmp_path / "db", parallelism=after) as connection:
+        connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
+        assert rows(connection, "SELECT * FROM report") == [("q", 1, 1.0), ("y", 1, None)]
+        assert rows(connection, "SHOW PARAMETERS LIKE 'para%'") == [("parallelism", str(after))]
+
+
+def test_rebuild_of_nothing(tmp_path):
+    connect(tmp_path / "db", parallelism=2, rebuild=True).close()
+    connect(tmp_path / "db", parallelism=4, rebuild=True).close()
+    connect(tmp_path / "db", parallelism=4).close()
+
+
 def test_one_writer(tmp_path):
     with connect(tmp_path / "db"):
         with pytest.raises(watersmeet.OperationalError) as found:
