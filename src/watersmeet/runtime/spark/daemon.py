@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Final
 
-import duckdb
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import daemon
 
-import watersmeet.runtime.spark.worker
+#: Spark starts one daemon for each kind of worker; this is the kind that runs tasks.
+_TASKS: Final = "pyspark.worker"
+_LOADED: Final = ("duckdb", "numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "watersmeet.runtime.spark.worker")
 
 _invalidate = importlib.invalidate_caches
 _seen_path: list[tuple[str, ...]] = []
@@ -30,6 +28,8 @@ def _invalidate_if_needed() -> None:
 
 
 if __name__ == "__main__":
-    loaded = (duckdb, np, pa, pc, pq, watersmeet.runtime.spark.worker)
+    if len(sys.argv) < 2 or sys.argv[1] == _TASKS:
+        for module in _LOADED:
+            importlib.import_module(module)
     importlib.invalidate_caches = _invalidate_if_needed
     daemon.manager()

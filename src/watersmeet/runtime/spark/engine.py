@@ -175,8 +175,10 @@ class SparkEngine:
                         detail=f"Spark's master is {session.sparkContext.master}.",
                         hint="Connect with a path on storage that the driver and all executors share.")
         _empty(self._db)
-        self._coordinator = self._make(self._db)
         self._runner = EpochRunner(session, self._db)
+        # Beside the start of the query; if it fails, the first epoch says why.
+        threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
+        self._coordinator = self._make(self._db)
         stream = session.readStream.format(NAME).option("directory", str(layout.intents))
         stream = stream.option("first", str(self._coordinator.epoch))
         writer = stream.load().writeStream.foreachBatch(self._run_planned).options(**_QUERY)
@@ -319,6 +321,11 @@ class _Flushing:
     def __init__(self) -> None:
         self.flush = Flush()
         self.epoch: int | None = None
+
+
+def _try(action: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):
+        action()
 
 
 def _now_us() -> int:

@@ -60,6 +60,10 @@ class EpochRunner:
                 raise _described(json.loads(bytes(row.body)))
         return [Receipt.from_bytes(bytes(row.body)) for row in rows if row.channel == RECEIPT]
 
+    def warm_up(self) -> None:
+        """Lets Spark start its Python processes, so that the first epoch need not wait for them."""
+        self._single_task().collect()
+
     def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
         if circuit.buckets == 1:
             return True

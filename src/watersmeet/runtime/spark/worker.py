@@ -43,17 +43,23 @@ def pack_job(job: Job) -> str:
     return base64.b85encode(zlib.compress(json.dumps(job.to_json()).encode(), 1)).decode()
 
 
-def _job() -> Job:
+def _text() -> str | None:
     context = TaskContext.get()
     assert context is not None
-    text = context.getLocalProperty(JOB)
-    assert text is not None, "a task of Watersmeet runs without its job"
+    return context.getLocalProperty(JOB)
+
+
+def _job() -> Job:
+    text = _text()
+    assert text, "a task of Watersmeet runs without its job"
     return Job.from_json(json.loads(zlib.decompress(base64.b85decode(text))))
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task is the whole epoch: every stage in every bucket."""
+    """One task is the whole epoch: every stage in every bucket. Nothing, if there is no job: that warms a worker up."""
     for _ in batches:
+        if not _text():
+            return
         yield from _guarded(lambda: run_whole(_job()))
 
 
