@@ -48,7 +48,7 @@ def commit_epoch(db: Database, circuit: Circuit, intent: Intent, receipts: Itera
     return db.log.append(Commit(
         "epoch", time_us=time.time_ns() // 1000, relations=relations, epoch=intent.epoch, frontier=intent.frontier,
         packs=packs, circuit=intent.circuit, catalog_version=db.catalog().version,
-        metrics=_metrics(db, intent, receipts, last.metrics if last else {}, relations, duration_us), retired=retired))
+        metrics=_metrics(db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us), retired=retired))
 
 
 def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str],
@@ -77,7 +77,7 @@ def _add(before: RelationChange | None, change: RelationChange) -> RelationChang
                           before.deleted_rows + change.deleted_rows)
 
 
-def _metrics(db: Database, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
+def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
              relations: dict[str, RelationChange], duration_us: int) -> dict[str, Any]:
     """Of this epoch: rows, bytes, duration_us, operators, slices. Since the beginning: totals by relation, errors.
 
@@ -101,6 +101,10 @@ def _metrics(db: Database, intent: Intent, receipts: list[Receipt], before: dict
         total = totals.setdefault(relation_id, {})
         total["inserted"] = total.get("inserted", 0) + change.inserted_rows
         total["deleted"] = total.get("deleted", 0) + change.deleted_rows
+    if not intent.rebuilding:
+        for relation_id, rows_in in _rows_in(circuit, intent, operators).items():
+            total = totals.setdefault(relation_id, {})
+            total["rows_in"] = total.get("rows_in", 0) + rows_in
     slices: dict[str, list[Any]] = {}
     if intent.active is None and not intent.rebuilding:
         for piece in intent.slices:
@@ -109,6 +113,15 @@ def _metrics(db: Database, intent: Intent, receipts: list[Receipt], before: dict
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
     return {"rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "watermark": None, "slices": slices,
             "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
+
+
+def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, int]]) -> dict[str, int]:
+    """By relation, the rows that the scans below its sink gave in this epoch."""
+    scanned = {s.id: operators.get(s.id, {}).get("rows_out", 0) for s in circuit.scans}
+    if not any(scanned.values()):
+        return {}
+    return {s.relation_id: sum(scanned.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks
+            if intent.active is None or s.id in intent.active}
 
 
 def _count_source(total: dict[str, Any], counts: dict[str, Any]) -> None:

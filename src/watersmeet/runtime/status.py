@@ -19,7 +19,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
 
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
     duration_us and rows of the newest epoch,
-    views: by id: name, ready, rows_in (of its scans, in the newest epoch), inserted, deleted, rows (inserted - deleted),
+    views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted),
         state_rows, state_bytes, expression_errors, watermark,
     sources: by id: name, rows, bytes, dead, first_dead, and what the source itself says (`sources`),
     operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
@@ -89,7 +89,7 @@ def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], 
     upstream = circuit.upstream({sink_id})
     inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
     return {
-        "rows_in": sum(operators[o]["rows_out"] for o in upstream if circuit.by_id[o].kind == "scan"),
+        "rows_in": total.get("rows_in", 0),
         "inserted": inserted,
         "deleted": deleted,
         "rows": inserted - deleted,
