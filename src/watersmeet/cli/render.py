@@ -63,7 +63,7 @@ def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, exp
 def print_json(names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = ()) -> None:
     """One JSON object a row; a name that comes twice gets a number."""
     keys = _distinct(names)
-    types = list(kinds) or [None] * len(keys)
+    types: list[SqlType | None] = [*kinds] if kinds else [None] * len(keys)
     for row in rows:
         record = {key: json_value(v, kind) for key, v, kind in zip(keys, row, types, strict=True)}
         sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
