@@ -51,6 +51,9 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     if len(trees) != 1 or trees[0] is None:
         raise syntax_error(text, tokens[0])
     tree: exp.Expression = trees[0]
+    for node in list(tree.find_all(exp.Table)):
+        if isinstance(node.this, exp.Values):  # `((VALUES …) AS a JOIN …)`
+            node.replace(exp.Subquery(**node.args))
     _check(tree, text)
     return _bind_parameters(tree, parameters, text)
 
