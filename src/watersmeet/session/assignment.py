@@ -47,7 +47,7 @@ class Target:
     span: Span | None = None
 
     def typed(self, value: exp.Expression) -> exp.Expression:
-        """`value`, with a cast to the column's type if it is a literal whose type is open (a string, NULL, ROW(…))."""
+        """`value`, with a cast to the column's type if it is a literal of open type (a string, NULL, ROW(…))."""
         if not (_is_open(value) or (self.column.type.name == "struct" and _is_row(value))):
             return value
         cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))

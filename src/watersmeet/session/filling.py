@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import Operator
+from watersmeet.errors import Error
 from watersmeet.session.context import Session
 
 
@@ -35,7 +37,8 @@ def _undo(session: Session, relation: Relation) -> None:
     with database.guard:
         if relation.id in session.catalog.relations:
             database.change_catalog(session.catalog.without({relation.id}))
-    install_remaining(session, {relation.id})
+    with contextlib.suppress(Error):  # why the relation could not be filled says more than that the engine stands still
+        install_remaining(session, {relation.id})
 
 
 def install_remaining(session: Session, gone: set[str]) -> None:
