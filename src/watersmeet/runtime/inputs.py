@@ -12,6 +12,7 @@ from typing import Any
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.sayings import Sayings
 from watersmeet.sources.base import Slice, Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.store import files
@@ -45,6 +46,7 @@ class Inputs:
         self._tables: frozenset[str] = frozenset()
         self.sources: dict[str, Source] = {}
         self._turn = 0
+        self._sayings = Sayings(db)
         self.saved_at = read_saved_at(db)
 
     def set_scanned(self, relations: Iterable[Relation]) -> None:
@@ -87,6 +89,7 @@ class Inputs:
                 size_bytes -= sum(int(s["bytes"]) for s in poll.slices)
                 positions[relation_id] = poll.position
                 moved = True
+        self._sayings.publish(self.sources, now_us)
         self.next_us = next_us
         self.more = more
         if not moved:
@@ -118,7 +121,7 @@ class Inputs:
                                  {i: p for i, p in self.frontier.sources.items() if i in kept})
         with contextlib.suppress(FileNotFoundError):
             for path in _directory(self._db).iterdir():
-                if path.suffix == ".json" and path.stem not in kept and path.stem != "SAVED":
+                if path.suffix == ".json" and path.stem not in (*kept, "SAVED", "STATUS"):
                     path.unlink(missing_ok=True)
 
     def _transactions(self, rows: int, size_bytes: int) -> tuple[list[Slice], int, bool]:

@@ -8,6 +8,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.sayings import read_sayings
 from watersmeet.runtime.tasks import SCRATCH
 from watersmeet.store.commits import Commit
 
@@ -17,6 +18,7 @@ Sizes = dict[str, tuple[int, int]]
 def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None = None) -> dict[str, Any]:
     """The status as of the newest epoch; works in any process.
 
+    sources: what they say of themselves; None in a process that does not have them: as they said last.
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
     duration_us and rows of the newest epoch,
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted),
@@ -45,9 +47,11 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
             status["views"][sink.relation_id] = {
                 "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view}
+    if sources is None:
+        sources = read_sayings(db)
     for relation_id in {s.relation_id for s in circuit.scans}:
         if relation_id in known and known[relation_id].connector:
-            said = (sources or {}).get(relation_id, {})
+            said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead")}
             status["sources"][relation_id] = {"name": known[relation_id].name, **said, **counts,
