@@ -25,11 +25,11 @@ from watersmeet.types import BIGINT, VARCHAR, Field, arrow_schema
 class Kit:
     """An open database. `model`: DuckDB with the same tables. Reopen with `Kit(path)` after `crash()`."""
 
-    def __init__(self, path, *, buckets=1, make_engine=InProcessEngine, before=None):
+    def __init__(self, path, *, buckets=1, make_engine=InProcessEngine, before=None, durable=False):
         self.path = path
         self.buckets = buckets
         self.make_engine = make_engine
-        self.layout = Layout(path, durable=False)
+        self.layout = Layout(path, durable=durable)
         self.log = CommitLog(self.layout, writer=True)
         self.packs = PackFiles(self.layout.packs)
         clean_at_start(self.layout, self.log, self.packs)

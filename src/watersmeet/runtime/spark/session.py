@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
 
 MIN_JAVA: Final = 17
+#: How often a task is tried in this process (on a cluster, spark.task.maxFailures says it).
+_ATTEMPTS: Final = 3
 _JAVA_HINT: Final = (
     "Install a Java runtime of version 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) and set JAVA_HOME if it is not on PATH; or use runtime='inprocess'."
@@ -81,14 +83,16 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
 
 @dataclass
 class Shared:
-    """The session that the engines of this process share. made: by us, so that the last engine stops it."""
+    """The session that the engines of this process share. made: by us, so that the last engine stops it.
+
+    directory: its scratch files. shipped: the zip of the package, if it had to be made.
+    """
 
     spark: SparkSession
     made: bool
     users: int = 0
     directory: Path | None = None
     shipped: Path | None = None
-    settings: dict[str, str] = field(default_factory=dict)
 
 
 _shared: list[Shared] = []
@@ -97,13 +101,14 @@ _shared: list[Shared] = []
 def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
     """A session for one engine; give it back with `release`. RUNTIME_UNAVAILABLE if Spark can't run here.
 
-    spark: adopt this one. Otherwise one is made for this process, local with as many threads as
-    buckets or cores, and shared by all engines.
+    spark: adopt this one (or the active one, if there is one). Otherwise one is made for this process and shared by
+    all engines: with the master that WATERSMEET_MASTER or spark-submit names, else local with
+    as many threads as buckets or cores.
     """
     with _lock:
         if not _shared:
             active = spark or SparkSession.getActiveSession()
-            _shared.append(Shared(active, made=False) if active is not None else _make(parallelism))
+            _shared.append(_adopt(active) if active is not None else _make(parallelism))
         shared = _shared[0]
         if spark is not None and spark.sparkContext is not shared.spark.sparkContext:
             raise error("RUNTIME_UNAVAILABLE", "this process uses another SparkSession already")
@@ -128,7 +133,7 @@ def release() -> None:
         _shared.clear()
         if shared.made:
             _stop(shared)
-        if shared.shipped is not None:
+        elif shared.shipped is not None:
             shutil.rmtree(shared.shipped.parent, ignore_errors=True)
 
 
@@ -155,6 +160,16 @@ def check_java() -> None:
                     detail=f"It is {java}.", hint=_JAVA_HINT)
 
 
+def _adopt(spark: SparkSession) -> Shared:
+    """The caller's session: the package is shipped to it, its settings stay."""
+    zipped = make_zip()
+    spark.sparkContext.addPyFile(str(zipped))
+    if spark.sparkContext.getConf().get("spark.python.daemon.module", "") != DAEMON:
+        _logger.warning("this SparkSession uses its own Python daemon: each task takes about 0.1 s longer; "
+                        "spark.python.daemon.module = %s avoids that", DAEMON)
+    return Shared(spark, made=False, shipped=zipped)
+
+
 def _make(parallelism: int) -> Shared:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -163,11 +178,29 @@ def _make(parallelism: int) -> Shared:
     own = os.path.dirname(sys.executable)
     if own not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
+    shared = _start(parallelism, own_daemon=True)
+    if not is_local(shared.spark) and not _can_run(shared.spark):
+        _logger.warning("executors can't load %s: Spark's own Python daemon is used, each task takes longer", DAEMON)
+        _stop(shared)
+        shared = _start(parallelism, own_daemon=False)
+    return shared
+
+
+def _can_run(spark: SparkSession) -> bool:
+    """Whether Python tasks run at all."""
+    try:
+        return bool(spark.sparkContext.parallelize([0], 1).map(bool).collect() == [False])
+    except Exception:
+        return False
+
+
+def _start(parallelism: int, *, own_daemon: bool) -> Shared:
     directory = Path(tempfile.mkdtemp(prefix="watersmeet-spark-"))
     (directory / "log4j2.properties").write_text(_LOG4J)
-    settings = _context_settings(parallelism, directory)
+    master = _master(parallelism)
+    zipped = None if master is not None and master.startswith("local") else make_zip()
     builder: Any = SparkSession.builder
-    for name, value in settings.items():
+    for name, value in _context_settings(master, directory, zipped, own_daemon=own_daemon).items():
         builder = builder.config(name, value)
     log = directory / "spark.log"
     try:
@@ -178,21 +211,31 @@ def _make(parallelism: int) -> Shared:
         shutil.rmtree(directory, ignore_errors=True)
         raise error("RUNTIME_UNAVAILABLE", f"Spark did not start: {_first_line(cause)}", detail=tail or None,
                     hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.") from cause
-    return Shared(spark, made=True, directory=directory, settings=settings)
+    return Shared(spark, made=True, directory=directory, shipped=zipped)
 
 
-def _context_settings(parallelism: int, directory: Path) -> dict[str, str]:
-    threads = max(1, min(parallelism, os.cpu_count() or 1))
-    master = os.environ.get("WATERSMEET_MASTER", f"local[{threads},3]")
-    local = master.startswith("local")
-    settings = {**_CONTEXT, "spark.master": master, "spark.python.daemon.module": DAEMON,
-                "spark.executorEnv.PYTHONPATH": python_path(local=local),
-                "spark.local.dir": str(directory / "local"), "spark.sql.warehouse.dir": str(directory / "warehouse"),
+def _master(parallelism: int) -> str | None:
+    """The master to ask for; None if spark-submit has set it."""
+    if "WATERSMEET_MASTER" in os.environ:
+        return os.environ["WATERSMEET_MASTER"]
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    return f"local[{max(1, min(parallelism, os.cpu_count() or 1))},{_ATTEMPTS}]"
+
+
+def _context_settings(master: str | None, directory: Path, zipped: Path | None, *, own_daemon: bool) -> dict[str, str]:
+    settings = {**_CONTEXT, "spark.local.dir": str(directory / "local"),
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                "spark.executorEnv.PYTHONPATH": python_path(local=zipped is None),
                 "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{directory}/log4j2.properties {_JVM}"}
-    if local:
+    if own_daemon:
+        settings["spark.python.daemon.module"] = DAEMON
+    if master is not None:
+        settings["spark.master"] = master
+    if zipped is None:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
-        settings["spark.submit.pyFiles"] = str(make_zip())
+        settings["spark.submit.pyFiles"] = str(zipped)
     return settings
 
 
@@ -239,8 +282,9 @@ def _stop(shared: Shared) -> None:
             process.wait(timeout=5)
     SparkContext._gateway = None
     SparkContext._jvm = None
-    if shared.directory is not None:
-        shutil.rmtree(shared.directory, ignore_errors=True)
+    for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _first_line(cause: Exception) -> str:

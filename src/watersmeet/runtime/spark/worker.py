@@ -46,7 +46,8 @@ def pack_job(job: Job) -> str:
 def _text() -> str | None:
     context = TaskContext.get()
     assert context is not None
-    return context.getLocalProperty(JOB)
+    text: str | None = context.getLocalProperty(JOB)
+    return text
 
 
 def _job() -> Job:

@@ -1,0 +1,38 @@
+"""A standalone cluster of two workers: same content, executors need no installation, a killed one loses nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.spark.cluster import cluster, executors
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_an_executor_is_killed(tmp_path):
+    with cluster() as master:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "WATERSMEET_MASTER": master,
+                       "SPARK_LOCAL_IP": "127.0.0.1"}
+        before = set(executors())
+        child = subprocess.Popen([sys.executable, "-m", "tests.spark.clustered", str(tmp_path / "db"), "2"], cwd=ROOT,
+                                 env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            lines = []
+            for line in child.stdout:
+                lines.append(line.strip())
+                if line.strip() in ("round 3", "round 7"):
+                    time.sleep(0.1)
+                    os.kill(sorted(set(executors()) - before)[0], signal.SIGKILL)
+            assert child.wait(120) == 0
+            assert lines[-1] == "done"
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
