@@ -207,7 +207,7 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
 
 
 def _checked(relation: Relation, statement: CreateRelation) -> Relation:
-    """The relation, if its columns and its connector's options can work."""
+    """The relation as the catalog keeps it, if its columns and its connector's options can work."""
     if not relation.columns:
         raise error_at(statement, statement.name_span, "FEATURE_NOT_SUPPORTED",
                        f'{relation.kind} "{relation.name}" has no columns',
@@ -215,7 +215,7 @@ def _checked(relation: Relation, statement: CreateRelation) -> Relation:
     check_columns(relation.columns, statement)
     if relation.connector:
         try:
-            check_connector(relation)
+            return check_connector(relation)
         except Error as err:
             err.sql, err.span = statement.text, err.span or statement.name_span
             raise

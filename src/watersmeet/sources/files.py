@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
 from watersmeet.sources.base import History, Poll, Slice
-from watersmeet.sources.cutting import Cut, aside_piece, next_cut, open_file, text_cut
+from watersmeet.sources.cutting import Cut, aside_piece, next_cut, open_file, parquet_footer, text_cut
 from watersmeet.sources.fileoptions import file_options
 from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.seen import FileState, SeenFiles, print_at
@@ -33,6 +33,7 @@ class FileSource:
         self.options = file_options(relation)
         self.seen = SeenFiles()
         self._columns = [column.to_json() for column in relation.columns]
+        self._names = [column.name for column in relation.columns]
         self._key = list(relation.primary_key)
         self._listing = Listing(self.options)
         self._work: dict[str, FileStat] = {}
@@ -128,19 +129,23 @@ class FileSource:
     def status(self) -> dict[str, Any]:
         """Counters, lists of names (cut to `SHOWN`) and the first `problem` for SHOW: JSON.
 
-        `history_lost`: files that were read once but are no longer there for a view that was created later.
+        `partial`: files without some of the declared columns, which are NULL. `history_lost`: files that were read once but are no longer there for a view that was created later.
         """
+        partial = sorted((name, state.lacks) for name, state in self.seen.files.items() if state.lacks)
         problem = self._listing.problem or next(iter(self._problems.values()), None)
         return {
             "files": sum(1 for s in self.seen.files.values() if s.parts),
             "rows_planned": self.seen.rows,
             "bytes": self.seen.bytes,
-            "backlog_bytes": sum(self._unread(name, stat) for name, stat in self._work.items()),
+            "backlog_bytes": sum(self._unread(name, stat) for name, stat in self._work.items()
+                                 if name not in self._blocked or self._blocked[name][1]),
             "pending_files": sum(waits for _, waits, _ in self._blocked.values()),
             "replaced_files": len(self._replaced),
             "replaced": sorted(self._replaced)[:SHOWN],
             "vanished_files": self.seen.aside.get("vanished", 0) + len(self._vanished),
             "damaged_files": self.seen.aside.get("damaged", 0),
+            "partial_files": len(partial),
+            "partial": [f"{name}: without {', '.join(lacks)}" for name, lacks in partial[:SHOWN]],
             "history_lost_files": len(self._lost),
             "history_lost": sorted(self._lost)[:SHOWN],
             "unreadable_files": len(self._problems),
@@ -280,12 +285,23 @@ class FileSource:
                 self._block(name, waits=cut.waits, again_us=settles_us if cut.waits and not settled else None)
                 return
             self._blocked.pop(name, None)
+            if not state.parts and (lacks := self._lacking(file, cut.piece)):
+                cut.piece["lacks"] = lacks
             yield cut.piece
             state.advance(cut.piece)
             budget_rows -= cut.piece["rows"]
             budget_bytes -= cut.piece["bytes"]
             if "aside" in cut.piece or (state.is_done and state.total is not None) or state.consumed >= stat.size:
                 return
+
+    def _lacking(self, file: BinaryIO, piece: Slice) -> list[str]:
+        """Declared columns that a file whose first slice is `piece` does not have; some of JSON's always may be missing."""
+        found: Iterable[str] | None = piece.get("header")
+        if self.options.format == "parquet" and "aside" not in piece:
+            footer = parquet_footer(file, piece["file"][0])
+            found = None if footer is None else footer.schema.to_arrow_schema().names
+        known = None if found is None else {n.lower() for n in found}
+        return [] if known is None else [n for n in self._names if n.lower() not in known]
 
     def _block(self, name: str, *, waits: bool, again_us: int | None) -> None:
         self._blocked[name] = (self._work[name], waits, again_us)

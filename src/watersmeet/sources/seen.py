@@ -41,7 +41,7 @@ class FileState:
     the rows begin (behind a header) and the lines before. lines: newlines before `consumed`.
     unterminated: the newest slice ended without a newline. head, tail: fingerprints at `consumed`.
     parts: (ordinal, consumed, lines) after each run of slices, for the history. aside: why the
-    file, as it was then, was given up.
+    file, as it was then, was given up. lacks: declared columns that it does not have.
     """
 
     size: int = 0
@@ -57,6 +57,7 @@ class FileState:
     header: tuple[str, ...] | None = None
     parts: list[tuple[int, int, int]] = field(default_factory=list)
     aside: str | None = None
+    lacks: tuple[str, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -75,6 +76,7 @@ class FileState:
         if not self.parts:
             self.start, self.start_line = begin, piece["line"] - 1
             self.header = tuple(piece["header"]) if piece.get("header") is not None else None
+            self.lacks = tuple(piece.get("lacks", ()))
         self.consumed = end
         self.total = piece.get("total")
         self.lines = piece["line"] - 1 + piece["lines"]
@@ -94,7 +96,7 @@ class FileState:
     def to_json(self) -> list[Any]:
         """A JSON list from which `from_json` makes the same state."""
         return [self.size, self.mtime_ns, self.consumed, self.total, self.start, self.start_line, self.lines,
-                self.unterminated, self.head, self.tail, self.header, self.parts, self.aside]
+                self.unterminated, self.head, self.tail, self.header, self.parts, self.aside, self.lacks]
 
     @staticmethod
     def from_json(value: list[Any]) -> FileState:
@@ -104,6 +106,7 @@ class FileState:
         state.tail = (value[9][0], value[9][1])
         state.header = None if value[10] is None else tuple(value[10])
         state.parts = [(p[0], p[1], p[2]) for p in value[11]]
+        state.lacks = tuple(state.lacks)
         return state
 
 
