@@ -73,7 +73,7 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
     """DATATYPE_MISMATCH unless each column of the query can be assigned to its target."""
     for column, target in zip(columns, targets, strict=True):
         if not _is_assignable(column.type, target.column.type):
-            raise error_at(statement, target.span, "DATATYPE_MISMATCH",
+            raise error_at(statement, target.span or statement.span, "DATATYPE_MISMATCH",
                            f'column "{target.column.name}" is of type {target.column.type.sql} but expression is of '
                            f"type {column.type.sql}", hint="You will need to rewrite or cast the expression.")
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from watersmeet.dialects.statements import SetVariable, ShowVariable
-from watersmeet.errors import Error
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.context import Session
 from watersmeet.session.result import Result, text_result
+from watersmeet.session.variables import VARIABLES
+
+#: What SHOW shows beside variables, for hints.
+SHOWN: Final = ("dead letters", "errors", "indexes", "jobs", "materialized views", "parameters", "relations", "sources",
+                "tables", "views")
 
 
 def set_variable(session: Session, statement: SetVariable) -> Result:
@@ -26,5 +33,6 @@ def show_variable(session: Session, statement: ShowVariable) -> Result:
         value = session.variables.get(statement.name)
     except Error as err:
         err.sql, err.span = statement.text, statement.name_span
+        err.hint = did_you_mean(statement.name, (*VARIABLES, *SHOWN)) or err.hint
         raise
     return text_result("SHOW", (statement.name,), [(value,)])
