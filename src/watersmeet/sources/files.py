@@ -295,13 +295,17 @@ class FileSource:
                 return
 
     def _lacking(self, file: BinaryIO, piece: Slice) -> list[str]:
-        """Declared columns that a file whose first slice is `piece` does not have; some of JSON's always may be missing."""
+        """Declared columns that a file whose first slice is `piece` lacks. JSON may lack any, and so says nothing.
+
+        A file that has none of them is set aside, and is not meant here.
+        """
         found: Iterable[str] | None = piece.get("header")
         if self.options.format == "parquet" and "aside" not in piece:
             footer = parquet_footer(file, piece["file"][0])
             found = None if footer is None else footer.schema.to_arrow_schema().names
         known = None if found is None else {n.lower() for n in found}
-        return [] if known is None else [n for n in self._names if n.lower() not in known]
+        lacks = [] if known is None else [n for n in self._names if n.lower() not in known]
+        return lacks if len(lacks) < len(self._names) else []
 
     def _block(self, name: str, *, waits: bool, again_us: int | None) -> None:
         self._blocked[name] = (self._work[name], waits, again_us)

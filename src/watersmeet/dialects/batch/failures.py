@@ -28,7 +28,7 @@ _CONDITIONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 _OUT_OF_RANGE: Final = (
     re.compile(r"^Type \w+ with value (?P<value>.*) can't be cast .*destination type (?P<type>[\w() ,]+?)$", re.DOTALL),
     re.compile(r'^Casting value "(?P<value>.*)" to type (?P<type>.+?) failed: value is out of range$', re.DOTALL),
-    re.compile(r'^Could not cast value (?P<value>.*) to (?P<type>DECIMAL\(.+?\))$', re.DOTALL),
+    re.compile(r"^Could not cast value (?P<value>.*) to (?P<type>DECIMAL\(.+?\))$", re.DOTALL),
 )
 _NO_NUMBER: Final = re.compile(r"^Could not convert string '(?P<value>.*)' to (?P<type>[\w(), ]+)$", re.DOTALL)
 _TYPE_NAME: Final = re.compile(r"\bINT(?:16|32|64)\b|\bDECIMAL(?=\()")

@@ -1,0 +1,254 @@
+"""Files that are not as they should be, through SQL: read, or counted and shown, never silently skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import watersmeet
+
+WEEK_S = 7 * 24 * 3600
+
+
+@pytest.fixture
+def source(run, tmp_path):
+    """Makes a source `s` and a view `v` of all its rows; gives its directory."""
+
+    def source(columns="a int, b varchar", kind="csv", **options):
+        directory = tmp_path / "in"
+        directory.mkdir()
+        settings = {"connector": "file", "path": directory, "format": kind, "settle_ms": 50, **options}
+        listed = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
+        run(f"CREATE SOURCE s ({columns}) WITH ({listed}); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+        return directory
+
+    return source
+
+
+@pytest.fixture
+def job(connection):
+    """The row of SHOW JOBS that is about the source, its detail as a dict."""
+
+    def job():
+        cursor = connection.execute("SHOW JOBS LIKE 's'")
+        row = dict(zip([d[0] for d in cursor.description], cursor.fetchone(), strict=True))
+        return row | {"detail": json.loads(row["detail"] or "{}")}
+
+    return job
+
+
+def content(run):
+    run("FLUSH")
+    return sorted(run("SELECT * FROM v"), key=str)
+
+
+def dead(run):
+    return [row[1:4] for row in run("SHOW DEAD LETTERS FROM s")]
+
+
+@pytest.mark.parametrize(("kind", "good", "bad", "reason"), [
+    ("csv", "a,b\n1,one\n", "two,x\n", 'value: column "a" is not integer'),
+    ("csv", "a,b\n1,one\n", "2\n", "fields: 1 instead of 2"),
+    ("csv", "a,b\n1,one\n", "2,x,y\n", "fields: 3 instead of 2"),
+    ("csv", "a,b\n1,one\n", '2,"x\n', "quotes: not closed, or followed by other text"),
+    ("csv", "a,b\n1,one\n", "99999999999,x\n", 'value: column "a" is not integer'),
+    ("json", '\n{"a": 1, "b": "one"}\n', '{"a": "two"}\n', 'value: column "a" is not integer'),
+    ("json", '\n{"a": 1, "b": "one"}\n', "nonsense\n", "json: not a JSON object"),
+    ("json", '\n{"a": 1, "b": "one"}\n', '{"a": 1,\n', "json: not a JSON object"),
+    ("json", '\n{"a": 1, "b": "one"}\n', "[1]\n", "json: not a JSON object"),
+])
+def test_a_malformed_record_is_set_aside_with_file_line_and_reason(run, source, job, kind, good, bad, reason):
+    directory = source(kind=kind)
+    (directory / f"x.{kind}").write_text(good + bad)
+    assert content(run) == [(1, "one")]
+    assert dead(run) == [(f"x.{kind}", 3, reason)]
+    assert (job()["errors"], job()["rows_in"], job()["state"]) == (1, 1, "running")
+    assert job()["detail"]["first_dead"]["line"] == 3
+    assert ("s", "dead letter", f"x.{kind}", 3, reason) in run("SHOW ERRORS")
+    (directory / f"y.{kind}").write_text(good)
+    assert content(run) == [(1, "one"), (1, "one")], "the view goes on"
+
+
+def test_bytes_that_are_no_text_are_set_aside(run, source):
+    (source() / "x.csv").write_bytes(b"a,b\n1,\xff\xfe\n2,ok\n")
+    assert content(run) == [(2, "ok")]
+    assert dead(run) == [("x.csv", 2, "encoding: not UTF-8")]
+
+
+def test_null_in_a_column_of_the_key_is_set_aside(run, tmp_path):
+    (tmp_path / "x.json").write_text('{"a": 1}\n{"b": "no key"}\n')
+    run(f"CREATE TABLE t (a int PRIMARY KEY, b varchar) WITH (connector = 'file', path = '{tmp_path}', format = 'json'); FLUSH")
+    assert run("SELECT * FROM t") == [(1, None)]
+    [(_, file, line, reason, text)] = run("SHOW DEAD LETTERS FROM t")
+    assert (file, line, text) == ("x.json", 2, '{"b": "no key"}')
+    assert '"a"' in reason
+
+
+def test_on_error_stop_stops_the_view_and_says_where(run, fails, source, job):
+    directory = source(kind="json", on_error="stop")
+    (directory / "x.json").write_text('{"a": 1}\n')
+    assert content(run) == [(1, None)]
+    (directory / "y.json").write_text('{"a": 2}\nnonsense\n{"a": 3}\n')
+    err = fails("FLUSH")
+    assert (err.condition, err.message) == ("VIEW_FAILED", "a record can't be read: json: not a JSON object")
+    assert "y.json, line 2" in err.detail
+    assert job()["state"] == "failed"
+    assert run("SHOW ERRORS")[0][1:] == ("view failed", None, None, "VIEW_FAILED: " + err.message)
+    assert run("SELECT * FROM v") == [(1, None)], "nothing of the file came through, the content can be read"
+    (directory / "y.json").write_text('{"a": 2}\n{"a": 3}\n')
+    assert content(run) == [(1, None), (2, None), (3, None)], "it goes on when the input is corrected"
+    assert job()["state"] == "running"
+
+
+def test_csv_of_another_schema(run, source, job):
+    directory = source()
+    (directory / "1.csv").write_text("b,a\nswapped,1\n")
+    (directory / "2.csv").write_text("a,b,c\n2,more,x\n")
+    (directory / "3.csv").write_text("a,c\n3,x\n")
+    (directory / "4.csv").write_text("c,d\n4,x\n5,x\n")
+    assert content(run) == [(1, "swapped"), (2, "more"), (3, None)]
+    assert dead(run) == [("4.csv", None, "schema: the file has none of the declared columns")]
+    assert job()["detail"]["partial"] == ["3.csv: without b"]
+    assert job()["errors"] == 2
+
+
+def test_parquet_of_another_schema(run, source, job):
+    directory = source(kind="parquet")
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"]}), directory / "1.parquet")
+    pq.write_table(pa.table({"a": pa.array([2, 2**40], pa.int64()), "b": ["wide", "too wide"]}), directory / "2.parquet")
+    pq.write_table(pa.table({"a": pa.array([3], pa.int32())}), directory / "3.parquet")
+    pq.write_table(pa.table({"a": ["4", "5"], "b": ["x", "y"]}), directory / "4.parquet")
+    (directory / "5.parquet").write_bytes(b"PAR1 this is no Parquet file PAR1")
+    assert content(run) == [(1, "x"), (2, "wide"), (3, None)]
+    assert dead(run) == [
+        ("2.parquet", 2, 'value: column "a" is not integer'),
+        ("4.parquet", None, 'schema: column "a" is string, declared as integer'),
+        ("5.parquet", None, "damaged: the file is not complete, or not of its format"),
+    ]
+    assert job()["detail"]["partial"] == ["3.parquet: without b"]
+    assert job()["detail"]["damaged_files"] == 1
+    assert job()["errors"] == 4, "a row, a file of two rows, a file"
+
+
+def test_a_file_that_vanishes_before_it_is_complete_is_counted(run, source, job):
+    directory = source(kind="json", settle_ms=60_000)
+    (directory / "x.json").write_text('{"a": 1}')
+    assert content(run) == []
+    assert job()["detail"]["pending_files"] == 1
+    (directory / "x.json").unlink()
+    assert content(run) == []
+    assert dead(run) == [("x.json", None, "vanished: the file was gone before it was read")]
+    assert job()["detail"]["vanished_files"] == 1
+
+
+def test_a_file_that_was_read_may_go(run, source, job):
+    directory = source(kind="json")
+    (directory / "x.json").write_text('{"a": 1}\n')
+    assert content(run) == [(1, None)]
+    (directory / "x.json").unlink()
+    assert content(run) == [(1, None)]
+    assert dead(run) == []
+    run("CREATE MATERIALIZED VIEW later AS SELECT a FROM s")
+    assert run("SELECT * FROM later") == []
+    assert job()["detail"]["history_lost"] == ["x.json"], "a view that came too late says so"
+
+
+def test_a_file_that_is_replaced_under_its_name_is_shown_and_not_read_again(run, source, job):
+    directory = source(kind="json")
+    (directory / "x.json").write_text('{"a": 1}\n{"a": 2}\n')
+    assert content(run) == [(1, None), (2, None)]
+    other = directory / ".other"
+    other.write_text('{"a": 7}\n{"a": 8}\n{"a": 9}\n')
+    other.rename(directory / "x.json")
+    assert content(run) == [(1, None), (2, None)]
+    assert job()["detail"]["replaced"] == ["x.json"]
+    (directory / "y.json").write_text('{"a": 3}\n')
+    assert content(run) == [(1, None), (2, None), (3, None)]
+
+
+def test_a_file_with_an_old_time_stamp_is_read(run, source):
+    directory = source(kind="json")
+    (directory / "new.json").write_text('{"a": 1}\n')
+    assert content(run) == [(1, None)]
+    old = directory / "old.json"
+    old.write_text('{"a": 2}\n')
+    os.utime(old, (time.time() - 3 * WEEK_S,) * 2)
+    assert content(run) == [(1, None), (2, None)]
+
+
+def test_a_half_written_line_waits_for_its_end(run, source, job):
+    directory = source(kind="csv", settle_ms=60_000)
+    with (directory / "x.csv").open("w") as file:
+        file.write("a,b\n1,one\n2,tw")
+        file.flush()
+        assert content(run) == [(1, "one")]
+        assert job()["detail"]["pending_files"] == 1
+        file.write("o\n3,three\n")
+    assert content(run) == [(1, "one"), (2, "two"), (3, "three")]
+    assert dead(run) == []
+    assert "pending_files" not in job()["detail"]
+
+
+def test_a_half_written_parquet_file_waits_for_its_end(run, source, tmp_path):
+    whole = tmp_path / "whole.parquet"
+    pq.write_table(pa.table({"a": pa.array(range(1000), pa.int32())}), whole)
+    data = whole.read_bytes()
+    directory = source(kind="parquet", columns="a int", settle_ms=60_000)
+    (directory / "x.parquet").write_bytes(data[: len(data) // 2])
+    assert content(run) == []
+    (directory / "x.parquet").write_bytes(data)
+    assert len(content(run)) == 1000
+    assert dead(run) == []
+
+
+def test_the_directory_may_be_away_for_a_while(run, source, job):
+    directory = source(kind="json")
+    (directory / "x.json").write_text('{"a": 1}\n')
+    assert content(run) == [(1, None)]
+    away = directory.with_name("away")
+    directory.rename(away)
+    assert content(run) == [(1, None)]
+    assert "No such file" in job()["detail"]["problem"]
+    away.rename(directory)
+    (directory / "y.json").write_text('{"a": 2}\n')
+    assert content(run) == [(1, None), (2, None)]
+
+
+def test_problems_are_known_to_other_processes_and_after_a_restart(tmp_path):
+    files = tmp_path / "in"
+    files.mkdir()
+    (files / "x.csv").write_text("a\n1\nnonsense\n")
+    (files / "y.csv").write_text("b\n1\n")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as writer:
+        writer.execute(f"CREATE SOURCE s (a int, c int) WITH (connector = 'file', path = '{files}', format = 'csv')")
+        writer.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s; FLUSH")
+        with watersmeet.connect(tmp_path / "db", read_only=True) as reader:
+            seen = [reader.execute(q).fetchall() for q in ("SHOW DEAD LETTERS", "SHOW JOBS", "SELECT a FROM v")]
+            assert sorted(row[1:3] for row in seen[0]) == [("x.csv", 3), ("y.csv", None)]
+            assert "x.csv: without c" in dict((r[0], r[-1]) for r in seen[1])["s"]
+            assert seen[2] == [(1,)]
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as again:
+        again.execute("FLUSH")
+        assert [again.execute(q).fetchall() for q in ("SHOW DEAD LETTERS", "SELECT a FROM v")] == [seen[0], seen[2]]
+        jobs = {row[0]: row for row in again.execute("SHOW JOBS").fetchall()}
+        assert jobs["s"][10] == 2
+
+
+def test_a_relative_path_survives_another_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.json").write_text('{"a": 1}\n')
+    monkeypatch.chdir(tmp_path)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as first:
+        first.execute("CREATE SOURCE s (a int) WITH (connector = 'file', path = 'in', format = 'json')")
+        first.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM s; FLUSH")
+    monkeypatch.chdir("/")
+    with (tmp_path / "in" / "x.json").open("a") as file:
+        file.write('{"a": 2}\n')
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as again:
+        again.execute("FLUSH")
+        assert sorted(again.execute("SELECT a FROM v").fetchall()) == [(1,), (2,)]
