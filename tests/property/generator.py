@@ -1,48 +1,61 @@
-"""Random schemas, queries and histories. Everything follows from one seed.
+"""Random schemas, views and histories. Everything follows from one seed.
 
-The SQL is read alike by Watersmeet's RisingWave dialect and by DuckDB: integer division, time zones
-and other places where the two differ by design are left to tests of their own.
+A case is a list of steps. The SQL is read by Watersmeet's RisingWave dialect and by DuckDB; where the two differ
+by design it holds both spellings (see `values`).
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-#: Column types with few distinct values, so that joins match and duplicates occur.
-VALUES = {
-    "int": ["0", "1", "2", "3", "NULL", "7"],
-    "bigint": ["0", "1", "2", "3", "NULL", "5000000000"],
-    "smallint": ["0", "1", "2", "NULL"],
-    "numeric(10,2)": ["0.00", "1.00", "2.00", "2.50", "NULL"],
-    "double precision": ["0.0", "-0.0", "1.0", "2.5", "'NaN'", "NULL", "1e16"],
-    "varchar": ["'a'", "'b'", "'c'", "''", "NULL", "'a b|c'"],
-    "boolean": ["true", "false", "NULL"],
-    "date": ["'2024-01-01'", "'2024-01-02'", "NULL"],
-    "timestamp": ["'2024-01-01 00:00:00'", "'2024-01-01 00:00:00.000001'", "NULL"],
-    "int[]": ["ARRAY[1, 2]", "ARRAY[NULL, 1]", "NULL"],
-    "bytea": ["'\\x01'", "'\\x'", "NULL"],
-}
-NUMBERS = ("int", "bigint", "smallint", "numeric(10,2)")
+from tests.property.expressions import Column, Expressions
+from tests.property.queries import Queries, Relation
+from tests.property.values import INTEGERS, VALUES, both, type_name
+
+Kind = Literal["statement", "view", "materialized", "drop", "reopen", "check"]
 
 
 @dataclass(frozen=True)
-class Table:
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    primary_key: bool
+class Table(Relation):
+    """A table. hot: most rows have the same k."""
+
+    primary_key: bool = False
+    hot: bool = False
 
     @property
     def ddl(self) -> str:
-        body = ", ".join(f"{n} {t}" + (" PRIMARY KEY" if self.primary_key and n == "id" else "") for n, t in self.columns)
-        return f"CREATE TABLE {self.name} ({body})"
+        """CREATE TABLE; without the key on the other side, where `Oracle` does what it does."""
+        parts = [f"{n} {type_name(t)}" for n, t in self.columns]
+        if self.primary_key:
+            parts[0] += both(" PRIMARY KEY", "")
+        return f"CREATE TABLE {self.name} ({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class Step:
+    """statement: `sql` changes tables. view, materialized: `name` is made as `sql`. drop: `names` go, `name` being the
+    one that the others depend on. reopen: the database is closed and opened. check: everything is compared.
+    """
+
+    kind: Kind
+    sql: str = ""
+    name: str = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Case:
     tables: tuple[Table, ...]
-    query: str
-    batches: tuple[tuple[str, ...], ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass
+class _View:
+    relation: Relation
+    materialized: bool
+    above: set[str] = field(default_factory=set)
 
 
 class Generator:
@@ -50,149 +63,117 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.names = 0
+        self.make = Expressions(self.random)
+        self.views: dict[str, _View] = {}
+        self.number = 0
+        self.steps: list[Step] = []
 
     def case(self) -> Case:
+        """The case."""
         r = self.random
         tables = tuple(self.table(f"t{i}") for i in range(r.choice([1, 2, 2, 3, 3])))
-        query = self.query(tables)
-        batches = tuple(tuple(self.statement(tables) for _ in range(r.choice([1, 1, 2, 5])))
-                        for _ in range(r.randint(2, 7)))
-        return Case(tables, query, batches)
+        written = tables if r.random() < 0.85 else tables[1:] or tables  # else one stays empty
+        batches = r.randint(2, 7)
+        late = r.randrange(batches + 1) if r.random() < 0.4 else 0
+        extra = {r.randrange(batches + 1) for _ in range(r.choice([0, 1, 1, 2, 3]))}
+        for batch in range(batches + 1):
+            if batch == late:
+                self.add_view(tables, materialized=True)
+            if batch in extra:
+                self.change_views(tables)
+            if r.random() < 0.12:
+                self.steps.append(Step("reopen"))
+            self.steps.append(Step("check"))
+            if batch < batches:
+                self.batch(written)
+        return Case(tables, tuple(self.steps))
 
     # -- schemas and histories
 
     def table(self, name: str) -> Table:
         r = self.random
         key = r.random() < 0.4
-        columns = [("id", "int"), ("k", r.choice(["int", "int", "bigint", "smallint", "numeric(10,2)"])),
-                   ("s", "varchar")]
-        columns += [(f"c{i}", r.choice(list(VALUES))) for i in range(r.randint(0, 2))]
-        return Table(name, tuple(columns), key)
-
-    def value(self, kind: str) -> str:
-        r = self.random
-        values = VALUES[kind]
-        text = values[0] if r.random() < 0.2 else r.choice(values)
-        return text if text == "NULL" else f"CAST({text} AS {kind})" if kind not in ("int", "varchar") else text
+        keys = ["int", "int", "int", "bigint", "smallint", "numeric(10,2)", *VALUES]
+        columns: list[Column] = [("id", "int"), ("k", r.choice(keys)), ("s", "varchar")]
+        width = r.choice([12, 20]) if r.random() < 0.06 else r.randint(0, 3)
+        columns += [(f"c{i}", r.choice(list(VALUES))) for i in range(width)]
+        return Table(name, tuple(columns), key, r.random() < 0.25)
 
     def row(self, table: Table) -> str:
-        values = [str(self.random.randint(0, 6)) if n == "id" and table.primary_key else self.value(t)
-                  for n, t in table.columns]
+        r = self.random
+        values = []
+        for name, kind in table.columns:
+            if name == "id" and table.primary_key:
+                values.append(str(r.randint(0, 9)))
+            elif name == "k" and table.hot and r.random() < 0.8:
+                values.append("1" if kind in INTEGERS else self.make.value(kind))
+            elif name == "s" and r.random() < 0.02:
+                values.append("'" + "long text " * r.choice([10, 2000]) + "'")
+            else:
+                values.append(self.make.value(kind))
         return f"({', '.join(values)})"
 
-    def statement(self, tables: tuple[Table, ...]) -> str:
+    def batch(self, tables: tuple[Table, ...]) -> None:
         r = self.random
-        table = r.choice(tables)
+        statements = [self.statement(r.choice(tables)) for _ in range(r.choice([1, 1, 2, 5]))]
+        if r.random() < 0.2:
+            statements = ["BEGIN", *statements, r.choice(["COMMIT", "COMMIT", "ROLLBACK"])]
+        self.steps += [Step("statement", s) for s in statements]
+
+    def statement(self, table: Table) -> str:
+        r = self.random
         what = r.random()
         if what < 0.55:
             rows = [self.row(table) for _ in range(r.choice([1, 2, 3, 8]))]
-            if table.primary_key:  # a key twice in one statement has an outcome that DuckDB does not share
-                rows = list({row.split(",")[0]: row for row in rows}.values())
-            return f"INSERT INTO {table.name} VALUES {', '.join(rows)}"
+            last = list({row.split(",")[0]: row for row in rows}.values()) if table.primary_key else rows
+            if last == rows:
+                return f"INSERT INTO {table.name} VALUES {', '.join(rows)}"
+            return f"INSERT INTO {table.name} VALUES {', '.join(last)}"
         name, kind = r.choice([c for c in table.columns if c[0] in ("id", "k", "s")])
-        where = f"{name} = {self.value(kind)}" if r.random() < 0.8 else f"{name} IS NULL"
+        where = f"{name} = {self.make.value(kind)}" if r.random() < 0.8 else f"{name} IS NULL"
+        if r.random() < 0.05:
+            where = "true"
         if what < 0.8:
             return f"DELETE FROM {table.name} WHERE {where}"
         target, target_kind = r.choice([c for c in table.columns if c[0] != "id"])
-        return f"UPDATE {table.name} SET {target} = {self.value(target_kind)} WHERE {where}"
+        scope = [(n, t) for n, t in table.columns]
+        value = self.make.value(target_kind)
+        if r.random() < 0.3 and target_kind in ("int", "varchar", "boolean"):
+            value = self.make.of(target_kind, scope, 1)
+        return f"UPDATE {table.name} SET {target} = {value} WHERE {where}"
 
-    # -- queries
+    # -- views
 
-    def alias(self) -> str:
-        self.names += 1
-        return f"a{self.names}"
+    def add_view(self, tables: tuple[Table, ...], *, materialized: bool) -> None:
+        """A view over tables and views."""
+        known: list[Relation] = [*tables, *tables, *(v.relation for v in self.views.values())]
+        self.number += 1
+        name = f"{'m' if materialized else 'w'}{self.number}"
+        queries = Queries(self.random, known)
+        query = queries.query()
+        for other in queries.used & self.views.keys():
+            self.views[other].above.add(name)
+        self.views[name] = _View(Relation(name, query.columns), materialized)
+        self.steps.append(Step("materialized" if materialized else "view", query.sql, name))
 
-    def query(self, tables: tuple[Table, ...]) -> str:
+    def change_views(self, tables: tuple[Table, ...]) -> None:
+        """Makes or drops some."""
         r = self.random
-        text = self.select(tables)
-        shape = r.random()
-        if shape < 0.15:
-            return f"SELECT DISTINCT * FROM ({text}) AS q"
-        if shape < 0.3 and "count(" not in text:
-            return f"{text} UNION {'ALL ' if r.random() < 0.6 else ''}{text.replace(' > 1', ' > 0')}"
-        if shape < 0.4:
-            return f"WITH q AS ({text}) SELECT q.* FROM q WHERE q.x0 IS NOT NULL"
-        return text
+        if self.views and r.random() < 0.35:
+            name = r.choice(list(self.views))
+            gone = self._dependents(name)
+            for other in gone:
+                del self.views[other]
+            for view in self.views.values():
+                view.above -= set(gone)
+            self.steps.append(Step("drop", "MATERIALIZED VIEW" if name.startswith("m") else "VIEW", name, tuple(gone)))
+        if not self.views or r.random() < 0.8:
+            if r.random() < 0.3:
+                self.add_view(tables, materialized=False)
+            self.add_view(tables, materialized=True)
 
-    def select(self, tables: tuple[Table, ...]) -> str:
-        r = self.random
-        scope: list[tuple[str, Table]] = [(self.alias(), r.choice(tables))]
-        source = f"{scope[0][1].name} AS {scope[0][0]}"
-        for _ in range(r.choice([0, 1, 1, 1, 2, 3])):
-            table, alias = r.choice(tables), self.alias()
-            kind = r.choice(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
-            condition = self.on(scope, alias, table, inner=kind == "JOIN")
-            source += f" {kind} {table.name} AS {alias} ON {condition}"
-            scope.append((alias, table))
-        where = [self.predicate(scope)] if r.random() < 0.35 else []
-        where += [self.subquery(scope, tables)] if r.random() < 0.35 else []
-        tail = f" WHERE {' AND '.join(where)}" if where else ""
-        if r.random() < 0.35:
-            return self.aggregate(scope, source + tail)
-        columns = r.sample(self.columns(scope), min(len(self.columns(scope)), r.randint(1, 5)))
-        items = [f"{c} AS x{i}" for i, (c, _) in enumerate(columns)]
-        if r.random() < 0.3:
-            items.append(f"CASE WHEN {self.predicate(scope)} THEN 1 ELSE 0 END AS y")
-        return f"SELECT {', '.join(items)} FROM {source}{tail}"
-
-    def columns(self, scope: list[tuple[str, Table]]) -> list[tuple[str, str]]:
-        return [(f"{alias}.{n}", t) for alias, table in scope for n, t in table.columns]
-
-    def on(self, scope: list[tuple[str, Table]], alias: str, table: Table, *, inner: bool) -> str:
-        r = self.random
-        other, other_table = r.choice(scope)
-        if r.random() < 0.75:
-            parts = [f"{other}.k = {alias}.k"]
-        elif r.random() < 0.5:
-            parts = [f"{other}.s = {alias}.s"]
-        else:
-            parts = [f"{other}.k + 1 = {alias}.k"]
-        if r.random() < 0.15:
-            parts[0] = parts[0].replace(" = ", " IS NOT DISTINCT FROM ")
-        if r.random() < 0.25:
-            parts.append(f"{other}.s = {alias}.s")
-        if r.random() < 0.35:
-            parts.append(r.choice([f"{other}.id < {alias}.id", f"{other}.id > 1", f"{alias}.id > 1",
-                                   f"{other}.id + {alias}.id > 3", f"{alias}.s <> 'b'"]))
-        del inner
-        return " AND ".join(parts)
-
-    def predicate(self, scope: list[tuple[str, Table]]) -> str:
-        r = self.random
-        column, kind = r.choice([c for c in self.columns(scope) if c[1] in (*NUMBERS, "varchar")])
-        if kind == "varchar":
-            return r.choice([f"{column} = 'a'", f"{column} IS NULL", f"{column} <> 'b'", f"{column} IN ('a', 'c')",
-                             f"coalesce({column}, 'z') > 'a'"])
-        return r.choice([f"{column} > 1", f"{column} IS NOT NULL", f"({column} = 2 OR {column} IS NULL)",
-                         f"NOT ({column} = 1)", f"{column} BETWEEN 1 AND 3"])
-
-    def subquery(self, scope: list[tuple[str, Table]], tables: tuple[Table, ...]) -> str:
-        r = self.random
-        table, alias = r.choice(tables), self.alias()
-        outer, _ = r.choice(scope)
-        extra = r.choice(["", f" AND {alias}.id > 1", f" AND {alias}.id <> {outer}.id"])
-        shape = r.randrange(5)
-        if shape == 0:
-            return f"EXISTS (SELECT 1 FROM {table.name} AS {alias} WHERE {alias}.k = {outer}.k{extra})"
-        if shape == 1:
-            return f"NOT EXISTS (SELECT 1 FROM {table.name} AS {alias} WHERE {alias}.k = {outer}.k{extra})"
-        if shape == 2:
-            return f"{outer}.k IN (SELECT {alias}.k FROM {table.name} AS {alias})"
-        if shape == 3:
-            return f"{outer}.s NOT IN (SELECT {alias}.s FROM {table.name} AS {alias} WHERE {alias}.id > 0)"
-        return f"{outer}.s NOT IN (SELECT {alias}.s FROM {table.name} AS {alias} WHERE {alias}.k = {outer}.k)"
-
-    def aggregate(self, scope: list[tuple[str, Table]], source: str) -> str:
-        r = self.random
-        numbers = [c for c, t in self.columns(scope) if t in NUMBERS]
-        ordered = [c for c, t in self.columns(scope) if t in (*NUMBERS, "varchar", "date", "timestamp")]
-        calls = ["count(*)", f"count({r.choice(ordered)})", f"sum({r.choice(numbers)})", f"min({r.choice(ordered)})",
-                 f"max({r.choice(ordered)})", f"count(DISTINCT {r.choice(ordered)})",
-                 f"sum({r.choice(numbers)}) FILTER (WHERE {r.choice(numbers)} > 1)"]
-        chosen = r.sample(calls, r.randint(1, 4))
-        keys = [c for c, _ in r.sample(self.columns(scope), r.choice([0, 1, 1, 2]))]
-        items = [f"{e} AS x{i}" for i, e in enumerate([*keys, *chosen])]
-        group = f" GROUP BY {', '.join(keys)}" if keys else ""
-        having = " HAVING count(*) > 1" if keys and r.random() < 0.3 else ""
-        return f"SELECT {', '.join(items)} FROM {source}{group}{having}"
+    def _dependents(self, name: str) -> list[str]:
+        found = [name]
+        for other in found:
+            found += [n for n in sorted(self.views[other].above) if n not in found]
+        return found
