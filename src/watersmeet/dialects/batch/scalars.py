@@ -9,7 +9,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.dialects.batch.state import Translated
-from watersmeet.dialects.binder.aggregates import aggregate_name, result_type
+from watersmeet.dialects.binder.aggregates import aggregate_name, bare, result_type
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context, first_line, typed_null
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
@@ -18,6 +18,7 @@ from watersmeet.dialects.binder.operators import comparable
 from watersmeet.dialects.binder.scope import Scope, ScopeContext
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, wrap
 from watersmeet.dialects.queries import name_of
+from watersmeet.errors import Error
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, NUMERIC, VARCHAR, SqlType
 
 Translate = Callable[[exp.Expression, Scope], Translated]
@@ -85,9 +86,9 @@ class BatchContext(ScopeContext):
     def _key(self, node: exp.Expression) -> Value | None:
         try:
             value = bind_value(node, self.inside("GROUP BY"))
-        except Exception:
+        except Error:
             return None
-        found = [k for k in self.keys or () if k.expression == value.expression]
+        found = [k for k in self.keys or () if bare(k.expression) == bare(value.expression)]
         return found[0] if found else None
 
     # -- subqueries ---------------------------------------------------------------------------------------------

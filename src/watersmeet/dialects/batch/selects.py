@@ -34,7 +34,7 @@ class Selecting:
     def translated(self) -> Translated:
         """The whole SELECT, without its WITH."""
         node = self.node
-        check_arguments(node, _KNOWN, self.env, "a query")  # type: ignore[arg-type]
+        check_arguments(node, _KNOWN, self.env.text, "a query")
         made: dict[str, Any] = {}
         scope = Scope(outer=self.env.outer)
         clause = node.args.get("from_")
@@ -148,7 +148,7 @@ class Selecting:
     def _starred(self, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
         star = _star_of(node)
         assert star is not None
-        check_arguments(star, frozenset({"except_", "except"}), self.env, "*")  # type: ignore[arg-type]
+        check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")
         if isinstance(node, exp.Column):
             alias = name_of(node.args["table"])
             table = scope.table(alias)

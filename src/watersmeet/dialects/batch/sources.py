@@ -82,7 +82,7 @@ class Sources:
         if node.method.upper() == "ASOF":
             raise error("FEATURE_NOT_SUPPORTED", "do not support asof join for batch queries", sql=self.env.text,
                         span=place_of(node.this), hint="Use an ASOF join in a materialized view.")
-        check_arguments(node, _JOIN, self.env, "a join")  # type: ignore[arg-type]
+        check_arguments(node, _JOIN, self.env.text, "a join")
 
     # -- items --------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Sources:
         raise not_supported(f"{type(node).__name__.upper()} in FROM", node, self.env)
 
     def _table(self, node: exp.Table, before: Scope) -> Sourced:
-        check_arguments(node, _TABLE, self.env, "FROM")  # type: ignore[arg-type]
+        check_arguments(node, _TABLE, self.env.text, "FROM")
         alias, names = alias_of(node)
         if isinstance(node.this, exp.Anonymous):
             return self._function(node.this.this.lower(), node.this, alias, names, before)
@@ -162,7 +162,7 @@ class Sources:
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
         alias, names = alias_of(node)
-        if isinstance(node.this, exp.Table):
+        if _is_item(node.this):
             made, scope = self.item(node.this, Scope(outer=self.env.outer))
             if alias is not None:
                 shown = [*names, *[c.name for c in scope.visible[len(names) :]]]
@@ -272,6 +272,13 @@ class Sources:
             raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table',
                             node)
         return found[0].value
+
+
+def _is_item(node: exp.Expression) -> bool:
+    """True for what stands in parentheses of FROM if it is no query, but a relation or a join."""
+    if isinstance(node, exp.Subquery):
+        return bool(node.args.get("alias") or node.args.get("joins")) or _is_item(node.this)
+    return isinstance(node, exp.Table)
 
 
 def _unwrapped(node: exp.Subquery) -> exp.Expression:

@@ -23,7 +23,7 @@ from watersmeet.dialects.batch.state import (
 )
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.scope import Scope
-from watersmeet.dialects.binder.sources import alias_of
+from watersmeet.dialects.binder.sources import QUERY_PARTS, alias_of, check_arguments
 from watersmeet.dialects.binder.values import common_type, duckdb_cast
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
@@ -74,6 +74,8 @@ def translate(node: exp.Expression, env: Environment, batch: Batch) -> Translate
 
 
 def _body(node: exp.Expression, env: Environment, batch: Batch) -> Translated:
+    if not isinstance(node, exp.Select):
+        check_arguments(node, QUERY_PARTS, env.text, "a query")
     if isinstance(node, (exp.Subquery, exp.Paren)):
         inner = translate(node.this, env, batch)
         if isinstance(node, exp.Subquery) and any(node.args.get(k) for k in ("order", "limit", "offset")):

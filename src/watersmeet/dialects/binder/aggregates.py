@@ -73,6 +73,13 @@ def _no_function(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -
     return ctx.error("DATATYPE_MISMATCH", f"function {name}({kind.sql}) does not exist", node)
 
 
+def bare(expression: exp.Expression) -> exp.Expression:
+    """The expression without parentheses around it."""
+    while isinstance(expression, exp.Paren):
+        expression = expression.this
+    return expression
+
+
 class Grouping(Context):
     """Expressions above a GROUP BY: group keys and aggregate calls, which are collected on the way.
 
@@ -84,7 +91,7 @@ class Grouping(Context):
         super().__init__(below.text, clause)
         self.below = below
         self.binding = binding
-        self.keys = tuple(keys)
+        self.keys = tuple(Scalar(bare(k.expression), k.type, k.nullable) for k in keys)
         self.key_columns = tuple(
             binding.new_column(n, k.type, k.nullable) for n, k in zip(key_names, keys, strict=True))
         self.calls: list[AggregateCall] = []
@@ -125,7 +132,7 @@ class Grouping(Context):
     def _key(self, value: Value) -> Value | None:
         scalar = value.finish()
         for key, column in zip(self.keys, self.key_columns, strict=True):
-            if key.expression == scalar.expression and key.type == scalar.type:
+            if key.expression == bare(scalar.expression) and key.type == scalar.type:
                 return value_of(column)
         return None
 

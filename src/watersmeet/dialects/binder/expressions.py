@@ -445,6 +445,7 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Exists: _refused("EXISTS other than in WHERE, alone or joined by AND,"),
     exp.Subquery: _refused("a scalar subquery"), exp.Select: _refused("a scalar subquery"),
     exp.Window: _refused("a window function"), exp.Filter: _refused("FILTER here"),
-    exp.Collate: _refused("COLLATE"),
+    exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
+    exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
     **{kind: textual.reader(read, bind_value) for kind, read in textual.READERS.items()},
 }  # fmt: skip

@@ -12,7 +12,13 @@ from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_union
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
-from watersmeet.dialects.binder.sources import bind_values, not_supported, with_ctes
+from watersmeet.dialects.binder.sources import (
+    QUERY_PARTS,
+    bind_values,
+    check_arguments,
+    not_supported,
+    with_ctes,
+)
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.errors import error
 from watersmeet.types import Field, Schema
@@ -54,6 +60,8 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     """A query of any form."""
     env = with_ctes(node, env)
     _check_end(node, env, binding)
+    if not isinstance(node, exp.Select):
+        check_arguments(node, QUERY_PARTS, env.text, "a query")
     if isinstance(node, (exp.Subquery, exp.Paren)):
         return bind(node.this, env, binding)
     if isinstance(node, exp.Select):

@@ -57,7 +57,7 @@ class Selecting:
         return self.selected(relation, scope)
 
     def _check(self) -> None:
-        check_arguments(self.node, _KNOWN, self.env, "a view")
+        check_arguments(self.node, _KNOWN, self.env.text, "a view")
         for lateral in self.node.args.get("laterals") or []:
             raise not_supported("LATERAL", lateral, self.env)
 
@@ -92,7 +92,7 @@ class Selecting:
     def _check_join(self, node: exp.Join) -> None:
         if node.method.upper() == "ASOF":
             raise error("FEATURE_NOT_SUPPORTED", "ASOF JOIN is not supported", sql=self.env.text, span=place_of(node.this))
-        check_arguments(node, _JOIN, self.env, "a join")
+        check_arguments(node, _JOIN, self.env.text, "a join")
 
     def _item(self, node: exp.Expression) -> Sourced:
         if isinstance(node, exp.Table):
@@ -115,7 +115,7 @@ class Selecting:
         return sourced
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
-        check_arguments(node, frozenset({"this", "alias", "joins"}), self.env, "a subquery in FROM")
+        check_arguments(node, frozenset({"this", "alias", "joins"}), self.env.text, "a subquery in FROM")
         if isinstance(node.this, (exp.Table, exp.Subquery)):
             sourced = self._item(node.this)
             alias, names = alias_of(node)
@@ -219,7 +219,7 @@ class Selecting:
         return found
 
     def _expanded(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
-        check_arguments(star, frozenset({"except_", "except"}), self.env, "*")
+        check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")
         if isinstance(node, exp.Column):
             alias = name_of(node.args["table"])
             table = scope.table(alias)
@@ -273,7 +273,7 @@ class Selecting:
         keys: list[Scalar] = []
         names: list[str] = []
         if group is not None:
-            check_arguments(group, frozenset({"expressions"}), self.env, "GROUP BY")
+            check_arguments(group, frozenset({"expressions"}), self.env.text, "GROUP BY")
         for node in group.expressions if group is not None else []:
             for value, name in self._group_item(node, below, scope):
                 scalar = value.finish()
@@ -283,6 +283,8 @@ class Selecting:
         return Grouping(below, keys, names, self.binding, "SELECT")
 
     def _group_item(self, node: exp.Expression, below: ScopeContext, scope: Scope) -> list[tuple[Value, str | None]]:
+        while isinstance(node, exp.Paren):
+            node = node.this
         if isinstance(node, exp.Tuple):
             return [pair for inner in node.expressions for pair in self._group_item(inner, below, scope)]
         inside = ScopeContext(below.text, scope, "GROUP BY")

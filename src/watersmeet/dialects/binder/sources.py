@@ -40,13 +40,19 @@ def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint:
     return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=env.text, span=place_of(node))
 
 
-def check_arguments(node: exp.Expression, known: frozenset[str], env: Environment, what: str) -> None:
+def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what: str) -> None:
     """FEATURE_NOT_SUPPORTED for parts of a node that nobody reads: nothing is dropped in silence."""
     for name, part in node.args.items():
         if part and name not in known:
             first = part[0] if isinstance(part, list) else part
             place = first if isinstance(first, exp.Expression) and place_of(first) else node
-            raise not_supported(f"{name.strip('_').upper().replace('_', ' ')} in {what}", place, env)
+            feature = f"{name.strip('_').upper().replace('_', ' ')} in {what}"
+            raise error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=text, span=place_of(place))
+
+
+#: What `bind` and `translate` read of the nodes that surround a SELECT.
+QUERY_PARTS: Final = frozenset({"this", "expression", "expressions", "distinct", "with_", "order", "limit", "offset",
+                                "alias"})
 
 
 def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
@@ -63,7 +69,7 @@ _TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
     """A name in FROM: a CTE or a relation of the catalog."""
-    check_arguments(node, _TABLE, env, "FROM")
+    check_arguments(node, _TABLE, env.text, "FROM")
     if isinstance(node.this, (exp.Anonymous, exp.Func)) or not isinstance(node.this, exp.Identifier):
         raise _table_function(node, env)
     if node.args.get("version") is not None:

@@ -1,0 +1,64 @@
+"""The law of the binder: a view's tree, the bounded query and DuckDB itself give the same rows.
+
+Written queries, and random ones (`random_queries`).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.dialects.helpers import Content, catalog_of, multiset
+from tests.unit.dialects.random_queries import Maker
+
+CATALOG = catalog_of("""
+    CREATE TABLE a (id int, k int, s varchar, n numeric(10,2), f double precision, d date);
+    CREATE TABLE b (id int, k bigint, s varchar, bo boolean)""")
+QUERIES = [
+    "SELECT * FROM a NATURAL LEFT JOIN (SELECT id, bo FROM b) AS q",
+    "SELECT k, a.s, b.s FROM a FULL JOIN b USING (k)",
+    "SELECT s, a.k, b.k FROM a RIGHT JOIN b USING (s)",
+    "SELECT a.id, c.id FROM a, b, a AS c WHERE a.k = b.k AND b.s = c.s AND a.id < 5",
+    "SELECT a.id FROM a, b RIGHT JOIN a AS c ON b.k = c.k WHERE a.id = c.id",
+    "SELECT a.id, q.m FROM a LEFT JOIN (SELECT k, max(id) AS m, count(*) AS c FROM b GROUP BY k) AS q ON a.k = q.k AND q.c > 1",
+    "SELECT CASE WHEN n > 1 THEN 'big' WHEN n IS NULL THEN 'none' ELSE 'small' END AS c, count(*), sum(f) FROM a GROUP BY 1",
+    "SELECT n, sum(n), min(d), max(f) FROM a GROUP BY n HAVING count(*) > 1 OR n IS NULL",
+    "SELECT count(*) FILTER (WHERE bo), bool_and(bo), bool_or(bo), count(DISTINCT s) FROM b",
+    "SELECT DISTINCT k, s FROM a UNION SELECT k, s FROM b",
+    "SELECT id FROM a UNION ALL SELECT k FROM b UNION ALL SELECT NULL",
+    "WITH x AS (SELECT k, count(*) AS c FROM a GROUP BY k), y AS (SELECT * FROM x WHERE c > 1) SELECT * FROM x JOIN y USING (k)",
+    "SELECT v.i, a.s FROM (VALUES (1, 'p'), (2, NULL)) AS v (i, t) JOIN a ON a.k = v.i AND (v.t = a.s OR v.t IS NULL)",
+    "SELECT id FROM a WHERE k NOT IN (SELECT k FROM b)", "SELECT id FROM a WHERE s NOT IN (SELECT s FROM b WHERE bo)",
+    "SELECT id FROM a WHERE s NOT IN (SELECT s FROM b WHERE b.k = a.k AND b.id > a.id)",
+    "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b) AND NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND bo)",
+    "SELECT id FROM a WHERE (k, s) IN (SELECT k, s FROM b)",
+    "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k IS NOT DISTINCT FROM a.k AND b.s IS NOT DISTINCT FROM a.s)",
+    "SELECT 1 AS one, 'x' AS two", "SELECT count(*) FROM (SELECT 1 WHERE false) AS q", "SELECT 1 AS x WHERE NULL",
+    "SELECT coalesce(a.s, b.s, '-') AS s, count(*) FROM a FULL JOIN b ON a.k = b.k AND a.s = b.s GROUP BY 1",
+    "SELECT lower(s) || '!' AS t, id % 3 AS r, -id AS m FROM a WHERE s LIKE 'a%' OR id BETWEEN 2 AND 4",
+]
+
+
+@pytest.fixture(scope="module")
+def content():
+    made = Content(CATALOG)
+    made.execute("INSERT INTO a SELECT i % 9, CASE WHEN i % 4 > 0 THEN i % 5 END, CASE WHEN i % 7 > 0 THEN chr((97 + i % 3)::int) END, "
+                 "CASE WHEN i % 5 > 0 THEN i % 3 + 0.5 END, i / 4.0, DATE '2024-01-01' + (i % 6)::int FROM range(16) r(i)")
+    made.execute("INSERT INTO b SELECT i % 8, CASE WHEN i % 3 > 0 THEN i % 7 END, CASE WHEN i % 5 > 0 THEN chr((97 + i % 4)::int) END, "
+                 "CASE WHEN i % 4 > 0 THEN i % 2 = 0 END FROM range(12) r(i)")
+    return made
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_written_queries(content, sql):
+    expected = multiset(content.rows(sql))
+    assert multiset(content.view(sql)) == expected
+    assert multiset(content.batch(sql)) == expected
+
+
+@pytest.mark.parametrize("start", range(0, 200, 20))
+def test_random_queries(content, start):
+    for seed in range(start, start + 20):
+        sql = Maker(seed).query()
+        expected = multiset(content.rows(sql))
+        assert multiset(content.view(sql)) == expected, (seed, sql)
+        assert multiset(content.batch(sql)) == expected, (seed, sql)
