@@ -35,9 +35,9 @@ def cluster(workers=2):
     processes = []
     with tempfile.TemporaryDirectory(prefix="watersmeet-cluster-") as scratch:
         def launch(name, *arguments):
-            log = open(Path(scratch) / f"{name}.log", "w")
-            processes.append(subprocess.Popen([HOME / "bin" / "spark-class", *arguments], env=environment, cwd=scratch,
-                                              stdout=log, stderr=subprocess.STDOUT, start_new_session=True))
+            with open(Path(scratch) / f"{name}.log", "w") as log:
+                processes.append(subprocess.Popen([HOME / "bin" / "spark-class", *arguments], env=environment, cwd=scratch,
+                                                  stdout=log, stderr=subprocess.STDOUT, start_new_session=True))
 
         try:
             launch("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port",

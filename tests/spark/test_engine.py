@@ -16,6 +16,7 @@ import pytest
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 from watersmeet.errors import Error
+from watersmeet.planner import compile_view
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
@@ -106,6 +107,127 @@ def test_epochs_go_on_while_nobody_asks(tmp_path):
         time.sleep(0.02)
     kit.check()
     kit.close()
+
+
+def test_two_databases_at_once(tmp_path):
+    kits = [open_kit(tmp_path / f"db{i}", 2) for i in range(2)]
+    for kit in kits:
+        two_tables(kit)
+        kit.engine.start()
+        kit.view("joined", *JOINED)
+    for number in range(3):
+        for i, kit in enumerate(kits):
+            kit.change(a=[(number, f"of {i}", 1)], b=[(number, i, 1)])
+        for kit in kits:
+            kit.engine.flush()
+            kit.check()
+    for kit in kits:
+        kit.close()
+
+
+def test_rebuild_for_other_buckets(tmp_path):
+    kit = open_kit(tmp_path / "db", 2, small)
+    two_tables(kit)
+    kit.engine.start()
+    kit.change(a=[(i % 11, "x", 1) for i in range(300)], b=[(i % 7, i, 1) for i in range(300)])
+    kit.view("joined", *JOINED)
+    relation = kit.catalog.by_name("joined")
+    kit.buckets = 3
+    kit.views = {relation.id: compile_view(JOINED[0](kit), relation, {}, 3)}
+    kit.engine.rebuild(kit.circuit())
+    kit.check()
+    kit.change(a=[(1, "y", 1)])
+    kit.engine.flush()
+    kit.check()
+    kit.close()
+
+
+def run(code, *arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **options)
+
+
+def processes_of(group):
+    found = subprocess.run(["ps", "-eo", "pid,sess,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in found if line.split(None, 2)[1] == str(group)]
+
+
+BODY = """
+import sys, time
+from tests.unit.runtime.kit import *
+from watersmeet.runtime.spark.engine import SparkEngine
+spark = None
+{before}
+kit = Kit(sys.argv[1], make_engine=lambda db: SparkEngine(db, spark))
+two_tables(kit)
+kit.engine.start()
+kit.view("joined", *JOINED)
+kit.change(a=[(1, "x", 1)])
+kit.engine.flush()
+kit.check()
+print("ready", flush=True)
+{after}
+"""
+
+
+def test_leaves_no_process_and_no_output_even_when_not_closed(tmp_path):
+    child = run(BODY.format(before="", after=""), str(tmp_path / "db"))
+    out, err = child.communicate(timeout=120)
+    assert (child.returncode, out, err) == (0, "ready\n", "")
+    deadline = time.monotonic() + 15
+    while processes_of(child.pid):
+        assert time.monotonic() < deadline, processes_of(child.pid)
+        time.sleep(0.1)
+
+
+def test_ctrl_c_is_for_the_driver_alone(tmp_path):
+    after = """
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    kit.change(a=[(2, "after", 1)])
+    kit.engine.flush()
+    kit.check()
+    kit.close()
+    print("closed")
+"""
+    child = run(BODY.format(before="", after=after), str(tmp_path / "db"))
+    assert child.stdout.readline() == "ready\n"
+    os.killpg(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out, err) == (0, "closed\n", "")
+
+
+def test_a_given_session_is_used_and_not_stopped(tmp_path):
+    before = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+"""
+    after = """
+kit.close()
+assert spark.range(3).count() == 3
+assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+print("still there")
+"""
+    child = run(BODY.format(before=before, after=after), str(tmp_path / "db"))
+    out, _ = child.communicate(timeout=120)
+    assert (child.returncode, out) == (0, "ready\nstill there\n")
+
+
+@pytest.mark.parametrize("home", ["missing", "old"])
+def test_java_is_checked(tmp_path, monkeypatch, home):
+    if home == "old":
+        (tmp_path / "bin").mkdir()
+        java = tmp_path / "bin" / "java"
+        java.write_text('#!/bin/sh\necho \'openjdk version "11.0.2" 2019-01-15\' >&2\n')
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(Error) as raised:
+        session.check_java()
+    assert raised.value.condition == "RUNTIME_UNAVAILABLE"
+    assert "17" in raised.value.hint
 
 
 @pytest.mark.slow

@@ -23,7 +23,8 @@ from watersmeet.store.manifests import Frontier
 class Progress:
     """How far a backfill is.
 
-    views: what it fills. rebuild: it makes the whole state anew instead. checkpoint: number of the checkpoint that
+    views: what it fills. rebuild: it makes the whole state anew instead; `before` is then the fingerprint of the
+    circuit whose state is in use until it is through. checkpoint: number of the checkpoint that
     it starts from, 0 for none. transaction: the last commit of the tables that it reads. relations: what is left to
     read, in order. cursor: where in the first of them (None: its beginning). started: False before its first epoch.
     """
@@ -35,11 +36,13 @@ class Progress:
     cursor: Any = None
     started: bool = False
     rebuild: bool = False
+    before: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same progress."""
         return {"views": self.views, "checkpoint": self.checkpoint, "transaction": self.transaction,
-                "relations": self.relations, "cursor": self.cursor, "started": self.started, "rebuild": self.rebuild}
+                "relations": self.relations, "cursor": self.cursor, "started": self.started, "rebuild": self.rebuild,
+                "before": self.before}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Progress:
@@ -57,7 +60,7 @@ class Piece:
 
 
 def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], frontier: Frontier, *,
-          rebuild: bool = False) -> Progress:
+          rebuild: bool = False, before: str = "") -> Progress:
     """The beginning of a backfill from `relations` as they are at `frontier`."""
     checkpoint = newest_checkpoint(db.layout)
     # A source that gave nothing yet has no history.
@@ -66,7 +69,7 @@ def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], f
     # Sources last: what they give is usually the large, append-only side.
     order = sorted(read, key=lambda r: (bool(r.connector), rows.get(r.id, 0), r.id))
     return Progress(views, checkpoint.moment.head, frontier.transaction, tuple(r.id for r in order),
-                    rebuild=rebuild)
+                    rebuild=rebuild, before=before)
 
 
 def next_piece(db: Database, progress: Progress, sources: Mapping[str, Source], rows: int, size_bytes: int) -> Piece:

@@ -99,12 +99,16 @@ class Coordinator:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
         An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it is
-        through. STATE_MISMATCH if `circuit` would need other state for a live view than there is.
+        through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. STATE_MISMATCH if `circuit` would need other state for a live view than there is.
         """
         assert self.is_drained
         sinks = {s.relation_id for s in circuit.sinks}
         if self.progress is not None:
-            if self.progress.rebuild or sinks & set(self.progress.views):
+            if self.progress.rebuild and not self.runs(circuit):
+                # It was cut off, and nobody wants it any more: the state from before is still there.
+                self.circuit = self._stored = load_circuit(self._db.layout, self.progress.before)
+                self._prune = True
+            elif self.progress.rebuild or sinks & set(self.progress.views):
                 return
             self.progress = None
         save_circuit(self._db.layout, circuit)
@@ -130,11 +134,14 @@ class Coordinator:
         assert self.is_drained
         if self.progress is not None:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
+        if self._stored is None:
+            raise error("INTERNAL_ERROR", "there is no state that could be made anew")
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()
         views = tuple(s.relation_id for s in circuit.sinks)
-        self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier, rebuild=True)
+        self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier, rebuild=True,
+                              before=self._stored.fingerprint)
         self._hold()
 
     def plan(self, now_us: int, *, fresh: bool = False) -> Intent | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Final
 
 from watersmeet.errors import Error, error
 
@@ -12,6 +13,7 @@ _OWN = frozenset({
     "FEATURE_NOT_SUPPORTED", "PARALLELISM_MISMATCH", "RUNTIME_UNAVAILABLE", "STATE_DAMAGED", "STATE_MISMATCH",
     "VIEW_FAILED",
 })
+_NO_SPACE: Final = "No space left on device"
 
 
 def view_failed(cause: Exception) -> Error:
@@ -20,6 +22,10 @@ def view_failed(cause: Exception) -> Error:
         return cause
     if isinstance(cause, Error):
         return error("VIEW_FAILED", f"the views can't go on: {cause.message}", detail=cause.detail, hint=cause.hint)
+    if _NO_SPACE in str(cause):
+        # Not the store's own: where Spark or DuckDB put what does not fit into memory.
+        return error("DISK_FULL", "no space left for temporary files", detail=str(cause).strip().splitlines()[0],
+                     hint="Free some space and open the database again: nothing of the failed step was kept.")
     last = traceback.extract_tb(cause.__traceback__)[-1:]
     place = f" ({last[0].name} in {last[0].filename.rpartition('/')[2]})" if last else ""
     return error("VIEW_FAILED", f"the views can't go on: {type(cause).__name__}: {cause}",

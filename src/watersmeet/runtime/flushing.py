@@ -24,9 +24,10 @@ class Flush:
     def plan(self, coordinator: Coordinator) -> Intent | None:
         """The next intent; None if there is nothing to do now."""
         now_us = time.time_ns() // 1000
+        filling = coordinator.progress is not None
         intent = coordinator.plan(now_us, fresh=not self._looked)
-        if coordinator.progress is not None:
-            return intent
+        if filling:
+            return intent  # A backfill goes first; it says nothing about what has come meanwhile.
         self._looked = True
         if coordinator.inputs.more and intent is not None:
             return intent

@@ -6,6 +6,7 @@ Loaded into a process of its own beside the driver, so it imports as little as p
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -64,4 +65,6 @@ class EpochSource(DataSource):  # type: ignore[misc]
         return "epoch long"
 
     def streamReader(self, schema: Any) -> EpochReader:  # noqa: ARG002, N802 - Spark's signature
+        # This runs in the source's own process. Ctrl-C in a terminal reaches it, too, but is meant for the driver alone.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EpochReader(self.options["directory"], int(self.options["first"]))

@@ -1,0 +1,75 @@
+"""Pieces of planning: budgets, tasks, intents as text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.errors import Error, error
+from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
+from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.intents import Intent, divide
+from watersmeet.store.manifests import Frontier
+
+
+def test_budget_grows_with_the_backlog_up_to_the_cap():
+    budget = Budget()
+    seen = []
+    for _ in range(6):
+        seen.append(budget.rows)
+        budget.planned(limited=True)
+    assert seen == [FIRST_ROWS, 400_000, 800_000, 1_600_000, 1_600_000, 1_600_000]
+    assert budget.rows <= MAX_ROWS
+    assert budget.bytes <= MAX_BYTES
+    for _ in range(6):
+        budget.planned(limited=False)
+    assert (budget.rows, budget.bytes) == (FIRST_ROWS, FIRST_BYTES)
+
+
+def test_long_epochs_are_followed_by_smaller_ones():
+    budget = Budget()
+    for _ in range(3):
+        budget.planned(limited=True)
+    budget.ran(7.0)
+    assert budget.rows == 4 * FIRST_ROWS
+    budget.ran(70.0)
+    assert budget.rows == FIRST_ROWS
+
+
+def test_budget_is_bounded_by_the_memory_of_a_worker():
+    budget = Budget(memory_bytes=256 << 20)
+    for _ in range(9):
+        budget.planned(limited=True)
+    assert budget.bytes <= 64 << 20
+
+
+@given(st.lists(st.integers(0, 5 << 20), max_size=30), st.integers(1, 5))
+def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
+    slices = [{"kind": "commit", "rows": 1, "bytes": s, "relation": "t1"} for s in sizes]
+    tasks = divide(slices, buckets)
+    assert 1 <= len(tasks) <= buckets
+    numbers = sorted(s["seq"] for t in tasks for s in t)
+    assert numbers == list(range(len(sizes)))
+    assert all(slices[s["seq"]]["bytes"] == s["bytes"] for t in tasks for s in t)
+    loads = [sum(s["bytes"] for s in t) for t in tasks]
+    assert max(loads) <= sum(sizes) / len(tasks) + max(sizes, default=0)
+
+
+def test_an_intent_survives_as_text():
+    slices = [{"kind": "commit", "relation": "t1", "blob": ["f.pack", 64, 10, 1], "rows": 1, "bytes": 10}]
+    intent = Intent(7, "abc", Frontier(5, {"s1": {"slices": 3}}, {"views": ["m1"]}), divide(slices, 2), initial=True,
+                    active=("join-1",), scratch=("join-1",), fresh=("sink-2",), everywhere=True,
+                    specs={"s1": {"columns": []}}, views_ready=("m1",))
+    assert Intent.from_text(intent.to_text()) == intent
+    with pytest.raises(Error):
+        Intent.from_text("{}")
+
+
+def test_failures_keep_what_helps():
+    damaged = error("STATE_DAMAGED", "x is missing")
+    assert view_failed(damaged) is damaged
+    assert view_failed(error("INVALID_VALUE", "bad", detail="D.")).condition == "VIEW_FAILED"
+    made = view_failed(ValueError("odd"))
+    assert made.condition == "VIEW_FAILED"
+    assert "ValueError: odd" in made.message
