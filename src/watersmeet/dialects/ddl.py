@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
 
+from watersmeet.dialects.options import not_supported, read_options
 from watersmeet.dialects.queries import read_expression, read_tree
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
@@ -31,11 +32,6 @@ _KINDS: Final[dict[tuple[str, ...], DropKind]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index",
 }  # fmt: skip
-
-
-def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
-    """The error that Watersmeet lacks a feature of the dialect."""
-    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
 
 
 class _Definition:
@@ -185,34 +181,6 @@ class _Definition:
         if row_format != "plain":
             self.refuse(f"FORMAT {row_format.upper()}", span_of(cursor.tokens[start : cursor.index]),
                         "Only FORMAT PLAIN is supported.")
-
-
-def read_options(cursor: Cursor) -> dict[str, str]:
-    """`(name = value, …)`; names may contain dots and are lower-cased."""
-    cursor.expect("(")
-    options: dict[str, str] = {}
-    while not cursor.at(")"):
-        tokens = cursor.until("=", ",")
-        key = "".join(t.text for t in tokens).lower()
-        if not key or not cursor.take("="):
-            raise cursor.error(detail="An option is written name = 'value'.")
-        if key in options:
-            raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
-        options[key] = read_value(cursor)
-        if not cursor.take(","):
-            break
-    cursor.expect(")")
-    return options
-
-
-def read_value(cursor: Cursor) -> str:
-    """A string, a number or a word as text."""
-    sign = "-" if cursor.take("-") else ""
-    token = cursor.current
-    if token is None or not (token.text[:1].isalnum() or token.token_type.name in ("STRING", "IDENTIFIER")):
-        raise cursor.error(detail="A value was expected here.")
-    cursor.index += 1
-    return sign + str(token.text)
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:

@@ -26,10 +26,14 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
     """RisingWave's SQL as Watersmeet reads it."""
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
+        """RisingWave's tokens."""
+
         # sqlglot would swallow the rest of SHOW … as one string
         COMMANDS: ClassVar[set[TokenType]] = set()
 
     class Parser(Base.Parser):  # type: ignore[misc]
+        """RisingWave's grammar; functions and the operators of jsonb are left as they are written."""
+
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: AnyParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX

@@ -10,6 +10,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects import ddl, utility
+from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.statements import Refused, Select, Statement
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
@@ -123,7 +124,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], dialect: Dialect, parameters
     if word in _SIMPLE:
         return _SIMPLE[word](cursor, base)
     if word in _LACKING:
-        lacking = ddl.not_supported(word, cursor.text, span_of([token]), hint=_HINTS.get(word))
+        lacking = not_supported(word, cursor.text, span_of([token]), hint=_HINTS.get(word))
         return Refused(**base, error=lacking)
     near = did_you_mean(word, _WORDS)
     raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)

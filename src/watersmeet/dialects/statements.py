@@ -14,7 +14,7 @@ from typing import Literal
 from sqlglot import exp
 
 from watersmeet.errors import Error, Span
-from watersmeet.types import Schema, SqlType
+from watersmeet.types import Schema
 
 DropKind = Literal["table", "source", "view", "materialized view", "index"]
 ExplainFormat = Literal["text", "json"]
@@ -70,8 +70,10 @@ class CreateRelation(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTable(CreateRelation):
-    """`CREATE TABLE`. append_only: refuses UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty
-    and the wanted names in `column_names` (empty: those of the query).
+    """`CREATE TABLE`.
+
+    append_only: refuses UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty and the wanted names in
+    `column_names` (empty: those of the query).
     """
 
     append_only: bool = False
@@ -248,4 +250,3 @@ class QuerySql:
     sql: str
     columns: Schema
     depends_on: tuple[str, ...] = ()
-    types: tuple[SqlType, ...] = ()

@@ -14,9 +14,14 @@ from watersmeet.errors import Error, Span, error
 _WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
 
 #: Words that PostgreSQL reserves: no relation or column is called so without quotes.
-RESERVED: Final = frozenset(
-    ["all", "and", "any", "array", "as", "asc", "both", "case", "cast", "check", "collate", "column", "constraint", "create", "cross", "default", "desc", "distinct", "do", "else", "end", "except", "false", "fetch", "for", "foreign", "from", "full", "grant", "group", "having", "in", "inner", "intersect", "into", "is", "join", "lateral", "leading", "left", "limit", "natural", "not", "null", "offset", "on", "or", "order", "outer", "primary", "references", "returning", "right", "select", "some", "table", "then", "to", "trailing", "true", "union", "unique", "using", "when", "where", "window", "with"]
-)
+RESERVED: Final = frozenset({
+    "all", "and", "any", "array", "as", "asc", "both", "case", "cast", "check", "collate", "column", "constraint",
+    "create", "cross", "default", "desc", "distinct", "do", "else", "end", "except", "false", "fetch", "for",
+    "foreign", "from", "full", "grant", "group", "having", "in", "inner", "intersect", "into", "is", "join",
+    "lateral", "leading", "left", "limit", "natural", "not", "null", "offset", "on", "or", "order", "outer",
+    "primary", "references", "returning", "right", "select", "some", "table", "then", "to", "trailing", "true",
+    "union", "unique", "using", "when", "where", "window", "with",
+})  # fmt: skip
 
 
 def span_of(tokens: Sequence[Token]) -> Span:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.dialects.ddl import not_supported, read_value
+from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import Parameters, name_of, place_of, read_tree
 from watersmeet.dialects.statements import (
     Begin,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import duckdb
-
 from tests.algebra_to_sql import to_sql
+
 from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, Values
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects import parse
@@ -29,7 +29,7 @@ def catalog_of(script: str) -> Catalog:
     for statement in parse(script):
         if isinstance(statement, CreateRelation):
             kind = "source" if isinstance(statement, CreateSource) else "table"
-            append_only = kind == "source" or isinstance(statement, CreateTable) and statement.append_only
+            append_only = kind == "source" or (isinstance(statement, CreateTable) and statement.append_only)
             relation = Relation(catalog.new_id(kind), statement.name, kind, statement.columns, statement.primary_key,
                                 append_only, sql=statement.sql)
         elif isinstance(statement, CreateView):

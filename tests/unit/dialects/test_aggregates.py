@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import bound, catalog_of, outline, refusal
 
 CATALOG = catalog_of("CREATE TABLE t (id int PRIMARY KEY, k int, b bigint, n numeric(10,2), r real, f double precision, "
@@ -84,33 +83,33 @@ def test_having_without_calls_in_the_select_list():
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("SELECT x, count(*) FROM t GROUP BY k", 'error[COLUMN_NOT_GROUPED] 42803: column "x" must appear in the GROUP BY '
-         "clause or be used in an aggregate function\nLINE 1: SELECT x, count(*) FROM t GROUP BY k\n               ^"),
-        ("SELECT t.x, count(*) FROM t", 'error[COLUMN_NOT_GROUPED] 42803: column "t.x" must appear in the GROUP BY '
-         "clause or be used in an aggregate function\nLINE 1: SELECT t.x, count(*) FROM t\n               ^^^"),
-        ("SELECT k FROM t GROUP BY k HAVING b > 1", 'error[COLUMN_NOT_GROUPED] 42803: column "b" must appear in the GROUP BY '
+        ("SELECT x, count(*) FROM t GROUP BY k", ('error[COLUMN_NOT_GROUPED] 42803: column "x" must appear in the GROUP BY '
+         "clause or be used in an aggregate function\nLINE 1: SELECT x, count(*) FROM t GROUP BY k\n               ^")),
+        ("SELECT t.x, count(*) FROM t", ('error[COLUMN_NOT_GROUPED] 42803: column "t.x" must appear in the GROUP BY '
+         "clause or be used in an aggregate function\nLINE 1: SELECT t.x, count(*) FROM t\n               ^^^")),
+        ("SELECT k FROM t GROUP BY k HAVING b > 1", ('error[COLUMN_NOT_GROUPED] 42803: column "b" must appear in the GROUP BY '
          "clause or be used in an aggregate function\nLINE 1: SELECT k FROM t GROUP BY k HAVING b > 1\n"
-         "                                          ^"),
-        ("SELECT k FROM t WHERE sum(k) > 1", "error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in WHERE\n"
-         "LINE 1: SELECT k FROM t WHERE sum(k) > 1\n                              ^^^^^"),
-        ("SELECT sum(count(*)) FROM t", "error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in the argument "
-         "of an aggregate function\nLINE 1: SELECT sum(count(*)) FROM t\n                   ^^^^^^^"),
-        ("SELECT k FROM t GROUP BY count(*)", "error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in "
-         "GROUP BY\nLINE 1: SELECT k FROM t GROUP BY count(*)\n                                 ^^^^^^^"),
-        ("SELECT k FROM t GROUP BY 2", "error[SYNTAX_ERROR] 42601: GROUP BY position 2 is not in select list\n"
-         "LINE 1: SELECT k FROM t GROUP BY 2\n                                 ^"),
-        ("SELECT sum(x) FROM t", "error[DATATYPE_MISMATCH] 42804: function sum(character varying) does not exist\n"
-         "LINE 1: SELECT sum(x) FROM t\n               ^^^^^"),
-        ("SELECT min(j) FROM t", "error[DATATYPE_MISMATCH] 42804: function min(jsonb) does not exist\n"
-         "LINE 1: SELECT min(j) FROM t\n               ^^^^^"),
-        ("SELECT bool_and(k) FROM t", "error[DATATYPE_MISMATCH] 42804: function bool_and(integer) does not exist\n"
-         "LINE 1: SELECT bool_and(k) FROM t\n               ^^^^^^^^^^"),
-        ("SELECT sum(k, b) FROM t", "error[DATATYPE_MISMATCH] 42804: sum takes one argument, not 2\n"
-         "LINE 1: SELECT sum(k, b) FROM t\n               ^^^^^^^^"),
-        ("SELECT sum() FROM t", "error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
-         "LINE 1: SELECT sum() FROM t\n               ^^^"),
-        ("SELECT sum(*) FROM t", "error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
-         "LINE 1: SELECT sum(*) FROM t\n               ^^^^^"),
+         "                                          ^")),
+        ("SELECT k FROM t WHERE sum(k) > 1", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in WHERE\n"
+         "LINE 1: SELECT k FROM t WHERE sum(k) > 1\n                              ^^^^^")),
+        ("SELECT sum(count(*)) FROM t", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in the argument "
+         "of an aggregate function\nLINE 1: SELECT sum(count(*)) FROM t\n                   ^^^^^^^")),
+        ("SELECT k FROM t GROUP BY count(*)", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in "
+         "GROUP BY\nLINE 1: SELECT k FROM t GROUP BY count(*)\n                                 ^^^^^^^")),
+        ("SELECT k FROM t GROUP BY 2", ("error[SYNTAX_ERROR] 42601: GROUP BY position 2 is not in select list\n"
+         "LINE 1: SELECT k FROM t GROUP BY 2\n                                 ^")),
+        ("SELECT sum(x) FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum(character varying) does not exist\n"
+         "LINE 1: SELECT sum(x) FROM t\n               ^^^^^")),
+        ("SELECT min(j) FROM t", ("error[DATATYPE_MISMATCH] 42804: function min(jsonb) does not exist\n"
+         "LINE 1: SELECT min(j) FROM t\n               ^^^^^")),
+        ("SELECT bool_and(k) FROM t", ("error[DATATYPE_MISMATCH] 42804: function bool_and(integer) does not exist\n"
+         "LINE 1: SELECT bool_and(k) FROM t\n               ^^^^^^^^^^")),
+        ("SELECT sum(k, b) FROM t", ("error[DATATYPE_MISMATCH] 42804: sum takes one argument, not 2\n"
+         "LINE 1: SELECT sum(k, b) FROM t\n               ^^^^^^^^")),
+        ("SELECT sum() FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
+         "LINE 1: SELECT sum() FROM t\n               ^^^")),
+        ("SELECT sum(*) FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
+         "LINE 1: SELECT sum(*) FROM t\n               ^^^^^")),
     ],
 )
 def test_refused(sql, error):

@@ -7,8 +7,8 @@ from decimal import Decimal as D
 
 import duckdb
 import pytest
-
 from tests.unit.dialects.helpers import Content, catalog_of, refusal
+
 from watersmeet.dialects import parse
 from watersmeet.dialects.batch import map_duckdb_error, to_duckdb
 
@@ -127,37 +127,37 @@ def test_files(content, tmp_path):
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("SELECT count(*), k FROM a", 'error[COLUMN_NOT_GROUPED] 42803: column "k" must appear in the GROUP BY clause or be '
-         "used in an aggregate function\nLINE 1: SELECT count(*), k FROM a\n                         ^"),
-        ("SELECT x FROM a GROUP BY k", 'error[COLUMN_NOT_GROUPED] 42803: column "x" must appear in the GROUP BY clause or be '
-         "used in an aggregate function\nLINE 1: SELECT x FROM a GROUP BY k\n               ^"),
-        ("SELECT id FROM s", 'error[FEATURE_NOT_SUPPORTED] 0A000: source "s" can\'t be read by a query\n'
-         "LINE 1: SELECT id FROM s\n                       ^\nhint: Create a materialized view over it and read that."),
-        ("SELECT id AS z FROM a ORDER BY z + 1", 'error[UNDEFINED_COLUMN] 42703: column "z" does not exist\n'
-         "LINE 1: SELECT id AS z FROM a ORDER BY z + 1\n                                       ^"),
-        ("SELECT id FROM a ORDER BY 2", "error[SYNTAX_ERROR] 42601: ORDER BY position 2 is not in select list\n"
-         "LINE 1: SELECT id FROM a ORDER BY 2\n                                  ^"),
-        ("SELECT id FROM a LIMIT 'x'", 'error[INVALID_VALUE] 22P02: invalid input syntax for type bigint: "x"\n'
-         "LINE 1: SELECT id FROM a LIMIT 'x'\n                               ^^^"),
-        ("SELECT id FROM a WHERE rank() OVER () = 1", "error[COLUMN_NOT_GROUPED] 42803: window functions are not allowed in "
-         "WHERE\nLINE 1: SELECT id FROM a WHERE rank() OVER () = 1\n                               ^^^^"),
-        ("SELECT (SELECT id, k FROM a)", "error[SYNTAX_ERROR] 42601: subquery must return only one column\n"
-         "LINE 1: SELECT (SELECT id, k FROM a)\n                       ^^^^^^^^^^^^"),
-        ("SELECT id FROM a WHERE x IN (SELECT id FROM b)", "error[DATATYPE_MISMATCH] 42804: operator does not exist: "
+        ("SELECT count(*), k FROM a", ('error[COLUMN_NOT_GROUPED] 42803: column "k" must appear in the GROUP BY clause or be '
+         "used in an aggregate function\nLINE 1: SELECT count(*), k FROM a\n                         ^")),
+        ("SELECT x FROM a GROUP BY k", ('error[COLUMN_NOT_GROUPED] 42803: column "x" must appear in the GROUP BY clause or be '
+         "used in an aggregate function\nLINE 1: SELECT x FROM a GROUP BY k\n               ^")),
+        ("SELECT id FROM s", ('error[FEATURE_NOT_SUPPORTED] 0A000: source "s" can\'t be read by a query\n'
+         "LINE 1: SELECT id FROM s\n                       ^\nhint: Create a materialized view over it and read that.")),
+        ("SELECT id AS z FROM a ORDER BY z + 1", ('error[UNDEFINED_COLUMN] 42703: column "z" does not exist\n'
+         "LINE 1: SELECT id AS z FROM a ORDER BY z + 1\n                                       ^")),
+        ("SELECT id FROM a ORDER BY 2", ("error[SYNTAX_ERROR] 42601: ORDER BY position 2 is not in select list\n"
+         "LINE 1: SELECT id FROM a ORDER BY 2\n                                  ^")),
+        ("SELECT id FROM a LIMIT 'x'", ('error[INVALID_VALUE] 22P02: invalid input syntax for type bigint: "x"\n'
+         "LINE 1: SELECT id FROM a LIMIT 'x'\n                               ^^^")),
+        ("SELECT id FROM a WHERE rank() OVER () = 1", ("error[COLUMN_NOT_GROUPED] 42803: window functions are not allowed in "
+         "WHERE\nLINE 1: SELECT id FROM a WHERE rank() OVER () = 1\n                               ^^^^")),
+        ("SELECT (SELECT id, k FROM a)", ("error[SYNTAX_ERROR] 42601: subquery must return only one column\n"
+         "LINE 1: SELECT (SELECT id, k FROM a)\n                       ^^^^^^^^^^^^")),
+        ("SELECT id FROM a WHERE x IN (SELECT id FROM b)", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: "
          "character varying = integer\nLINE 1: SELECT id FROM a WHERE x IN (SELECT id FROM b)\n"
-         "                               ^\nhint: Cast one side, for example: (…)::character varying."),
-        ("SELECT * FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.id = b.id", "error[FEATURE_NOT_SUPPORTED] 0A000: do not "
+         "                               ^\nhint: Cast one side, for example: (…)::character varying.")),
+        ("SELECT * FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.id = b.id", ("error[FEATURE_NOT_SUPPORTED] 0A000: do not "
          "support temporal join for batch queries\n"
          "LINE 1: SELECT * FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.id = b.id\n"
-         "                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\nhint: Please use temporal join in streaming queries."),
-        ("SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k", "error[FEATURE_NOT_SUPPORTED] 0A000: do not support asof "
+         "                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\nhint: Please use temporal join in streaming queries.")),
+        ("SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k", ("error[FEATURE_NOT_SUPPORTED] 0A000: do not support asof "
          "join for batch queries\nLINE 1: SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k\n"
-         "                                  ^\nhint: Use an ASOF join in a materialized view."),
-        ("SELECT * FROM read_text('/etc/passwd')", "error[UNDEFINED_FUNCTION] 42883: table function read_text does not exist\n"
+         "                                  ^\nhint: Use an ASOF join in a materialized view.")),
+        ("SELECT * FROM read_text('/etc/passwd')", ("error[UNDEFINED_FUNCTION] 42883: table function read_text does not exist\n"
          "LINE 1: SELECT * FROM read_text('/etc/passwd')\n                      ^^^^^^^^^^^^^^^^^^^^^^^\n"
-         'hint: Did you mean "read_parquet"?'),
-        ("SELECT * FROM read_csv('/no/such.csv')", 'error[INVALID_VALUE] 22P02: No files found that match the pattern '
-         '"/no/such.csv"\nLINE 1: SELECT * FROM read_csv(\'/no/such.csv\')\n                      ^^^^^^^^^^^^^^^^^^^^^^^'),
+         'hint: Did you mean "read_parquet"?')),
+        ("SELECT * FROM read_csv('/no/such.csv')", ('error[INVALID_VALUE] 22P02: No files found that match the pattern '
+         '"/no/such.csv"\nLINE 1: SELECT * FROM read_csv(\'/no/such.csv\')\n                      ^^^^^^^^^^^^^^^^^^^^^^^')),
     ],
 )
 def test_refused(sql, error):

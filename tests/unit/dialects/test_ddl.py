@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import refusal
+
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.types import Field, SqlType
@@ -43,7 +43,7 @@ def test_types(text, shown):
 
 def test_table_with_inline_key():
     """RA-22"""
-    table = one("CREATE table T1 (id int primary key, value INT NOT NULL, \"Q\" varchar NULL)")
+    table = one('CREATE table T1 (id int primary key, value INT NOT NULL, "Q" varchar NULL)')
     assert isinstance(table, st.CreateTable)
     assert (table.name, table.primary_key) == ("t1", ("id",))
     integer = SqlType("integer")
@@ -99,34 +99,34 @@ def test_drop(kind):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("CREATE TABLE t (a foo)", 'error[UNDEFINED_OBJECT] 42704: type "foo" does not exist\n'
-         "LINE 1: CREATE TABLE t (a foo)\n                          ^^^"),
-        ("CREATE TABLE t (a interger)", 'error[UNDEFINED_OBJECT] 42704: type "interger" does not exist\n'
+        ("CREATE TABLE t (a foo)", ('error[UNDEFINED_OBJECT] 42704: type "foo" does not exist\n'
+         "LINE 1: CREATE TABLE t (a foo)\n                          ^^^")),
+        ("CREATE TABLE t (a interger)", ('error[UNDEFINED_OBJECT] 42704: type "interger" does not exist\n'
          "LINE 1: CREATE TABLE t (a interger)\n                          ^^^^^^^^\n"
-         'hint: Did you mean "integer" or "interval"?'),
-        ("CREATE TABLE t (a json)", "error[FEATURE_NOT_SUPPORTED] 0A000: type json is not supported\n"
-         "LINE 1: CREATE TABLE t (a json)\n                          ^^^^\nhint: Use jsonb."),
-        ("CREATE TABLE t (a varchar(3))", "error[FEATURE_NOT_SUPPORTED] 0A000: a length of character varying is not "
-         "supported\nLINE 1: CREATE TABLE t (a varchar(3))\n                          ^^^^^^^\nhint: Write varchar."),
-        ("CREATE TABLE t (a numeric(50))", "error[INVALID_PARAMETER] 22023: numeric precision 50 must be between 1 and 38\n"
-         "LINE 1: CREATE TABLE t (a numeric(50))\n                          ^^^^^^^"),
-        ("CREATE TABLE t (a int, A int)", 'error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
-         "LINE 1: CREATE TABLE t (a int, A int)\n                               ^"),
-        ("CREATE TABLE t (a int, PRIMARY KEY (b))", 'error[UNDEFINED_COLUMN] 42703: column "b" named in key does not exist\n'
-         "LINE 1: CREATE TABLE t (a int, PRIMARY KEY (b))\n                               ^^^^^^^^^^^^^^^"),
-        ("CREATE TABLE t (a)", 'error[SYNTAX_ERROR] 42601: column "a" has no type\n'
-         "LINE 1: CREATE TABLE t (a)\n                        ^"),
+         'hint: Did you mean "integer" or "interval"?')),
+        ("CREATE TABLE t (a json)", ("error[FEATURE_NOT_SUPPORTED] 0A000: type json is not supported\n"
+         "LINE 1: CREATE TABLE t (a json)\n                          ^^^^\nhint: Use jsonb.")),
+        ("CREATE TABLE t (a varchar(3))", ("error[FEATURE_NOT_SUPPORTED] 0A000: a length of character varying is not "
+         "supported\nLINE 1: CREATE TABLE t (a varchar(3))\n                          ^^^^^^^\nhint: Write varchar.")),
+        ("CREATE TABLE t (a numeric(50))", ("error[INVALID_PARAMETER] 22023: numeric precision 50 must be between 1 and 38\n"
+         "LINE 1: CREATE TABLE t (a numeric(50))\n                          ^^^^^^^")),
+        ("CREATE TABLE t (a int, A int)", ('error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
+         "LINE 1: CREATE TABLE t (a int, A int)\n                               ^")),
+        ("CREATE TABLE t (a int, PRIMARY KEY (b))", ('error[UNDEFINED_COLUMN] 42703: column "b" named in key does not exist\n'
+         "LINE 1: CREATE TABLE t (a int, PRIMARY KEY (b))\n                               ^^^^^^^^^^^^^^^")),
+        ("CREATE TABLE t (a)", ('error[SYNTAX_ERROR] 42601: column "a" has no type\n'
+         "LINE 1: CREATE TABLE t (a)\n                        ^")),
         ("CREATE TABLE t", "error[SYNTAX_ERROR] 42601: a table needs columns\nLINE 1: CREATE TABLE t\n                     ^"),
-        ("CREATE TABLE t (a int b)", 'error[SYNTAX_ERROR] 42601: syntax error at or near "b"\n'
-         "LINE 1: CREATE TABLE t (a int b)\n                              ^"),
-        ("CREATE TABLE select (a int)", 'error[SYNTAX_ERROR] 42601: syntax error at or near "select"\n'
-         "LINE 1: CREATE TABLE select (a int)\n                     ^^^^^^\ndetail: A name was expected here."),
-        ("CREATE TABLE x.t (a int)", 'error[UNDEFINED_OBJECT] 42704: schema "x" does not exist\n'
-         'LINE 1: CREATE TABLE x.t (a int)\n                     ^\nhint: The only schema is "public".'),
-        ("CREATE SOURCE s (a int) WITH (a = 1, A = 2)", 'error[CONNECTOR_OPTION] 22023: option "a" is given twice\n'
-         "LINE 1: CREATE SOURCE s (a int) WITH (a = 1, A = 2)\n                                             ^"),
-        ("CREATE VIEW v (a, a) AS SELECT 1, 2", 'error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
-         "LINE 1: CREATE VIEW v (a, a) AS SELECT 1, 2\n                          ^"),
+        ("CREATE TABLE t (a int b)", ('error[SYNTAX_ERROR] 42601: syntax error at or near "b"\n'
+         "LINE 1: CREATE TABLE t (a int b)\n                              ^")),
+        ("CREATE TABLE select (a int)", ('error[SYNTAX_ERROR] 42601: syntax error at or near "select"\n'
+         "LINE 1: CREATE TABLE select (a int)\n                     ^^^^^^\ndetail: A name was expected here.")),
+        ("CREATE TABLE x.t (a int)", ('error[UNDEFINED_OBJECT] 42704: schema "x" does not exist\n'
+         'LINE 1: CREATE TABLE x.t (a int)\n                     ^\nhint: The only schema is "public".')),
+        ("CREATE SOURCE s (a int) WITH (a = 1, A = 2)", ('error[CONNECTOR_OPTION] 22023: option "a" is given twice\n'
+         "LINE 1: CREATE SOURCE s (a int) WITH (a = 1, A = 2)\n                                             ^")),
+        ("CREATE VIEW v (a, a) AS SELECT 1, 2", ('error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
+         "LINE 1: CREATE VIEW v (a, a) AS SELECT 1, 2\n                          ^")),
     ],
 )
 def test_refused(text, error):

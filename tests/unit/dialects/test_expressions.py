@@ -6,8 +6,8 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
-
 from tests.unit.dialects.helpers import Content, bound, catalog_of, refusal
+
 from watersmeet.dialects import parse
 from watersmeet.dialects.batch import to_duckdb
 
@@ -143,40 +143,40 @@ def test_nullability(text, nullable):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("i = t", "error[DATATYPE_MISMATCH] 42804: operator does not exist: integer = character varying\n"
-         "LINE 1: SELECT i = t AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: (…)::integer."),
-        ("t > 5", "error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying > integer\n"
-         "LINE 1: SELECT t > 5 AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: (…)::character varying."),
-        ("i > 'abc'", 'error[INVALID_VALUE] 22P02: invalid input syntax for type integer: "abc"\n'
-         "LINE 1: SELECT i > 'abc' AS x FROM q\n               ^^^^^^^^^"),
-        ("t + i", "error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying + integer\n"
-         "LINE 1: SELECT t + i AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: (…)::character varying."),
-        ("-t", "error[DATATYPE_MISMATCH] 42804: operator does not exist: - character varying\n"
-         "LINE 1: SELECT -t AS x FROM q\n                ^"),
-        ("NOT i", "error[DATATYPE_MISMATCH] 42804: argument of NOT must be type boolean, not type integer\n"
-         "LINE 1: SELECT NOT i AS x FROM q\n                   ^"),
-        ("t IN (1, 2)", "error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying = integer\n"
-         "LINE 1: SELECT t IN (1, 2) AS x FROM q\n               ^^^^^^^\nhint: Cast one side, for example: (…)::character varying."),
-        ("CASE WHEN bo THEN 1 ELSE t END", "error[DATATYPE_MISMATCH] 42804: CASE types integer and character varying cannot "
-         "be matched\nLINE 1: SELECT CASE WHEN bo THEN 1 ELSE t END AS x FROM q\n                                        ^"),
-        ("i::date", "error[DATATYPE_MISMATCH] 42804: cannot cast type integer to date\n"
-         "LINE 1: SELECT i::date AS x FROM q\n               ^"),
-        ("lower(i)", "error[DATATYPE_MISMATCH] 42804: function lower(integer) does not exist\n"
-         "LINE 1: SELECT lower(i) AS x FROM q\n               ^^^^^^^\ndetail: The function exists as lower(VARCHAR) -> VARCHAR."),
-        ("lenght(t)", "error[UNDEFINED_FUNCTION] 42883: function lenght does not exist\n"
-         'LINE 1: SELECT lenght(t) AS x FROM q\n               ^^^^^^^^\nhint: Did you mean "length" or "len" or "bit_length"?'),
-        ("(st).z", 'error[UNDEFINED_COLUMN] 42703: field "z" not found in struct<x integer, y character varying>\n'
-         "LINE 1: SELECT (st).z AS x FROM q\n                ^^^^^"),
-        ("st.x", 'error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "st"\n'
-         "LINE 1: SELECT st.x AS x FROM q\n               ^^^^\nhint: A field of a struct is written (st).x."),
-        ("a[t]", "error[DATATYPE_MISMATCH] 42804: array subscript must have type integer\n"
-         "LINE 1: SELECT a[t] AS x FROM q\n               ^^^"),
-        ("DATE '2024-13-01'", 'error[INVALID_VALUE] 22P02: invalid input syntax for type date: "2024-13-01"\n'
-         "LINE 1: SELECT DATE '2024-13-01' AS x FROM q\n                    ^^^^^^^^^^^^"),
-        ("date_trunc('dya', ts)", "error[INVALID_VALUE] 22P02: unit \"dya\" not recognized\n"
-         "LINE 1: SELECT date_trunc('dya', ts) AS x FROM q\n               ^^^^^^^^^^^^^^^^^^^^\nhint: Did you mean \"day\"?"),
-        ("extract(foo FROM ts)", 'error[INVALID_VALUE] 22P02: unit "foo" not recognized for type timestamp without time zone\n'
-         "LINE 1: SELECT extract(foo FROM ts) AS x FROM q\n                                ^^"),
+        ("i = t", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: integer = character varying\n"
+         "LINE 1: SELECT i = t AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: (…)::integer.")),
+        ("t > 5", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying > integer\n"
+         "LINE 1: SELECT t > 5 AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: (…)::character varying.")),
+        ("i > 'abc'", ('error[INVALID_VALUE] 22P02: invalid input syntax for type integer: "abc"\n'
+         "LINE 1: SELECT i > 'abc' AS x FROM q\n               ^^^^^^^^^")),
+        ("t + i", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying + integer\n"
+         "LINE 1: SELECT t + i AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: (…)::character varying.")),
+        ("-t", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: - character varying\n"
+         "LINE 1: SELECT -t AS x FROM q\n                ^")),
+        ("NOT i", ("error[DATATYPE_MISMATCH] 42804: argument of NOT must be type boolean, not type integer\n"
+         "LINE 1: SELECT NOT i AS x FROM q\n                   ^")),
+        ("t IN (1, 2)", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying = integer\n"
+         "LINE 1: SELECT t IN (1, 2) AS x FROM q\n               ^^^^^^^\nhint: Cast one side, for example: (…)::character varying.")),
+        ("CASE WHEN bo THEN 1 ELSE t END", ("error[DATATYPE_MISMATCH] 42804: CASE types integer and character varying cannot "
+         "be matched\nLINE 1: SELECT CASE WHEN bo THEN 1 ELSE t END AS x FROM q\n                                        ^")),
+        ("i::date", ("error[DATATYPE_MISMATCH] 42804: cannot cast type integer to date\n"
+         "LINE 1: SELECT i::date AS x FROM q\n               ^")),
+        ("lower(i)", ("error[DATATYPE_MISMATCH] 42804: function lower(integer) does not exist\n"
+         "LINE 1: SELECT lower(i) AS x FROM q\n               ^^^^^^^\ndetail: The function exists as lower(VARCHAR) -> VARCHAR.")),
+        ("lenght(t)", ("error[UNDEFINED_FUNCTION] 42883: function lenght does not exist\n"
+         'LINE 1: SELECT lenght(t) AS x FROM q\n               ^^^^^^^^\nhint: Did you mean "length" or "len" or "bit_length"?')),
+        ("(st).z", ('error[UNDEFINED_COLUMN] 42703: field "z" not found in struct<x integer, y character varying>\n'
+         "LINE 1: SELECT (st).z AS x FROM q\n                ^^^^^")),
+        ("st.x", ('error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "st"\n'
+         "LINE 1: SELECT st.x AS x FROM q\n               ^^^^\nhint: A field of a struct is written (st).x.")),
+        ("a[t]", ("error[DATATYPE_MISMATCH] 42804: array subscript must have type integer\n"
+         "LINE 1: SELECT a[t] AS x FROM q\n               ^^^")),
+        ("DATE '2024-13-01'", ('error[INVALID_VALUE] 22P02: invalid input syntax for type date: "2024-13-01"\n'
+         "LINE 1: SELECT DATE '2024-13-01' AS x FROM q\n                    ^^^^^^^^^^^^")),
+        ("date_trunc('dya', ts)", ('error[INVALID_VALUE] 22P02: unit "dya" not recognized\n'
+         "LINE 1: SELECT date_trunc('dya', ts) AS x FROM q\n               ^^^^^^^^^^^^^^^^^^^^\nhint: Did you mean \"day\"?")),
+        ("extract(foo FROM ts)", ('error[INVALID_VALUE] 22P02: unit "foo" not recognized for type timestamp without time zone\n'
+         "LINE 1: SELECT extract(foo FROM ts) AS x FROM q\n                                ^^")),
     ],
 )
 def test_type_errors_have_a_place_and_are_the_same_in_views_and_queries(text, error):
@@ -205,7 +205,7 @@ def test_functions_that_reach_out_of_the_database_do_not_exist(text):
 @pytest.mark.parametrize(
     ("text", "feature"),
     [
-        ("i BETWEEN SYMMETRIC 1 AND 2", "BETWEEN SYMMETRIC"), ("t COLLATE \"C\"", "COLLATE"),
+        ("i BETWEEN SYMMETRIC 1 AND 2", "BETWEEN SYMMETRIC"), ('t COLLATE "C"', "COLLATE"),
         ("a[1:2]", "an array slice"), ("INTERVAL '1-2' YEAR TO MONTH", "an interval from unit to unit"),
         ("t SIMILAR TO t", "SIMILAR TO with a pattern that is not a constant"), ("regexp_match(t, 'a')", "regexp_match"),
         ("unnest(a)", "the set-returning function unnest in an expression"), ("row_number() OVER ()", "a window function"),

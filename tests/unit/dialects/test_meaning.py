@@ -6,7 +6,6 @@ Written queries, and random ones (`random_queries`).
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import Content, catalog_of, multiset
 from tests.unit.dialects.random_queries import Maker
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import bound, catalog_of, outline, refusal
 
 CATALOG = catalog_of("""
@@ -116,33 +115,33 @@ def test_column_names_of_the_statement_make_up_for_missing_ones():
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("SELECT idd FROM t", 'error[UNDEFINED_COLUMN] 42703: column "idd" does not exist\n'
-         'LINE 1: SELECT idd FROM t\n               ^^^\nhint: Did you mean "id"?'),
+        ("SELECT idd FROM t", ('error[UNDEFINED_COLUMN] 42703: column "idd" does not exist\n'
+         'LINE 1: SELECT idd FROM t\n               ^^^\nhint: Did you mean "id"?')),
         ('SELECT "K" FROM t', 'error[UNDEFINED_COLUMN] 42703: column "K" does not exist\nLINE 1: SELECT "K" FROM t\n               ^^^'),
-        ("SELECT zz.id FROM t", 'error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "zz"\n'
-         "LINE 1: SELECT zz.id FROM t\n               ^^"),
-        ("SELECT id\nFROM  tt", 'error[UNDEFINED_RELATION] 42P01: relation "tt" does not exist\n'
-         'LINE 2: FROM  tt\n              ^^\nhint: Did you mean "t"?'),
-        ("SELECT id FROM x.t", 'error[UNDEFINED_RELATION] 42P01: relation "x.t" does not exist\n'
-         'LINE 1: SELECT id FROM x.t\n                       ^^^\nhint: The only schema is "public".'),
-        ("SELECT k + 1 FROM t", "error[EXPRESSION_WITHOUT_NAME] 42P16: An alias must be specified for the 1st expression "
-         "(counting from 1) in result relation\nLINE 1: SELECT k + 1 FROM t\n               ^^^^^\nhint: Write expression AS name."),
-        ("SELECT id, k AS ID FROM t", 'error[DUPLICATE_COLUMN] 42701: column "id" specified more than once\n'
-         "LINE 1: SELECT id, k AS ID FROM t\n                   ^^^^^^^\nhint: Give one of them an alias with AS."),
-        ("SELECT *", "error[SYNTAX_ERROR] 42601: SELECT * with no tables specified is not valid\n"
-         "LINE 1: SELECT *\n               ^"),
-        ("SELECT id FROM t WHERE k", "error[DATATYPE_MISMATCH] 42804: argument of WHERE must be type boolean, not type integer\n"
-         "LINE 1: SELECT id FROM t WHERE k\n                               ^"),
-        ("SELECT id FROM t UNION SELECT x FROM t", "error[DATATYPE_MISMATCH] 42804: UNION types integer and character varying "
-         "cannot be matched\nLINE 1: SELECT id FROM t UNION SELECT x FROM t\n                                      ^^^^^^^^"),
-        ("SELECT id FROM t UNION SELECT id, k FROM t", "error[SYNTAX_ERROR] 42601: each UNION query must have the same number "
+        ("SELECT zz.id FROM t", ('error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "zz"\n'
+         "LINE 1: SELECT zz.id FROM t\n               ^^")),
+        ("SELECT id\nFROM  tt", ('error[UNDEFINED_RELATION] 42P01: relation "tt" does not exist\n'
+         'LINE 2: FROM  tt\n              ^^\nhint: Did you mean "t"?')),
+        ("SELECT id FROM x.t", ('error[UNDEFINED_RELATION] 42P01: relation "x.t" does not exist\n'
+         'LINE 1: SELECT id FROM x.t\n                       ^^^\nhint: The only schema is "public".')),
+        ("SELECT k + 1 FROM t", ("error[EXPRESSION_WITHOUT_NAME] 42P16: An alias must be specified for the 1st expression "
+         "(counting from 1) in result relation\nLINE 1: SELECT k + 1 FROM t\n               ^^^^^\nhint: Write expression AS name.")),
+        ("SELECT id, k AS ID FROM t", ('error[DUPLICATE_COLUMN] 42701: column "id" specified more than once\n'
+         "LINE 1: SELECT id, k AS ID FROM t\n                   ^^^^^^^\nhint: Give one of them an alias with AS.")),
+        ("SELECT *", ("error[SYNTAX_ERROR] 42601: SELECT * with no tables specified is not valid\n"
+         "LINE 1: SELECT *\n               ^")),
+        ("SELECT id FROM t WHERE k", ("error[DATATYPE_MISMATCH] 42804: argument of WHERE must be type boolean, not type integer\n"
+         "LINE 1: SELECT id FROM t WHERE k\n                               ^")),
+        ("SELECT id FROM t UNION SELECT x FROM t", ("error[DATATYPE_MISMATCH] 42804: UNION types integer and character varying "
+         "cannot be matched\nLINE 1: SELECT id FROM t UNION SELECT x FROM t\n                                      ^^^^^^^^")),
+        ("SELECT id FROM t UNION SELECT id, k FROM t", ("error[SYNTAX_ERROR] 42601: each UNION query must have the same number "
          "of columns\nLINE 1: SELECT id FROM t UNION SELECT id, k FROM t\n                                      ^^^^^^^^^^^^\n"
-         "detail: They have 1 and 2."),
-        ("VALUES (1), (1, 2)", "error[SYNTAX_ERROR] 42601: VALUES lists must all be the same length\n"
-         "LINE 1: VALUES (1), (1, 2)\n                     ^"),
-        ("WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a", 'error[DUPLICATE_OBJECT] 42P07: WITH query name '
+         "detail: They have 1 and 2.")),
+        ("VALUES (1), (1, 2)", ("error[SYNTAX_ERROR] 42601: VALUES lists must all be the same length\n"
+         "LINE 1: VALUES (1), (1, 2)\n                     ^")),
+        ("WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a", ('error[DUPLICATE_OBJECT] 42P07: WITH query name '
          '"a" specified more than once\nLINE 1: WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a\n'
-         "                                   ^"),
+         "                                   ^")),
     ],
 )
 def test_refused(sql, error):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import refusal
+
 from watersmeet.dialects import parse, split_statements
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import Content, bound, catalog_of, multiset, outline, refusal
 
 CATALOG = catalog_of("CREATE TABLE c (id int PRIMARY KEY, k int, x varchar); "
@@ -98,16 +97,16 @@ def test_meaning_with_nulls_and_without_rows(condition, inner):
 @pytest.mark.parametrize(
     ("condition", "error"),
     [
-        ("id IN (SELECT oid, cid FROM o)", "error[SYNTAX_ERROR] 42601: subquery has too many columns\n"
-         "LINE 1: SELECT id FROM c WHERE id IN (SELECT oid, cid FROM o)\n                                             ^^^^^^^^^^^^^^^"),
-        ("(id, k) IN (SELECT oid FROM o)", "error[SYNTAX_ERROR] 42601: subquery has too few columns\n"
-         "LINE 1: SELECT id FROM c WHERE (id, k) IN (SELECT oid FROM o)\n                                                  ^^^^^^^^^^"),
-        ("x IN (SELECT oid FROM o)", "error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying = integer\n"
+        ("id IN (SELECT oid, cid FROM o)", ("error[SYNTAX_ERROR] 42601: subquery has too many columns\n"
+         "LINE 1: SELECT id FROM c WHERE id IN (SELECT oid, cid FROM o)\n                                             ^^^^^^^^^^^^^^^")),
+        ("(id, k) IN (SELECT oid FROM o)", ("error[SYNTAX_ERROR] 42601: subquery has too few columns\n"
+         "LINE 1: SELECT id FROM c WHERE (id, k) IN (SELECT oid FROM o)\n                                                  ^^^^^^^^^^")),
+        ("x IN (SELECT oid FROM o)", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying = integer\n"
          "LINE 1: SELECT id FROM c WHERE x IN (SELECT oid FROM o)\n                               ^\n"
-         "hint: Cast one side, for example: (…)::character varying."),
-        ("EXISTS (SELECT 1 FROM o WHERE o.cid = c.idd)", "error[UNDEFINED_COLUMN] 42703: column c.idd does not exist\n"
+         "hint: Cast one side, for example: (…)::character varying.")),
+        ("EXISTS (SELECT 1 FROM o WHERE o.cid = c.idd)", ("error[UNDEFINED_COLUMN] 42703: column c.idd does not exist\n"
          "LINE 1: SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.idd)\n"
-         "                                                                     ^^^^^\nhint: Did you mean \"id\"?"),
+         '                                                                     ^^^^^\nhint: Did you mean "id"?')),
     ],
 )
 def test_refused(condition, error):

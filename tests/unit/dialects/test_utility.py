@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.dialects.helpers import refusal
+
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 

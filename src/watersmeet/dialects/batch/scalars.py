@@ -10,10 +10,10 @@ from sqlglot import exp
 
 from watersmeet.dialects.batch.state import Translated
 from watersmeet.dialects.binder.aggregates import aggregate_name, bare, result_type
+from watersmeet.dialects.binder.calls import mismatch
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context, first_line, typed_null
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
-from watersmeet.dialects.binder.functions import mismatch
 from watersmeet.dialects.binder.operators import comparable
 from watersmeet.dialects.binder.scope import Scope, ScopeContext
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, wrap

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialects.batch.constants import values
 from watersmeet.dialects.batch.scalars import ordered
 from watersmeet.dialects.batch.selects import Selecting, limits, output_position
-from watersmeet.dialects.batch.sources import Sources, values
+from watersmeet.dialects.batch.sources import Sources
 from watersmeet.dialects.batch.state import (
     Batch,
     Cte,

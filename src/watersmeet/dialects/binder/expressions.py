@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.binder import textual
+from watersmeet.dialects.binder import composite, temporal, textual
 from watersmeet.dialects.binder.casts import cast, condition, unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.functions import function, is_aggregate
@@ -27,11 +27,11 @@ from watersmeet.dialects.binder.operators import (
     no_operator,
     power,
 )
-from watersmeet.dialects.binder.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.binder.values import Value, boolean, call, integer_literal, null, number, wrap
+from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.types import BIGINT, BOOLEAN, INTERVAL, NUMERIC, VARCHAR, SqlType
+from watersmeet.types import BOOLEAN, NUMERIC, VARCHAR
 
 
 def bind_value(node: exp.Expression, ctx: Context) -> Value:
@@ -268,58 +268,6 @@ def _bitwise_not(node: Any, ctx: Context) -> Value:
     return Value(exp.BitwiseNot(this=wrap(value.expression)), value.type)
 
 
-def _interval(node: Any, ctx: Context) -> Value:
-    unit = node.args.get("unit")
-    if isinstance(unit, exp.IntervalSpan):
-        raise ctx.not_supported("an interval from unit to unit", node)
-    if node.this is None or not node.this.is_string:
-        raise ctx.error("SYNTAX_ERROR", "an interval is written as a string", node, hint="INTERVAL '1' DAY.")
-    written = node.this.name + (f" {unit.name}" if unit is not None else "")
-    return cast(Value(exp.Literal.string(written), VARCHAR, nullable=False, unknown=True), INTERVAL, ctx, node)
-
-
-def _array(node: Any, ctx: Context) -> Value:
-    if not node.expressions:
-        raise ctx.error("DATATYPE_MISMATCH", "cannot determine type of empty array", node,
-                        hint="Cast it, for example: '{}'::int[].")
-    if isinstance(node.expressions[0], exp.Query):
-        raise ctx.not_supported("ARRAY (SELECT …)", node)
-    values, kind = unify([bind_value(e, ctx) for e in node.expressions], list(node.expressions), ctx, "ARRAY")
-    return Value(exp.Array(expressions=[v.expression for v in values]), SqlType("array", element=kind), nullable=False)
-
-
-def _bracket(node: Any, ctx: Context) -> Value:
-    value = bind_value(node.this, ctx)
-    if value.type.name != "array" or value.type.element is None:
-        raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
-    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-        raise ctx.not_supported("an array slice", node)
-    index = bind_value(node.expressions[0], ctx)
-    if not index.type.is_integer or index.unknown:
-        raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", node)
-    # sqlglot keeps literal subscripts from 0 on
-    position = index.expression
-    if not node.args.get("offset") and isinstance(node.expressions[0], exp.Literal):
-        position = number(int(node.expressions[0].this) + 1)
-    return Value(call("array_extract", value.expression, position), value.type.element)
-
-
-def _dot(node: Any, ctx: Context) -> Value:
-    return field_of(bind_value(node.this, ctx), node.expression, ctx, node)
-
-
-def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.Expression) -> Value:
-    """`(value).identifier`."""
-    name = name_of(identifier)
-    if value.type.name != "struct":
-        raise ctx.error("DATATYPE_MISMATCH",
-                        f"column notation .{name} applied to type {value.type.sql}, which is not a struct", node)
-    kind = dict(value.type.fields).get(name)
-    if kind is None:
-        raise ctx.error("UNDEFINED_COLUMN", f'field "{name}" not found in {value.type.sql}', node)
-    return Value(call("struct_extract", value.expression, exp.Literal.string(name)), kind)
-
-
 def _anonymous(node: Any, ctx: Context) -> Value:
     name = node.this if isinstance(node.this, str) else node.this.name
     name = name.lower()
@@ -330,61 +278,12 @@ def _anonymous(node: Any, ctx: Context) -> Value:
         if isinstance(argument, (exp.Distinct, exp.Order, exp.Star)):
             raise ctx.error("DATATYPE_MISMATCH", f"{name} is not an aggregate function", node)
     if name == "row":
-        return _row(nodes, ctx)
+        return composite.row(nodes, ctx, bind_value)
     return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
-
-
-def _row(nodes: list[exp.Expression], ctx: Context) -> Value:
-    values = [bind_value(n, ctx) for n in nodes]
-    scalars = [v.finish() for v in values]
-    fields = tuple((f"f{i + 1}", s.type) for i, s in enumerate(scalars))
-    pairs = [exp.PropertyEQ(this=exp.to_identifier(f[0]), expression=s.expression)
-             for f, s in zip(fields, scalars, strict=True)]
-    return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False, parts=tuple(values))
 
 
 def _named(name: str) -> Callable[[Any, Context], Value]:
     return lambda node, ctx: function(name, [], [], node, ctx)
-
-
-def _at_time_zone(node: Any, ctx: Context) -> Value:
-    value, zone = bind_value(node.this, ctx), bind_value(node.args["zone"], ctx)
-    if value.unknown:
-        value = cast(value, SqlType("timestamptz"), ctx, node)
-    if value.type.name not in ("timestamp", "timestamptz"):
-        raise no_operator(ctx, node, "AT TIME ZONE", value.type, zone.type)
-    kind = SqlType("timestamptz" if value.type.name == "timestamp" else "timestamp")
-    return Value(call("timezone", zone.expression, value.expression), kind)
-
-
-def _extract(node: Any, ctx: Context) -> Value:
-    part = node.this.name.lower()
-    value = bind_value(node.expression, ctx)
-    if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
-        raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
-    if part in ("second", "seconds"):
-        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.000001")
-    if part in ("millisecond", "milliseconds"):
-        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.001")
-    if part == "epoch":
-        if value.type.name in ("timestamp", "timestamptz", "date"):
-            return _scaled(call("epoch_us", duckdb_cast(value.expression, SqlType("timestamp"))
-                                if value.type.name == "date" else value.expression), "0.000001")
-        return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
-    if part not in _EXTRACTED:
-        raise ctx.error("INVALID_VALUE", f'unit "{part}" not recognized for type {value.type.sql}', node)
-    return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
-
-
-_EXTRACTED: Final = frozenset(
-    {"century", "day", "decade", "dow", "doy", "hour", "isodow", "isoyear", "microsecond", "microseconds",
-     "millennium", "minute", "month", "quarter", "week", "year"}
-)
-
-
-def _scaled(count: exp.Expression, factor: str) -> Value:
-    whole = duckdb_cast(count, BIGINT)
-    return Value(duckdb_cast(exp.Mul(this=whole, expression=number(factor)), NUMERIC), NUMERIC)
 
 
 def _refused(what: str) -> Callable[[Any, Context], Value]:
@@ -396,6 +295,11 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
 
 def _star(node: Any, ctx: Context) -> Value:
     raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
+
+
+def _bound(read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value]) -> Callable[[Any, Context], Value]:
+    """A reader of another module, with the binder of its parts put in."""
+    return lambda node, ctx: read(node, ctx, bind_value)
 
 
 _PARTS: Final = frozenset({"this", "expression", "expressions"})
@@ -436,8 +340,8 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Div: _binary(arithmetic), exp.Mod: _binary(arithmetic), exp.Pow: _power, exp.Neg: _neg,
     exp.BitwiseAnd: _binary(bitwise), exp.BitwiseOr: _binary(bitwise), exp.BitwiseXor: _binary(bitwise),
     exp.BitwiseLeftShift: _binary(bitwise), exp.BitwiseRightShift: _binary(bitwise), exp.BitwiseNot: _bitwise_not,
-    exp.DPipe: _binary(concatenate), exp.Interval: _interval, exp.Array: _array, exp.Bracket: _bracket, exp.Dot: _dot,
-    exp.Anonymous: _anonymous, exp.AtTimeZone: _at_time_zone, exp.Extract: _extract,
+    exp.DPipe: _binary(concatenate),
+    exp.Anonymous: _anonymous,
     exp.CurrentDate: _named("current_date"), exp.CurrentTimestamp: _named("current_timestamp"),
     exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
     exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
@@ -447,5 +351,5 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Window: _refused("a window function"), exp.Filter: _refused("FILTER here"),
     exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
-    **{kind: textual.reader(read, bind_value) for kind, read in textual.READERS.items()},
+    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS}.items()},
 }  # fmt: skip

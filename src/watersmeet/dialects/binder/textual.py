@@ -18,11 +18,6 @@ Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
 
 
-def reader(read: Reader, bind: Bind) -> Callable[[Any, Context], Value]:
-    """A reader of this module with the binder of its parts put in."""
-    return lambda node, ctx: read(node, ctx, bind)
-
-
 def _as_text(node: exp.Expression, owner: exp.Expression, sign: str, ctx: Context, bind: Bind) -> Value:
     value = bind(node, ctx)
     if value.unknown:

@@ -1,0 +1,76 @@
+"""What all functions share: calls of DuckDB's functions, checks of arguments, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.dialects.binder.context import Context, first_line, typed_null
+from watersmeet.dialects.binder.values import Value, call, duckdb_cast
+from watersmeet.types import DOUBLE, INTEGER, JSONB, SqlType
+
+Arguments = Sequence[Value]
+Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
+
+#: Result types that differ from DuckDB's.
+_RESULTS: Final[dict[str, SqlType]] = {
+    "array_length": INTEGER, "array_ndims": INTEGER, "array_position": INTEGER, "ascii": INTEGER, "bit_length": INTEGER,
+    "cardinality": INTEGER, "char_length": INTEGER, "character_length": INTEGER, "date_part": DOUBLE,
+    "jsonb_array_length": INTEGER, "length": INTEGER, "position": INTEGER, "strpos": INTEGER,
+    "jsonb_build_array": JSONB, "jsonb_build_object": JSONB, "to_jsonb": JSONB, "regexp_count": INTEGER,
+}  # fmt: skip
+
+#: Functions of one number whose result has the argument's type.
+_KEEP_TYPE: Final = frozenset({"abs", "ceil", "ceiling", "floor"})
+
+def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
+    """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
+    if not ctx.volatile_allowed:
+        raise ctx.error("FEATURE_NOT_SUPPORTED", f"{name}() is not supported in a view", node,
+                        detail="The content of a view has to follow from the rows of its relations alone.")
+
+
+def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
+    """A call of DuckDB's function `target`, typed by DuckDB."""
+    expression = call(target, *[a.expression for a in arguments])
+    probe = call(target, *[typed_null(a) for a in arguments])
+    try:
+        kind, duckdb_name = ctx.type_of(probe)
+    except duckdb.BinderException as err:
+        raise mismatch(name, arguments, node, ctx, err) from None
+    except duckdb.Error as err:
+        raise ctx.error("INVALID_VALUE", first_line(err), node) from None
+    if kind is None:
+        raise ctx.error("DATATYPE_MISMATCH", f"function {name} gives a {duckdb_name}, which is no SQL type here", node)
+    if name in _RESULTS:
+        return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])
+    if name in _KEEP_TYPE and arguments and arguments[0].type.is_numeric:
+        kind = arguments[0].type
+    return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())
+
+
+def mismatch(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, err: duckdb.Error) -> Exception:
+    """PostgreSQL's error for a function that exists, but not with these argument types."""
+    shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
+    candidates = [line.strip() for line in str(err).splitlines() if "->" in line and "(" in line]
+    detail = "The function exists as " + "; ".join(candidates[:4]) + "." if candidates else first_line(err) + "."
+    return ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node, detail=detail)
+
+
+def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node: exp.Expression,
+                  ctx: Context) -> None:
+    """DATATYPE_MISMATCH unless there are as many arguments as `wanted` says."""
+    if len(arguments) not in wanted:
+        shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
+        raise ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node,
+                        detail=f"It takes {' or '.join(map(str, wanted))} arguments, not {len(arguments)}.")
+
+
+def constant_text(value: Value, name: str, node: exp.Expression, ctx: Context) -> str:
+    """The text of a literal argument; FEATURE_NOT_SUPPORTED for another expression."""
+    if not value.unknown or value.is_null:
+        raise ctx.not_supported(f"{name} with a format that is not a constant", node)
+    return str(value.expression.name)

@@ -1,0 +1,39 @@
+"""What DDL and the other statements share: options, values, the error for what is lacking."""
+
+from __future__ import annotations
+
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Error, Span, error
+
+
+def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
+    """The error that Watersmeet lacks a feature of the dialect."""
+    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
+
+
+def read_options(cursor: Cursor) -> dict[str, str]:
+    """`(name = value, …)`; names may contain dots and are lower-cased."""
+    cursor.expect("(")
+    options: dict[str, str] = {}
+    while not cursor.at(")"):
+        tokens = cursor.until("=", ",")
+        key = "".join(t.text for t in tokens).lower()
+        if not key or not cursor.take("="):
+            raise cursor.error(detail="An option is written name = 'value'.")
+        if key in options:
+            raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
+        options[key] = read_value(cursor)
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def read_value(cursor: Cursor) -> str:
+    """A string, a number or a word as text."""
+    sign = "-" if cursor.take("-") else ""
+    token = cursor.current
+    if token is None or not (token.text[:1].isalnum() or token.token_type.name in ("STRING", "IDENTIFIER")):
+        raise cursor.error(detail="A value was expected here.")
+    cursor.index += 1
+    return sign + str(token.text)
