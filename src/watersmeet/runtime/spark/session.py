@@ -233,7 +233,9 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
     if master is not None:
         settings["spark.master"] = master
     if zipped is None:
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # One machine: shuffled frames stay in the page cache, where compressing them only costs time.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+                     "spark.shuffle.compress": "false"}
     else:
         settings["spark.submit.pyFiles"] = str(zipped)
     return settings
