@@ -52,7 +52,7 @@ def cpu_seconds(root: int) -> float:
 class PeakMemory:
     """Samples `pss_bytes` in the background; `peak_bytes` is the largest seen."""
 
-    def __init__(self, root: int | None = None, every_s: float = 0.5) -> None:
+    def __init__(self, root: int | None = None, every_s: float = 2.0) -> None:
         self.peak_bytes = 0
         self._root = root or os.getpid()
         self._every_s = every_s

@@ -30,17 +30,20 @@ CREATE MATERIALIZED VIEW joined AS
 
 
 def watersmeet_join(left: Path, right: Path, parallelism: int) -> dict:
-    with tempfile.TemporaryDirectory() as folder, PeakMemory() as memory:
+    with tempfile.TemporaryDirectory() as folder:
         with watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection:
             cursor = connection.cursor()
-            started = time.perf_counter()
-            cursor.execute(VIEW.format(left=left, right=right))
-            cursor.execute("FLUSH")
-            seconds = time.perf_counter() - started
+            with PeakMemory() as memory:
+                started = time.perf_counter()
+                cursor.execute(VIEW.format(left=left, right=right))
+                cursor.execute("FLUSH")
+                seconds = time.perf_counter() - started
             status = connection.status()
             cursor.execute(f"SELECT {CHECK} FROM joined")
             n, checksum = cursor.fetchone()
-    return {"seconds": seconds, "rows": n, "checksum": checksum, "peak_bytes": memory.peak_bytes, "status": status}
+    state_bytes = sum(v["state_bytes"] for v in status["views"])
+    return {"seconds": seconds, "rows": n, "checksum": checksum, "peak_bytes": memory.peak_bytes,
+            "state_bytes": state_bytes}
 
 
 def main(arguments: list[str]) -> int:
@@ -61,7 +64,7 @@ def main(arguments: list[str]) -> int:
     assert (ours["rows"], ours["checksum"]) == (peer["rows"], peer["checksum"]), (ours, peer)
     print(f"rows in {total:,}, rows out {peer['rows']:,}, checksum {peer['checksum']}: equal")
     print(f"watersmeet     {total / ours['seconds']:>12,.0f} rows/s  {ours['seconds']:7.1f} s  "
-          f"peak memory {ours['peak_bytes'] / 1e9:.2f} GB")
+          f"state {ours['state_bytes'] / 1e9:.2f} GB, peak memory {ours['peak_bytes'] / 1e9:.2f} GB")
     print(f"duckdb, batch  {total / peer['seconds']:>12,.0f} rows/s  {peer['seconds']:7.1f} s  "
           f"watersmeet takes {ours['seconds'] / peer['seconds']:.1f} times as long")
     if not options.no_spark:
