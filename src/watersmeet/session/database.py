@@ -50,6 +50,7 @@ class OpenDatabase:
         self.read_only = read_only
         self.runtime = runtime
         self._closed = False
+        self._stale = False
         with contextlib.ExitStack() as opened:
             root = _directory(path, opened)
             self.layout = Layout(root, durable=path is not None, create=not read_only)
@@ -86,9 +87,29 @@ class OpenDatabase:
         return self._engine
 
     def change_catalog(self, catalog: Catalog) -> None:
-        """Make `catalog` the newest."""
-        save_catalog(self.layout, catalog)
+        """Make `catalog` the newest. If that fails, the one before stays, under a version that nobody may have seen."""
+        try:
+            save_catalog(self.layout, catalog)
+        except Error:
+            self._catalog = replace(self._catalog, version=catalog.version)
+            raise
         self._catalog = catalog
+
+    def forget(self, ids: set[str]) -> bool:
+        """Take relations out of the newest catalog; False if that holds for this process only, as it can't be stored."""
+        catalog = self._catalog.without(ids)
+        try:
+            self.change_catalog(catalog)
+        except Error:
+            self._catalog = catalog
+            return False
+        return True
+
+    def reinstall(self) -> None:
+        """Let the circuit of all plans run. If that is not possible now, the next `flush` tries again."""
+        self._stale = True
+        self.engine.install(self.plans.circuit, ())
+        self._stale = False
 
     def commit(self, changes: Mapping[str, Change]) -> Commit:
         """Commit changes (by relation id) in one step and tell the engine."""
@@ -99,6 +120,8 @@ class OpenDatabase:
 
     def flush(self, transaction: int | None = None) -> None:
         """Wait until all views reflect transaction `transaction` (None: all of them)."""
+        if self._stale:
+            self.reinstall()
         self.engine.flush(transaction)
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()

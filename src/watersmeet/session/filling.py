@@ -34,16 +34,24 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
 def _undo(session: Session, relation: Relation) -> None:
     """Take a relation that could not be filled out of everything."""
     database = session.database
+    stored = True
     with database.guard:
         if relation.id in session.catalog.relations:
-            database.change_catalog(session.catalog.without({relation.id}))
+            stored = database.forget({relation.id})
     with contextlib.suppress(Error):  # why the relation could not be filled says more than that the engine stands still
-        install_remaining(session, {relation.id})
+        _take_out(session, {relation.id}, stored=stored)
 
 
 def install_remaining(session: Session, gone: set[str]) -> None:
-    """Let the circuit run without the relations `gone`, which the catalog has no more."""
+    """Let the circuit run without the relations `gone`, which the catalog has no more. They are gone in any case."""
+    try:
+        _take_out(session, gone, stored=True)
+    except Error as err:
+        session.notice(f"the views go on with the plan that they had: {err.message}")
+
+
+def _take_out(session: Session, gone: set[str], *, stored: bool) -> None:
     database = session.database
     if database.plans.producers.keys() & gone:
-        database.plans.remove(gone)
-        database.engine.install(database.plans.circuit, ())
+        database.plans.remove(gone, stored=stored)
+        database.reinstall()

@@ -50,12 +50,13 @@ class Plans:
         for relation_id, operators in producers.items():
             self.add(relation_id, operators)
 
-    def remove(self, relation_ids: Iterable[str]) -> None:
-        """Forget relations that the catalog no longer has."""
+    def remove(self, relation_ids: Iterable[str], *, stored: bool = True) -> None:
+        """Forget relations that the catalog no longer has. stored False: the catalog on disk still has them."""
         gone = [i for i in relation_ids if i in self.producers]
         for relation_id in gone:
             del self.producers[relation_id]
-        files.remove_files(self._layout.plan(check_id(i)) for i in gone)
+        if stored:
+            files.remove_files(self._layout.plan(check_id(i)) for i in gone)
 
 
 def _load(layout: Layout, relation_id: str) -> tuple[Operator, ...]:

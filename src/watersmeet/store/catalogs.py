@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from watersmeet.catalog import Catalog
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.store import files
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import sealed, unsealed
@@ -15,14 +16,19 @@ _KEPT_VERSIONS: Final = 8
 
 
 def save_catalog(layout: Layout, catalog: Catalog) -> None:
-    """Stores `catalog` under its version, which must be new."""
+    """Stores `catalog` under its version, which must be new; when it raises, the version before is the newest."""
     try:
         files.create_file(layout.catalog(catalog.version), sealed(catalog.to_json()), durable=layout.durable)
     except FileExistsError as cause:
         raise error("INTERNAL_ERROR", f"catalog version {catalog.version} exists") from cause
     if layout.durable:
-        files.sync_directory(layout.catalogs)
-    files.remove_files(layout.catalogs / n for n in files.list_names(layout.catalogs)[:-_KEPT_VERSIONS])
+        try:
+            files.sync_directory(layout.catalogs)
+        except Error:
+            files.discard(layout.catalog(catalog.version))
+            raise
+    with contextlib.suppress(Error):  # They take little room, and the next one tries again.
+        files.remove_files(layout.catalogs / n for n in files.list_names(layout.catalogs)[:-_KEPT_VERSIONS])
 
 
 def catalog_version(layout: Layout) -> int:
