@@ -142,6 +142,36 @@ def test_rebuild_for_other_buckets(tmp_path):
     kit.close()
 
 
+def test_python_workers_are_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "SMALL_ROWS", -1)
+    kit = open_kit(tmp_path / "db", 2)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    rng = random.Random(1)
+    for number in range(8):
+        kit.change(a=[(rng.randrange(9), "x", 1) for _ in range(50)], b=[(rng.randrange(9), number, 1) for _ in range(50)])
+        time.sleep(rng.random() * 0.1)
+        for line in subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout.splitlines():
+            pid, _, command = line.split(None, 2)
+            if "watersmeet.runtime.spark.daemon pyspark.worker" in command and os.getpid() in ancestors(int(pid)):
+                os.kill(int(pid), signal.SIGKILL)
+        kit.engine.flush()
+        kit.check()
+    kit.close()
+
+
+def ancestors(pid):
+    found = []
+    while pid > 1:
+        found.append(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            break
+    return found
+
+
 def run(code, *arguments, **options):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, env=environment, text=True,
@@ -214,6 +244,32 @@ print("still there")
     child = run(BODY.format(before=before, after=after), str(tmp_path / "db"))
     out, _ = child.communicate(timeout=120)
     assert (child.returncode, out) == (0, "ready\nstill there\n")
+
+
+def test_spark_itself_dies(tmp_path):
+    after = """
+import os, signal, subprocess
+from watersmeet.errors import Error
+for line in subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid,args"], capture_output=True, text=True).stdout.splitlines():
+    if "java" in line:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
+kit.change(a=[(2, "lost?", 1)])
+try:
+    kit.engine.flush()
+except Error as e:
+    print(e.condition)
+print(kit.engine.status()["state"])
+kit.close()
+kit = kit.reopen()
+kit.engine.start()
+kit.engine.flush()
+kit.check()
+kit.close()
+print("closed")
+"""
+    child = run(BODY.format(before="", after=after), str(tmp_path / "db"))
+    out, err = child.communicate(timeout=120)
+    assert (child.returncode, out) == (0, "ready\nVIEW_FAILED\nfailed\nclosed\n"), err
 
 
 @pytest.mark.parametrize("home", ["missing", "old"])

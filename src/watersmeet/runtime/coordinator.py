@@ -144,15 +144,15 @@ class Coordinator:
                               before=self._stored.fingerprint)
         self._hold()
 
-    def plan(self, now_us: int, *, fresh: bool = False) -> Intent | None:
-        """The next intent, or None if there is nothing to do. fresh: look again at every source."""
+    def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
+        """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
         if self.circuit is None:
             return None
         if self.progress is not None:
             return self._plan_backfill(self.circuit, self.progress)
         batch = None
         if self.circuit.sinks:
-            batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh)
+            batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
         if batch is None and not self._prune:
             return None
         if batch is not None:

@@ -60,10 +60,11 @@ class Inputs:
             if relation.connector and relation_id not in self.sources:
                 self.sources[relation_id] = self._open(relation)
 
-    def take(self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False) -> Batch | None:
-        """What comes next, at most so much if possible; None if there is nothing. fresh: look again at everything.
+    def take(self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False,
+             sources: bool = True) -> Batch | None:
+        """What comes next, at most so much if possible; None if there is nothing.
 
-        A transaction is never cut: one that is larger than the budget comes alone.
+        fresh: look again at everything. sources: False to take transactions alone. A transaction is never cut: one that is larger than the budget comes alone.
         """
         slices, transaction, more = self._transactions(rows, size_bytes)
         rows -= sum(s["rows"] for s in slices)
@@ -71,7 +72,7 @@ class Inputs:
         positions = dict(self.frontier.sources)
         next_us: int | None = None
         moved = transaction > self.frontier.transaction
-        waiting = self._in_turn()
+        waiting = self._in_turn() if sources else []
         for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if rows <= 0 or size_bytes <= 0:
                 more = True

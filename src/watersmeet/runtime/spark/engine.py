@@ -32,8 +32,10 @@ from watersmeet.store.commits import Commit
 
 #: Epochs that are planned before they are committed: the next one waits while one runs.
 _AHEAD: Final = 2
-#: Sources are asked so often; the session's transactions are told by `notify`.
+#: Sources that have no backlog are asked at most so often; the session's transactions are told by `notify`.
 _CADENCE_S: Final = 0.1
+#: … and so that epochs take at most a third of the time: a trickle of rows must not keep the machine busy.
+_MAX_CADENCE_S: Final = 0.5
 _IDLE_S: Final = 1.0
 _KEPT_INTENTS: Final = 16
 _STOP_S: Final = 30.0
@@ -65,6 +67,10 @@ class SparkEngine:
         self._flushes: deque[_Flushing] = deque()
         self._failure: Error | None = None
         self._installing = 0
+        self._ask_at = 0.0
+        """When the sources are asked again (monotonic)."""
+        self._duration_s = 0.0
+        """How long the newest epoch took."""
         self._stopping = False
         self._session: SparkSession | None = None
         self._runner: EpochRunner | None = None
@@ -247,9 +253,7 @@ class SparkEngine:
             flushing = next((f for f in self._flushes if f.epoch is None), None)
             if flushing is None:
                 self._flushes.clear()
-                intent = coordinator.plan(_now_us())
-                self._add(intent)
-                return 0.0 if intent is not None else _CADENCE_S if coordinator.inputs.sources else _IDLE_S
+                return self._plan_live(coordinator)
             intent = flushing.flush.plan(coordinator)
             self._add(intent)
             if flushing.flush.is_planned:
@@ -258,6 +262,17 @@ class SparkEngine:
                 return 0.0
             again_us = flushing.flush.again_us
             return 0.0 if intent is not None or again_us is None else max(0.001, (again_us - _now_us()) / 1e6)
+
+    def _plan_live(self, coordinator: Coordinator) -> float:
+        now = time.monotonic()
+        due = now >= self._ask_at
+        intent = coordinator.plan(_now_us(), sources=due)
+        self._add(intent)
+        if due and not coordinator.inputs.more:
+            self._ask_at = now + min(max(_CADENCE_S, 2 * self._duration_s), _MAX_CADENCE_S)
+        if intent is not None:
+            return 0.0
+        return max(0.001, self._ask_at - now) if coordinator.inputs.sources else _IDLE_S
 
     def _add(self, intent: Intent | None) -> None:
         """Hands a planned epoch to the query: its file is what the query waits for."""
@@ -294,6 +309,7 @@ class SparkEngine:
         commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
         with self._changed:
             coordinator.done(commit, duration_s)
+            self._duration_s = duration_s
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()

@@ -282,8 +282,12 @@ def _stop(shared: Shared) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(timeout=5)
+    # Also when the JVM is dead, which `stop` does not survive: the next session must start from nothing.
     SparkContext._gateway = None
     SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
     for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)

@@ -7,11 +7,14 @@ for every epoch. Batches between stages hold frames.
 from __future__ import annotations
 
 import base64
+import contextlib
+import ctypes
 import json
 import traceback
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +36,8 @@ FRAMES: Final = "bucket int, channel string, seq long, body binary"
 _SCHEMA: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.string()), ("seq", pa.int64()), ("body", pa.binary())])
 #: Frames of one batch have about this size together: Spark copies batches as a whole.
 _BATCH_BYTES: Final = 16 << 20
+#: After an epoch with more input than this, a worker gives memory back.
+_MUCH_BYTES: Final = 8 << 20
 #: Errors of the machine, which another attempt may not meet: Spark repeats the task.
 _PASSING: Final = (OSError, MemoryError)
 _PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
@@ -43,32 +48,27 @@ def pack_job(job: Job) -> str:
     return base64.b85encode(zlib.compress(json.dumps(job.to_json()).encode(), 1)).decode()
 
 
-def _text() -> str | None:
+def _job() -> Job | None:
+    """The job of this task; None in a job that only warms workers up."""
     context = TaskContext.get()
     assert context is not None
-    text: str | None = context.getLocalProperty(JOB)
-    return text
-
-
-def _job() -> Job:
-    text = _text()
-    assert text, "a task of Watersmeet runs without its job"
-    return Job.from_json(json.loads(zlib.decompress(base64.b85decode(text))))
+    text = context.getLocalProperty(JOB)
+    return Job.from_json(json.loads(zlib.decompress(base64.b85decode(text)))) if text else None
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task is the whole epoch: every stage in every bucket. Nothing, if there is no job: that warms a worker up."""
     for _ in batches:
-        if not _text():
-            return
-        yield from _guarded(lambda: run_whole(_job()))
+        job = _job()
+        if job is not None:
+            yield from _guarded(job, run_whole)
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Stage 0. Each input row is the number of a task."""
     for batch in batches:
         for task in batch.column(0).to_pylist():
-            yield from _guarded(lambda task=task: run_sources(_job(), task))
+            yield from _guarded(_job(), partial(run_sources, task=task))
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,14 @@ class BucketStage:
         if failed or not frames:
             yield from _batches(failed)
             return
-        yield from _guarded(lambda: run_bucket(_job(), self.stage, frames))
+        yield from _guarded(_job(), partial(run_bucket, stage=self.stage, frames=frames))
 
 
-def _guarded(work: Any) -> Iterator[pa.RecordBatch]:
-    """The frames that `work()` gives, or one that says why it failed."""
+def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[pa.RecordBatch]:
+    """The frames that `work` gives, or one that says why it failed."""
+    assert job is not None, "a task of Watersmeet runs without its job"
     try:
-        frames = work()
+        frames = work(job)
     except _PASSING:
         raise
     except Exception as cause:
@@ -97,6 +98,16 @@ def _guarded(work: Any) -> Iterator[pa.RecordBatch]:
             raise
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
     yield from _batches(frames)
+    if job.intent.bytes > _MUCH_BYTES:
+        del frames
+        _give_back_memory()
+
+
+def _give_back_memory() -> None:
+    """Returns what a large epoch took: the worker lives on, and a smaller one may be next for long."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # glibc only
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def describe(cause: Exception) -> dict[str, Any]:
