@@ -1,0 +1,198 @@
+"""Statements that can't be right: an error with its place and a near name; and texts that must stay texts."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import watersmeet
+
+
+@pytest.fixture
+def shop(run, tmp_path):
+    run("CREATE TABLE customers (id int PRIMARY KEY, name varchar, born date, balance numeric(10, 2))")
+    run("CREATE TABLE orders (order_id bigint, customer_id int)")
+    return tmp_path
+
+
+UNKNOWN = [
+    ("SELECT * FROM custmers", "UNDEFINED_RELATION", "custmers", '"customers"'),
+    ("CREATE MATERIALIZED VIEW v AS SELECT * FROM custmers", "UNDEFINED_RELATION", "custmers", '"customers"'),
+    ("SELECT nam FROM customers", "UNDEFINED_COLUMN", "nam", '"name"'),
+    ("CREATE MATERIALIZED VIEW v AS SELECT c.nam FROM customers c", "UNDEFINED_COLUMN", "c.nam", '"name"'),
+    ("CREATE MATERIALIZED VIEW v AS SELECT cc.name FROM customers c", "UNDEFINED_RELATION", "cc", '"c"'),
+    ("CREATE MATERIALIZED VIEW v AS SELECT * FROM customers c JOIN orders o ON c.id = o.custmer_id", "UNDEFINED_COLUMN",
+     "o.custmer_id", '"customer_id"'),
+    ("CREATE MATERIALIZED VIEW v AS SELECT uper(name) AS u FROM customers", "UNDEFINED_FUNCTION", "uper(name)", '"upper"'),
+    ("SELECT uper(name) FROM customers", "UNDEFINED_FUNCTION", "uper(name)", '"upper"'),
+    ("CREATE TABLE t (a integr)", "UNDEFINED_OBJECT", "integr", '"integer"'),
+    ("SELECT CAST(name AS integr) FROM customers", "UNDEFINED_OBJECT", "name AS integr", '"integer"'),
+    ("INSERT INTO customers (id, nme) VALUES (1, 'x')", "UNDEFINED_COLUMN", "nme", '"name"'),
+    ("INSERT INTO custmers VALUES (1)", "UNDEFINED_RELATION", "custmers", '"customers"'),
+    ("UPDATE customers SET nam = 'x'", "UNDEFINED_COLUMN", "nam", '"name"'),
+    ("DELETE FROM customers WHERE nam = 'x'", "UNDEFINED_COLUMN", "nam", '"name"'),
+    ("DROP TABLE custmers", "UNDEFINED_RELATION", "custmers", '"customers"'),
+    ("DESCRIBE custmers", "UNDEFINED_RELATION", "custmers", '"customers"'),
+    ("SET rw_implicit_flsh = true", "UNDEFINED_OBJECT", "SET rw_implicit_flsh = true", '"implicit_flush"'),
+    ("SHOW tabels", "UNDEFINED_OBJECT", "tabels", '"tables"'),
+    ("CREATE INDEX i ON customers (nam)", "UNDEFINED_COLUMN", "CREATE INDEX i ON customers (nam)", '"name"'),
+    ("CRATE TABLE t (a int)", "SYNTAX_ERROR", "CRATE", "CREATE"),
+]
+
+
+@pytest.mark.parametrize(("sql", "condition", "place", "near"), UNKNOWN, ids=[u[0] for u in UNKNOWN])
+def test_an_unknown_name_has_a_place_and_a_near_name(fails, shop, sql, condition, place, near):
+    text = "-- first line\n" + sql
+    err = fails(text)
+    assert err.condition == condition
+    assert text[err.span.start : err.span.end].removeprefix("CAST(").rstrip(")") == place.rstrip(")")
+    assert near in err.hint
+    assert f"LINE 2: {sql}" in str(err)
+
+
+WRONG = [
+    ("INSERT INTO customers VALUES ('abc', 'x', NULL, 1)", "INVALID_VALUE", "'abc'"),
+    ("INSERT INTO customers VALUES (1, 'x', 'notadate', 1)", "INVALID_VALUE", "'notadate'"),
+    ("UPDATE customers SET balance = 'x'", "INVALID_VALUE", "'x'"),
+    ("INSERT INTO orders SELECT name, id FROM customers", "DATATYPE_MISMATCH", "INSERT INTO orders SELECT name, id FROM customers"),
+    ("SELECT * FROM customers WHERE name", "DATATYPE_MISMATCH", "name"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT * FROM customers WHERE name = 1", "DATATYPE_MISMATCH", "name = 1"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT c.id FROM customers c JOIN orders o ON c.name = o.customer_id",
+     "DATATYPE_MISMATCH", "c.name = o.customer_id"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT sum(name) AS s FROM customers", "DATATYPE_MISMATCH", "sum(name)"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT id FROM customers UNION ALL SELECT name FROM customers", "DATATYPE_MISMATCH",
+     "SELECT name FROM customers"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT CASE WHEN id THEN 1 END AS c FROM customers", "DATATYPE_MISMATCH", "id"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT * FROM customers c JOIN orders o USING (id)", "UNDEFINED_COLUMN", "id"),
+    ("INSERT INTO customers (id) VALUES (1, 2)", "SYNTAX_ERROR", None),
+    ("INSERT INTO customers VALUES (NULL, 'x')", "NOT_NULL_VIOLATION", None),
+]
+
+
+@pytest.mark.parametrize(("sql", "condition", "place"), WRONG, ids=[w[0] for w in WRONG])
+def test_a_wrong_type_has_a_place(fails, run, shop, sql, condition, place):
+    err = fails(sql)
+    assert err.condition == condition
+    assert err.span is not None
+    if place is not None:
+        begin = sql.rindex(place)
+        assert begin <= err.span.start < err.span.end <= begin + len(place)
+    assert run("SELECT count(*) FROM customers") == [(0,)], "nothing is left behind"
+    assert run("SHOW MATERIALIZED VIEWS") == []
+
+
+@pytest.mark.parametrize(("sql", "message"), [
+    ("INSERT INTO customers VALUES (1, 'x', NULL, 12345678901.5)", "is out of range for type numeric(10,2)"),
+    ("INSERT INTO orders VALUES (1, 99999999999)", "value 99999999999 is out of range for type integer"),
+    ("SELECT name::varchar::int FROM (VALUES ('abc')) AS v(name)", 'invalid input syntax for type integer: "abc"'),
+])
+def test_values_out_of_range_are_named_in_the_words_of_sql(fails, shop, sql, message):
+    err = fails(sql)
+    assert err.condition == "INVALID_VALUE"
+    assert message in err.message
+    assert "source column" not in err.message
+
+
+@pytest.mark.parametrize(("options", "message", "hint"), [
+    ("connector = 'fil', path = '{0}'", 'there is no connector "fil"', '"file"'),
+    ("connector = 'file', pth = '{0}', format = 'csv'", "needs the option path", "path ="),
+    ("connector = 'file', path = '{0}/nothing', format = 'csv'", "does not exist", "Create the directory"),
+    ("connector = 'file', path = '{0}', format = 'cvs'", 'format "cvs" is not supported', "csv, json or parquet"),
+    ("connector = 'file', path = '{0}', format = 'csv', delimter = ';'", 'has no option "delimter"', '"delimiter"'),
+    ("connector = 'file', path = '{0}', format = 'csv', on_error = 'maybe'", "on_error", "skip"),
+    ("connector = 'datagen', fields.b.kind = 'random'", 'has no option "fields.b.kind"', "columns are a"),
+])
+def test_options_of_connectors(fails, shop, options, message, hint):
+    err = fails(f"CREATE SOURCE s (a int) WITH ({options.format(shop)})")
+    assert err.condition == "CONNECTOR_OPTION"
+    assert message in err.message
+    assert hint in err.hint
+    assert err.span is not None
+
+
+CRUEL = ("../../x", "a'; DROP TABLE customers; --", 'a"; DROP TABLE customers; --', "a\\", "a\nb", "%s", "{0}", "$(touch x)",
+         "`touch x`", "/etc/passwd", "..", ".", "con", "main", "sqlite_master", "_h", "☃", "x" * 300)
+
+
+@pytest.mark.parametrize("name", CRUEL)
+def test_names_are_names(tmp_path, name):
+    """As relation, column and value; on disk they're never used."""
+    root = tmp_path / "below" / "db"
+    quoted = '"' + name.replace('"', '""') + '"'
+    with watersmeet.connect(root, runtime="inprocess") as connection:
+        run = connection.execute
+        run("CREATE TABLE customers (id int)")
+        run(f"CREATE TABLE {quoted} ({quoted} varchar, k int PRIMARY KEY)")
+        run(f"INSERT INTO {quoted} VALUES (?, 1), ('x', 2)", (name,))
+        view = quoted[:-1] + ' view"'
+        run(f"CREATE MATERIALIZED VIEW {view} AS SELECT l.{quoted}, r.k FROM {quoted} l JOIN {quoted} r ON l.{quoted} = r.{quoted}")
+        run(f"UPDATE {quoted} SET {quoted} = 'y' WHERE k = 2; FLUSH")
+        assert sorted(run(f"SELECT * FROM {view}").fetchall()) == sorted([(name, 1), ("y", 2)])
+        assert run(f"SELECT k FROM {quoted} WHERE {quoted} = ?", (name,)).fetchall() == [(1,)]
+        assert [r[0] for r in run("SHOW TABLES").fetchall()] == ["customers", name]
+        assert run(f"DESCRIBE {quoted}").fetchone()[0] == name
+        assert run(f"EXPLAIN CREATE MATERIALIZED VIEW e AS SELECT {quoted} FROM {quoted}").fetchall()
+    with watersmeet.connect(root, runtime="inprocess") as connection:
+        connection.execute("FLUSH")
+        assert len(connection.execute(f"SELECT * FROM {view}").fetchall()) == 2
+        connection.execute(f"DROP MATERIALIZED VIEW {view}; DROP TABLE {quoted}")
+    assert sorted(os.listdir(tmp_path)) == ["below"]
+    assert sorted(os.listdir(tmp_path / "below")) == ["db"]
+    files = [p.relative_to(root) for p in root.rglob("*")]
+    assert all(p.name.isascii() and not set(p.name) & set("'\";$ %{") for p in files)
+
+
+def test_texts_are_never_code(run, shop):
+    run("INSERT INTO customers (id, name) VALUES (1, ?)", "'); DROP TABLE customers; --")
+    run("INSERT INTO customers (id, name) VALUES (2, '''); DROP TABLE customers; --')")
+    run("CREATE MATERIALIZED VIEW v AS SELECT id FROM customers WHERE name = '''); DROP TABLE customers; --'; FLUSH")
+    assert sorted(run("SELECT id FROM v")) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("sql", [
+    "COPY customers TO '{0}/x.csv'", "ATTACH '{0}/x.db'", "EXPORT DATABASE '{0}'", "INSTALL httpfs", "LOAD httpfs",
+    "PRAGMA database_list", "SET memory_limit = '1GB'", "SET threads = 1", "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_settings()", "SELECT * FROM '{0}/x.csv'", "SELECT * FROM pg_catalog.pg_tables",
+    "SELECT current_setting('threads')", "SELECT * FROM python_variable", "CALL pragma_version()", "VACUUM",
+    "CREATE MATERIALIZED VIEW v AS SELECT getenv('HOME') AS h", "SELECT write_log('x')",
+])
+def test_nothing_of_the_engine_below_can_be_reached(fails, shop, sql):
+    (shop / "x.csv").write_text("a\n1\n")
+    python_variable = [1]  # noqa: F841 - DuckDB would find it if it were let
+    err = fails(sql.format(shop))
+    assert err.condition in ("FEATURE_NOT_SUPPORTED", "SYNTAX_ERROR", "UNDEFINED_OBJECT", "UNDEFINED_FUNCTION",
+                             "UNDEFINED_RELATION"), err
+    assert os.listdir(shop) == ["x.csv"]
+
+
+@pytest.mark.parametrize(("sql", "condition"), [
+    ('CREATE TABLE "Customers" (a int)', "DUPLICATE_OBJECT"),
+    ("CREATE TABLE CUSTOMERS (a int)", "DUPLICATE_OBJECT"),
+    ('CREATE MATERIALIZED VIEW "CUSTOMERS" AS SELECT id FROM customers', "DUPLICATE_OBJECT"),
+    ('CREATE VIEW "cusTomers" AS SELECT id FROM customers', "DUPLICATE_OBJECT"),
+    ('CREATE TABLE t (a int, "A" int)', "DUPLICATE_COLUMN"),
+    ('CREATE MATERIALIZED VIEW v AS SELECT id, id AS "ID" FROM customers', "DUPLICATE_COLUMN"),
+    ('CREATE TABLE "" (a int)', "INVALID_NAME"),
+])
+def test_names_that_can_not_be_told_apart(fails, shop, sql, condition):
+    err = fails(sql)
+    assert err.condition == condition
+    if '"' in sql and condition.startswith("DUPLICATE"):
+        assert "differ only in" in err.detail
+
+
+@pytest.mark.parametrize("sql", ["", ";", "-- nothing", "/* nothing */ ;;"])
+def test_nothing_is_no_error(run, sql):
+    assert run(sql) is None
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT 'abc", 'SELECT "abc', "SELECT /* abc", "SELECT (1 + 2", "SELECT 1 +", "CREATE TABLE (a int)",
+    "CREATE TABLE x (a int,, b int)", "SELECT * FROM a JOIN", "SELECT\0 1", "SELECT $$abc", "\\d",
+])
+def test_broken_texts_are_syntax_errors_with_a_place(fails, sql):
+    err = fails(sql)
+    assert err.condition == "SYNTAX_ERROR"
+    assert err.span is not None
+    assert "^" in str(err)
