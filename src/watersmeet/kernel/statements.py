@@ -11,10 +11,12 @@ from typing import Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.errors import error
 from watersmeet.kernel.duck import Source, as_type, input_field
 from watersmeet.kernel.metrics import Counters
+from watersmeet.kernel.tolerant import tolerant
 from watersmeet.types import BOOLEAN, SqlType
 
 #: Errors that lie in a row's values. All others are defects of the plan or of the machine.
@@ -120,13 +122,22 @@ class Recovery:
             return self._once(table, count, sql, kind, guarded=False)
         except VALUE_ERRORS:
             pass
+        by_parts = tolerant(self.connection, sql)
         try:
-            structs = self._once(table, count, sql, kind, guarded=True)
+            values = self._guarded(table, count, by_parts, kind)
+            plain = values if by_parts == sql else self._guarded(table, count, sql, kind)
         except (duckdb.BinderException, *VALUE_ERRORS):  # TRY takes no volatile functions and no subqueries
             return self._bisect(table, count, sql, kind)
-        self.counters.expression_errors += structs.null_count
+        # An error that other parts of a condition made irrelevant is none.
+        lost = pc.and_(pc.invert(plain[1]), pc.is_null(values[0]))
+        self.counters.expression_errors += pc.sum(lost).as_py() or 0
+        return as_type(values[0], kind.arrow)
+
+    def _guarded(self, table: pa.Table, count: int, sql: str, kind: SqlType) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        """(values, NULL where an error was raised; where none was)."""
+        structs = self._once(table, count, sql, kind, guarded=True)
         values = pa.chunked_array([chunk.flatten()[0] for chunk in structs.chunks])
-        return as_type(values, kind.arrow)
+        return values, structs.is_valid()
 
     def _once(self, table: pa.Table, count: int, sql: str, kind: SqlType, *, guarded: bool) -> pa.ChunkedArray:
         statement = prepare(self.connection, self.names, self.types, [(sql, kind)], None, guarded=guarded)

@@ -125,6 +125,27 @@ def test_erroneous_predicate_is_false_and_counted():
     assert counters.expression_errors == 2
 
 
+@pytest.mark.parametrize(("sql", "value"), [
+    ("c1 OR CAST(c0 AS INT) > 0", [True, None, False, True, None, None]),
+    ("c1 AND CAST(c0 AS INT) > 0", [None, False, False, True, None, None]),
+    ("NOT (NOT c1 AND (CAST(c0 AS INT) < 1 OR c1 IS NULL))", [True, None, False, True, None, None]),
+    ("CASE WHEN CAST(c0 AS INT) = 0 OR c1 THEN true WHEN c0 = 'x' THEN false END", [True, False, True, True, False, None]),
+    ("CAST(c0 AS INT) > 0", [None, None, False, True, None, None]),
+    ("coalesce(c1, CAST(c0 AS INT) > 0)", [True, False, False, True, None, None]),
+])
+def test_a_row_decides_alone_what_its_errors_do(sql, value):
+    """Law: a result never depends on the other rows of the batch. DuckDB skips parts for rows that are decided."""
+    text, flags = ["x", "x", "0", "1", "x", None], [True, False, False, True, None, None]
+    for rows in ([0, 1, 2, 3, 4, 5], [0], [1], [2], [3], [4], [5], [0, 2], [3, 4], [5, 0]):
+        given = table((VARCHAR, [text[i] for i in rows]), (BOOLEAN, [flags[i] for i in rows]))
+        real, _, errors = project(given, [VARCHAR, BOOLEAN], [sql], [BOOLEAN])
+        expected = [value[i] for i in rows]
+        assert real == [expected], rows
+        kept = project(given, [VARCHAR, BOOLEAN], [], [], sql)[1]
+        assert (list(range(len(rows))) if kept is None else kept) == [i for i, v in enumerate(expected) if v], rows
+        assert errors <= expected.count(None)
+
+
 def test_errors_where_try_is_not_possible():
     rows = table((INTEGER, list(range(100))))
     values, _, errors = project(rows, [INTEGER], ["CASE WHEN c0 % 30 = 7 THEN error('bad') ELSE 'ok' END"], [VARCHAR])
