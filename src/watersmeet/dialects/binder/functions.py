@@ -24,7 +24,7 @@ from watersmeet.dialects.binder.calls import (
 from watersmeet.dialects.binder.casts import cast, text_of, unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.datefunctions import DATE_FUNCTIONS
-from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, string
+from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, string, wrap
 from watersmeet.errors import did_you_mean
 from watersmeet.types import (
     BYTEA,
@@ -119,7 +119,7 @@ def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Express
         arguments = [cast(arguments[0], arguments[1].type, ctx, node), arguments[1]]
     values, _ = unify(list(arguments), nodes, ctx, "NULLIF")
     first = arguments[0].finish() if not arguments[0].unknown else values[0].finish()
-    condition = exp.EQ(this=values[0].expression, expression=values[1].expression)
+    condition = exp.EQ(this=wrap(values[0].expression), expression=wrap(values[1].expression))
     whole = exp.Case(ifs=[exp.If(this=condition, true=exp.null())], default=first.expression)
     return Value(exp.Paren(this=whole), first.type)
 
