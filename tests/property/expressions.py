@@ -22,10 +22,11 @@ def family(kind: str) -> tuple[str, ...]:
 
 
 class Expressions:
-    """Makes expressions of wanted types."""
+    """Makes expressions of wanted types. risky: conditions may raise errors for some rows."""
 
-    def __init__(self, source: random.Random) -> None:
+    def __init__(self, source: random.Random, *, risky: bool = False) -> None:
         self.random = source
+        self._risky = risky
 
     def value(self, kind: str) -> str:
         """A literal."""
@@ -55,7 +56,13 @@ class Expressions:
         r = self.random
         if depth > 0 and r.random() < 0.3:
             a, b = self.predicate(scope, depth - 1), self.predicate(scope, depth - 1)
-            return r.choice([f"({a} OR {b})", f"({a} AND {b})", f"NOT ({a})", f"(({a}) IS NOT TRUE)"])
+            # What errors give under IS is no law: the part that raises one is NULL, or the whole.
+            tested = a if "TRY(" not in a else f"{self.value('boolean')}"
+            return r.choice([f"({a} OR {b})", f"({a} AND {b})", f"NOT ({a})", f"(({tested}) IS NOT TRUE)"])
+        texts = [c for c, t in scope if t == "varchar"]
+        if self._risky and texts and r.random() < 0.12:
+            return spelled("CAST({} AS int) {} {}", "TRY(CAST({} AS int)) {} {}", r.choice(texts),
+                           r.choice(["<", "=", ">="]), r.choice(["1", "2"]))
         column, kind = r.choice(list(scope))
         if r.random() < 0.2:
             column = self.of(kind, scope, 1)
@@ -182,5 +189,5 @@ class Expressions:
         if not places:
             return None
         column, kind = r.choice(places)
-        parts = ["hour", "minute", "second"] if kind == "time" else ["year", "month", "day", "dow", "doy", "quarter", "week"]
+        parts = ["hour", "minute"] if kind == "time" else ["year", "month", "day", "dow", "doy", "quarter", "week"]
         return f"extract({r.choice(parts)} FROM {column})", "double precision"

@@ -35,7 +35,7 @@ class Queries:
 
     def __init__(self, source: random.Random, relations: Sequence[Relation]) -> None:
         self.random = source
-        self.make = Expressions(source)
+        self.make = Expressions(source, risky=True)
         self.relations = list(relations)
         self.used: set[str] = set()
         self._names = 0
@@ -294,7 +294,9 @@ class Queries:
             if r.random() < 0.4:
                 return spelled("avg({})", "exact_avg(sum({0}), count({0}))", distinct + argument) if not tail else \
                     spelled("avg({}){}", "exact_avg(sum({0}){1}, count({0}){1})", distinct + argument, tail), "numeric"
-            return f"sum({distinct}{argument}){tail}", "bigint" if kind in ("int", "smallint") else "numeric"
+            if kind in ("int", "smallint"):
+                return f"sum({distinct}{argument}){tail}", "bigint"
+            return spelled("sum({}){}", "CAST(sum({}){} AS decimal(38,10))", distinct + argument, tail), "numeric"
         if kind in ("double precision", "real") and r.random() < 0.7:
             average = r.random() < 0.4
             name = "avg" if average else "sum"
