@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -64,7 +65,7 @@ class PeakMemory:
             self.peak_bytes = max(self.peak_bytes, pss_bytes(self._root))
             self._stop.wait(self._every_s)
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 
 import watersmeet
-from watersmeet.cli.render import bytes_text, result_table
+from watersmeet.cli.render import bytes_text, print_result
 
 HERE = Path(__file__).parent
 DAYS = 365
@@ -43,7 +43,8 @@ EVENTS = (
      "UPDATE planes SET seats = seats + 2 WHERE tailnum IN (SELECT tailnum FROM planes ORDER BY tailnum LIMIT 100)"),
     (0.80, "an airport closes", "DELETE FROM airports WHERE faa = 'BUR'"),
     (0.90, "one of the scrapped planes is restored",
-     "INSERT INTO planes VALUES ('N201AA', 1959, 'Fixed wing single engine', 'CESSNA', '150', 1, 2, 'Reciprocating')"),
+     "INSERT INTO planes (tailnum, year, type, manufacturer, model, engines, seats, engine) "
+     "VALUES ('N201AA', 1959, 'Fixed wing single engine', 'CESSNA', '150', 1, 2, 'Reciprocating')"),
 )
 
 #: The same views over DuckDB's tables: what the answer has to be.
@@ -54,10 +55,10 @@ FROM flights f JOIN airlines a ON f.carrier = a.carrier
 LEFT JOIN planes p ON f.tailnum = p.tailnum LEFT JOIN airports d ON f.dest = d.faa;
 """
 CHECKS = (
-    "SELECT count(*), count(manufacturer), count(destination), CAST(sum(seats) AS BIGINT), CAST(sum(arr_delay) AS BIGINT), "
-    "count(DISTINCT airline) FROM flight_details",
-    "SELECT airline, count(*), count(seats), CAST(sum(seats) AS BIGINT), max(arr_delay) FROM flight_details "
-    "GROUP BY airline ORDER BY airline",
+    ("SELECT count(*), count(manufacturer), count(destination), CAST(sum(seats) AS BIGINT), "
+     "CAST(sum(arr_delay) AS BIGINT), count(DISTINCT airline) FROM flight_details"),
+    ("SELECT airline, count(*), count(seats), CAST(sum(seats) AS BIGINT), max(arr_delay) FROM flight_details "
+     "GROUP BY airline ORDER BY airline"),
 )
 
 
@@ -89,13 +90,23 @@ def run(console: Console, connection: Any, data: Any, folder: Path, days: int) -
     ends = [row[0] for row in bounds][:days]
     data.execute(f"DELETE FROM flights WHERE flight_id > {ends[-1]}")
     progress = {"written": 0, "event": ""}
-    feeder = threading.Thread(target=feed, args=(connection, data.cursor(), folder, ends, progress), daemon=True)
+    failures: list[BaseException] = []
+
+    def feed_all() -> None:
+        try:
+            feed(connection, data.cursor(), folder, ends, progress)
+        except BaseException as failure:
+            failures.append(failure)
+
+    feeder = threading.Thread(target=feed_all, daemon=True)
     started = time.monotonic()
     feeder.start()
     with Live(console=console, refresh_per_second=4) as live:
         while feeder.is_alive():
             live.update(picture(connection.status(), progress, ends[-1], time.monotonic() - started))
             time.sleep(0.25)
+        if failures:
+            raise failures[0]
         cursor.execute("FLUSH")
         live.update(picture(connection.status(), progress, ends[-1], time.monotonic() - started))
     seconds = time.monotonic() - started
@@ -134,12 +145,14 @@ def check(console: Console, connection: Any, data: Any) -> int:
     cursor = connection.cursor()
     cursor.execute("SELECT airline, flights, with_known_plane, seats, round(mean_arrival_delay, 1) AS mean_delay, "
                    "worst_delay FROM airline_report ORDER BY flights DESC")
-    console.print(result_table([d[0] for d in cursor.description], cursor.fetchall()))
+    print_result(cursor, console)
     data.execute(BATCH)
     for sql in CHECKS:
         cursor.execute(sql)
-        if cursor.fetchall() != data.execute(sql).fetchall():
+        ours, batch = cursor.fetchall(), data.execute(sql).fetchall()
+        if ours != batch:
             console.print("[red]the views differ from the batch answer[/red]")
+            console.print(f"only in the views: {set(ours) - set(batch)}\nonly in the batch answer: {set(batch) - set(ours)}")
             return 1
     console.print("[green]equal to the batch answer over the same flights and tables[/green]")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def files() -> list[Path]:
 
 
 def run(path: Path, **options) -> None:
-    outcome = run_script(parse_file(path), lambda dialect: watersmeet.connect(dialect=dialect, replace_connectors=True, **options))
+    outcome = run_script(parse_file(path), partial(watersmeet.connect, **options))
     assert outcome.failure is None, outcome.failure
     assert outcome.records > 0
 

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 import pytest
-
-import watersmeet
 from tests.property.oracle import rows
 from tests.spark.worker import QUERIES
+
+import watersmeet
 
 ROOT = Path(__file__).parents[2]
 

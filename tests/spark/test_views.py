@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.property.test_views import run as run_seed
 from tests.slt.test_text import files
 from tests.slt.test_text import run as run_text

@@ -17,6 +17,14 @@ from typing import Final
 _COMMENTED: Final = re.compile(r"^\s*#")
 _HEADER: Final = re.compile(r"^# (name|source|features|note): ?(.*)$")
 _LOOPS: Final = ("loop", "foreach")
+_DIRECTIVES: Final = (
+    "at", "connection", "control", "dialect", "endloop", "expect", "explain", "external", "failed", "foreach", "halt",
+    "hash-threshold", "include", "insert", "loop", "mode", "onlyif", "plan", "query", "require", "schema", "skipif",
+    "sleep", "start", "state", "statement", "stop", "subtest", "system", "watermark",
+)
+#: What `onlyif` and `skipif` may call us.
+_OURSELVES: Final = ("watersmeet", "risingwave")
+_TRAILING_COMMENT: Final = re.compile(r"\s+#.*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +65,83 @@ class ScriptError(Exception):
 
 def parse_file(path: Path) -> Script:
     """Reads `path`. Raises ScriptError where it can't be understood."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    header = {m[1]: m[2] for line in lines if (m := _HEADER.match(line))}
-    records = list(_unroll(_records(lines, path), path))
+    text = path.read_text(encoding="utf-8-sig")
+    header = {m[1]: m[2] for line in text.split("\n") if (m := _HEADER.match(line))}
+    records = list(_unroll(_included(path, text, ()), path))
     rich = bool(records) and records[0].directive == "dialect"
-    return Script(path, rich, tuple(records), header)
+    return Script(path, rich, tuple(_without_skipped(records)), header)
+
+
+def _included(path: Path, text: str, above: tuple[Path, ...]) -> list[Record]:
+    """The records of a text, those of files that it includes in place."""
+    if path.resolve() in above:
+        raise ScriptError(f"{path}: a file that includes itself")
+    records: list[Record] = []
+    for record in _records(text.split("\n"), path):
+        if record.directive != "include":
+            records.append(record)
+            continue
+        found = sorted(path.parent.glob(record.argument_text)) if record.arguments else []
+        if not found:
+            raise ScriptError(f"{path}:{record.line}: there is no file {record.argument_text}")
+        for other in found:
+            records += _included(other, other.read_text(encoding="utf-8-sig"), (*above, path.resolve()))
+    return records
 
 
 def _records(lines: list[str], path: Path) -> list[Record]:
     records: list[Record] = []
     block: list[tuple[int, str]] = []
     for number, line in enumerate([*lines, ""], 1):
-        if line.strip() == "" and not (block and _expects_blank(block)):
-            if block:
-                records.append(_record(block, path))
-                block = []
+        if line.strip() == "" and not (block and _goes_on(block, lines[number:])):
+            if block and (record := _record(block, path)) is not None:
+                records.append(record)
+            block = []
         elif not _COMMENTED.match(line):
             block.append((number, line.rstrip("\r")))
     return records
 
 
-def _expects_blank(block: list[tuple[int, str]]) -> bool:
-    """A RisingWave error text after `----` may hold blank lines: it ends at the second one in a row."""
-    return block[0][1].startswith(("statement error", "query error")) and block[-1][1].strip() == "----"
+def _goes_on(block: list[tuple[int, str]], following: list[str]) -> bool:
+    """True if a blank line belongs to the record: to an error text, unless a directive or nothing follows."""
+    first = next((text for _, text in block if not text.startswith(("onlyif", "skipif"))), "")
+    if not first.startswith(("statement error", "query error")) or all(text.strip() != "----" for _, text in block):
+        return False
+    after = next((line for line in following if line.strip()), "")
+    return bool(after) and not _COMMENTED.match(after) and after.split()[0] not in _DIRECTIVES
 
 
-def _record(block: list[tuple[int, str]], path: Path) -> Record:
+def _record(block: list[tuple[int, str]], path: Path) -> Record | None:
+    """The record of a block; None if it is not for us."""
+    while block and block[0][1].startswith(("onlyif", "skipif")):
+        condition, _, label = block.pop(0)[1].strip().partition(" ")
+        if (label.strip() in _OURSELVES) != (condition == "onlyif"):
+            return None
+    if not block:
+        raise ScriptError(f"{path}: a condition without a record")
     line, first = block[0]
-    words = first.split()
-    body = tuple(text for _, text in block[1:])
+    words = first.split() if first.startswith(("statement error", "query error")) else _TRAILING_COMMENT.sub("", first).split()
     if not words:
         raise ScriptError(f"{path}:{line}: a record without a directive")
+    body = [text for _, text in block[1:]]
+    while body and not body[-1].strip():
+        body.pop()
     split = next((i for i, text in enumerate(body) if text == "----" or text.startswith("---- ")), None)
     if split is None:
-        return Record(line, words[0], tuple(words[1:]), sql="\n".join(body), body=body)
+        return Record(line, words[0], tuple(words[1:]), sql="\n".join(body), body=tuple(body))
     columns = tuple(c.strip() for c in body[split][4:].split("|") if c.strip())
-    return Record(line, words[0], tuple(words[1:]), sql="\n".join(body[:split]), expected=body[split + 1 :],
-                  columns=columns, body=body[:split])
+    return Record(line, words[0], tuple(words[1:]), sql="\n".join(body[:split]), expected=tuple(body[split + 1 :]),
+                  columns=columns, body=tuple(body[:split]))
+
+
+def _without_skipped(records: list[Record]) -> Iterator[Record]:
+    """The records that are not between `mode skip` and `mode unskip`."""
+    skipping = False
+    for record in records:
+        if record.directive == "mode":
+            skipping = record.argument_text == "skip" or (skipping and record.argument_text != "unskip")
+        elif not skipping:
+            yield record
 
 
 def _unroll(records: list[Record], path: Path) -> Iterator[Record]:

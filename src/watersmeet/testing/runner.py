@@ -10,12 +10,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from watersmeet.errors import Error
 from watersmeet.session.connection import Connection
 from watersmeet.testing.comparison import Row, difference, read, written
 from watersmeet.testing.conditions import fulfils
+from watersmeet.testing.plain import error_matches, mismatch
 from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
@@ -23,7 +24,7 @@ from watersmeet.testing.records import Record, Script
 _NOT_YET = ("watermark", "at", "start", "stop", "external", "failed", "schema")
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
     """A record whose outcome is not the one written: the message says where and what."""
 
 
@@ -43,13 +44,19 @@ class _Run:
     """By view, its content at the previous `expect`."""
 
 
-def run_script(script: Script, connect: Callable[[str], Connection]) -> Outcome:
-    """Runs `script`; `connect(dialect)` opens a fresh database. Stops at the first failure."""
+class Connect(Protocol):
+    """Opens a fresh database; see `session.connection.connect`."""
+
+    def __call__(self, *, dialect: str, replace_connectors: bool) -> Connection: ...
+
+
+def run_script(script: Script, connect: Connect) -> Outcome:
+    """Runs `script`, of the rich form without connectors: `insert` takes their place. Stops at the first failure."""
     first = script.records[0] if script.records else None
     dialect = first.argument_text if first is not None and script.rich else "risingwave"
     records = script.records[1:] if script.rich else script.records
     outcome = Outcome()
-    with connect(dialect) as connection:
+    with connect(dialect=dialect, replace_connectors=script.rich) as connection:
         run = _Run(script, connection)
         for record in records:
             if record.directive == "halt":
@@ -58,6 +65,9 @@ def run_script(script: Script, connect: Callable[[str], Connection]) -> Outcome:
                 _run_record(run, record)
             except Failure as failure:
                 outcome.failure = f"{script.path}:{record.line}: {failure}"
+                return outcome
+            except Error as err:
+                outcome.failure = f"{script.path}:{record.line}: {err}"
                 return outcome
             except Exception:  # a crash of the engine is a failure of the record, whatever it is
                 outcome.failure = f"{script.path}:{record.line}: {traceback.format_exc()}"
@@ -71,7 +81,7 @@ def _run_record(run: _Run, record: Record) -> None:
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
         "explain": _explain, "plan": _plan, "state": _state,
     }
-    if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "name"):
+    if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
     if record.directive in _NOT_YET:
         raise Failure(f"the directive {record.directive!r} needs a feature that does not exist yet")
@@ -104,7 +114,7 @@ def _expect_error(run: _Run, record: Record, wanted: str) -> None:
                 raise Failure(f"refused with {err.condition}, not with {wanted!r}:\n{err}") from err
             return
         pattern = wanted or "\n".join(record.expected or ()).strip()
-        if pattern and pattern not in str(err) and not re.search(pattern, str(err)):
+        if not error_matches(pattern, str(err)):
             raise Failure(f"the error does not match {pattern!r}:\n{err}") from err
         return
     raise Failure("succeeded, but must be refused")
@@ -136,7 +146,9 @@ def _query(run: _Run, record: Record) -> None:
         names, rows = _chosen(names, rows, record.columns)
         _compare(record.expected, rows, ordered=mode == "ordered")
         return
-    _compare_plain(record, rows)
+    kinds = [d[1] for d in cursor.description or ()]
+    if (text := mismatch(record.expected, rows, kinds, record.arguments[1:])) is not None:
+        raise Failure("the rows differ\n" + text)
 
 
 def _compare(expected: Sequence[str], rows: Sequence[tuple[Any, ...]], *, ordered: bool) -> None:
@@ -152,38 +164,6 @@ def _compare(expected: Sequence[str], rows: Sequence[tuple[Any, ...]], *, ordere
         raise Failure("the rows differ\n" + text)
     if ordered and wanted != real:
         raise Failure("the rows are right, their order is not:\n" + "\n".join(" | ".join(r) for r in real))
-
-
-def _compare_plain(record: Record, rows: Sequence[tuple[Any, ...]]) -> None:
-    """DuckDB divides values by tabs, RisingWave by blanks; sqllogictest also writes one value a line."""
-    expected = list(record.expected or ())
-    modes = record.arguments[1:]
-    width = len(rows[0]) if rows else 0
-    examples = list(zip(*rows, strict=True)) or []
-    real = [tuple(written(v) for v in row) for row in rows]
-    if width > 1 and len(expected) == len(rows) * width and all(len(line.split()) <= 1 for line in expected):
-        expected = ["\t".join(expected[i : i + width]) for i in range(0, len(expected), width)]
-
-    def cells(line: str) -> list[str]:
-        if width == 1:
-            return [line]
-        return line.split("\t") if "\t" in line else line.split()
-
-    def value(text: str, i: int) -> str:
-        return "" if text in ("(empty)", "(empty string)") else read(text, examples[i] if i < len(examples) else ())
-
-    wanted = [tuple(value(c, i) for i, c in enumerate(cells(line))) for line in expected]
-    real_text = [tuple(v.replace(" ", "") if width > 1 and "\t" not in "".join(expected) else v for v in r) for r in real]
-    if wanted == real or ("rowsort" in modes and Counter(wanted) == Counter(real)):
-        return
-    if "valuesort" in modes and sorted(v for r in wanted for v in r) == sorted(v for r in real for v in r):
-        return
-    joined_real = sorted(" ".join(r) for r in real) if "rowsort" in modes else [" ".join(r) for r in real]
-    joined_wanted = [" ".join(cells(line)) for line in expected]
-    if joined_real == (sorted(joined_wanted) if "rowsort" in modes else joined_wanted):
-        return
-    text = difference(wanted, real_text)
-    raise Failure("the rows differ\n" + (text or "  (in order only)\n" + "\n".join(" | ".join(r) for r in real)))
 
 
 def _expect(run: _Run, record: Record) -> None:

@@ -190,3 +190,43 @@ def test_parallelism_is_fixed(tmp_path):
     store_parallelism(kit.layout, 2)
     assert fix_parallelism(kit.layout, 2, 1) == 2
     kit.crash()
+
+
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_a_view_made_again_after_an_attempt_that_was_cut_off(tmp_path, buckets, monkeypatch):
+    """The second attempt has the same operators, and finds what the first one left: their state, and scratch state."""
+    rng = random.Random(4)
+    kit = Kit(tmp_path / "db", buckets=buckets, make_engine=small)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    for _ in range(4):
+        change(kit, rng)
+    kit.engine.flush()
+    calls = []
+
+    def dying(self, coordinator, intent):
+        calls.append(intent.epoch)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        run(self, coordinator, intent)
+
+    run = InProcessEngine._run
+    monkeypatch.setattr(InProcessEngine, "_run", dying)
+    with pytest.raises(KeyboardInterrupt):
+        kit.view("grouped", *GROUPED)
+    monkeypatch.setattr(InProcessEngine, "_run", run)
+    relation = kit.catalog.by_name("grouped")
+    kit.views.pop(relation.id)
+    kit.catalog = kit.catalog.without({relation.id})
+    kit.model.execute("DROP VIEW grouped")
+    kit.crash()
+    kit = kit.reopen()
+    kit.engine.start()
+    assert kit.log.last_epoch().frontier.backfill["views"] == [relation.id]
+    kit.view("grouped", *GROUPED)
+    kit.check()
+    change(kit, rng)
+    kit.engine.flush()
+    kit.check()
+    kit.close()

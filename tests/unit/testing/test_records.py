@@ -49,3 +49,36 @@ def test_error_text_of_several_lines(tmp_path):
 def test_loop_without_end_is_refused(tmp_path):
     with pytest.raises(ScriptError, match="endloop"):
         parse(tmp_path, "loop i 0 2\n\nstatement ok\nx\n")
+
+
+def test_an_error_text_may_have_blank_lines(tmp_path):
+    text = "statement error\nSELECT x\n----\ndb error: Failed\n\nCaused by:\n  x\n\n\n# comment\nstatement ok\nSELECT 1\n"
+    script = parse(tmp_path, text)
+    assert script.records[0].expected == ("db error: Failed", "", "Caused by:", "  x")
+    assert [r.sql for r in script.records] == ["SELECT x", "SELECT 1"]
+
+
+def test_records_for_others_are_left_out(tmp_path):
+    script = parse(tmp_path, "onlyif duckdb\nstatement ok\n1\n\nskipif watersmeet\nstatement ok\n2\n\nonlyif risingwave\nskipif duckdb\n"
+                   "statement ok # why\n3\n\nmode skip\n\nstatement ok\n4\n\nmode unskip\n\nstatement ok\n5\n")
+    assert [r.sql for r in script.records] == ["3", "5"]
+    assert script.records[0].arguments == ("ok",)
+
+
+def test_included_files_come_in_place(tmp_path):
+    (tmp_path / "part.slt").write_text("statement ok\ninner\n")
+    script = parse(tmp_path, "statement ok\nbefore\n\ninclude part.slt\n\nstatement ok\nafter\n")
+    assert [r.sql for r in script.records] == ["before", "inner", "after"]
+
+
+@pytest.mark.parametrize("text", ["include nothing.slt\n", "include t.slt\n", "onlyif risingwave\n"])
+def test_what_can_not_be_included(tmp_path, text):
+    with pytest.raises(ScriptError):
+        parse(tmp_path, text)
+
+
+def test_line_ends_of_windows(tmp_path):
+    path = tmp_path / "t.slt"
+    path.write_bytes(b"\xef\xbb\xbfquery I\r\nSELECT 1\r\n----\r\n1\r\n\r\nstatement ok\r\nSELECT 2\r\n")
+    records = parse_file(path).records
+    assert [(r.sql, r.expected) for r in records] == [("SELECT 1", ("1",)), ("SELECT 2", None)]
