@@ -23,7 +23,7 @@ import watersmeet
 from watersmeet.cli.render import bytes_text, print_result
 
 HERE = Path(__file__).parent
-DAYS = 365
+DAYS = 366  # time_hour is UTC: the last flights of the year are in the next
 
 LOAD = """
 INSERT INTO airlines SELECT carrier, name FROM read_csv('{data}/airlines.csv');
