@@ -32,6 +32,8 @@ from watersmeet.store.packs import PackWriter, epoch_prefix
 
 #: A change is cut into blobs of at most so many rows, so that readers can take bounded pieces.
 _BLOB_ROWS: Final = 1 << 18
+#: So many packs stay mapped: those of the newest state of a few buckets, not those of all epochs.
+_MAPPED_FILES: Final = 1024
 #: The id of a scratch copy of an operator's state starts so (the executor's rule).
 SCRATCH: Final = "scratch!"
 
@@ -62,7 +64,7 @@ def _layout(root: str, *, durable: bool) -> Layout:
 
 @lru_cache(maxsize=8)
 def _packs(root: str) -> PackFiles:
-    return PackFiles(_layout(root, durable=False).packs)
+    return PackFiles(_layout(root, durable=False).packs, max_files=_MAPPED_FILES)
 
 
 @lru_cache(maxsize=32)
