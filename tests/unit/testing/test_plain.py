@@ -69,9 +69,9 @@ ERROR = 'error[UNDEFINED_COLUMN] 42703: column "x" does not exist\nLINE 1: SELEC
 
 @pytest.mark.parametrize("pattern", [
     "", 'column "x" does not exist', "UNDEFINED_COLUMN", "column .* not exist", "<REGEX>:.*column.*mean.*", ERROR,
-    "db error: ERROR: Failed to run the query\n\nCaused by:\n  Item not found: column \"x\" does not exist\nHINT: Did you mean \"y\"?",
-    "db error: ERROR: Failed to run the query\n\nCaused by these errors (recent errors listed first):\n  1: Failed to bind"
-    "\n  2: column \"x\" does not exist",
+    'db error: ERROR: Failed to run the query\n\nCaused by:\n  Item not found: column "x" does not exist\nHINT: Did you mean "y"?',
+    ("db error: ERROR: Failed to run the query\n\nCaused by these errors (recent errors listed first):\n  1: Failed to bind"
+    '\n  2: column "x" does not exist'),
 ])
 def test_errors(pattern):
     assert error_matches(pattern, ERROR)

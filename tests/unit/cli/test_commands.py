@@ -1,0 +1,244 @@
+"""The command line: what is printed where, and the exit codes. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import watersmeet
+from watersmeet.cli.main import app
+
+INPROCESS = ("--runtime", "inprocess")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Runs the command; gives the result, whose stdout, stderr and exit_code are of interest."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, **options):
+        result = CliRunner().invoke(app, [str(a) for a in arguments], **options)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return call
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script and gives its path."""
+
+    def script(text):
+        path = tmp_path / "script.sql"
+        path.write_text(text)
+        return path
+
+    return script
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_version(call):
+    result = call("--version")
+    assert (result.exit_code, result.stdout) == (0, f"watersmeet {watersmeet.__version__}\n")
+
+
+def test_wrong_use(call):
+    for arguments in (["nothing"], ["query", "SELECT 1"], ["run"], ["run", "missing.sql"], ["test"], ["run", "--runtime", "x"]):
+        result = call(*arguments)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert "Error" in result.stderr
+
+
+def test_a_script_without_sources_runs_to_its_end(call, script):
+    result = call("run", script("""
+        CREATE TABLE t (a int, b varchar);
+        INSERT INTO t VALUES (1, 'one'), (2, NULL);
+        CREATE MATERIALIZED VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b;
+        FLUSH;
+        SELECT * FROM v ORDER BY b;
+        EXPLAIN CREATE MATERIALIZED VIEW w AS SELECT a FROM t;
+        SET streaming_enable_bushy_join = false"""), *INPROCESS)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert [[c.strip() for c in line.strip("│").split("│")] for line in lines if line.startswith("│")] == [
+        ["b", "n"], ["one", "1"], ["NULL", "1"]]
+    assert "(2 rows)" in lines
+    assert any(line.startswith("StreamMaterialize { columns: [a") for line in lines), "plans are not folded"
+    assert result.stderr.startswith("NOTICE: streaming_enable_bushy_join has no effect")
+
+
+def test_json(call, script):
+    result = call("run", script("""SELECT 1 AS a, 1.50::numeric(5,2) AS d, NULL AS n, 'NaN'::double precision AS f,
+        timestamp '2024-01-01 00:00:00' AS t, ARRAY[1, 2] AS l, '{"k": 1}'::jsonb AS j, interval '1 day' AS i, 2 AS a"""),
+                  "--json", *INPROCESS)
+    assert json_lines(result.stdout) == [{"a": 1, "d": "1.50", "n": None, "f": "NaN", "t": "2024-01-01 00:00:00", "l": [1, 2],
+                                          "j": {"k": 1}, "i": "1 day", "a_1": 2}]
+
+
+@pytest.mark.parametrize(("sql", "code", "condition"), [
+    ("SELECT zz", 1, "UNDEFINED_COLUMN"),
+    ("SELEC 1", 1, "SYNTAX_ERROR"),
+    ("CREATE SINK s AS SELECT 1", 1, "FEATURE_NOT_SUPPORTED"),
+    ("SELECT 'x'::int", 3, "INVALID_VALUE"),
+])
+def test_errors_go_to_standard_error_and_say_where(call, script, sql, code, condition):
+    path = script(f"CREATE TABLE t (a int);\n{sql};")
+    result = call("run", path, *INPROCESS)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith(f"error[{condition}]")
+    assert f"LINE 2: {sql}" in result.stderr
+    result = call("run", path, "--json", *INPROCESS)
+    [found] = json_lines(result.stderr)
+    assert (result.exit_code, found["condition"]) == (code, condition)
+    assert found["span"]["start"] >= 24
+
+
+def test_statements_before_an_error_are_done(call, script, tmp_path):
+    call("run", script("CREATE TABLE t (a int); INSERT INTO t VALUES (1); SELECT zz FROM t; DROP TABLE t"), "--path",
+         tmp_path / "db", *INPROCESS)
+    assert json_lines(call("query", "SELECT a FROM t", "--path", tmp_path / "db", "--json").stdout) == [{"a": 1}]
+
+
+def test_a_file_that_is_no_text(call, tmp_path):
+    (tmp_path / "x.sql").write_bytes(b"SELECT '\xff'")
+    result = call("run", "x.sql", *INPROCESS)
+    assert result.exit_code == 1
+    assert "is not a text in UTF-8" in result.stderr
+
+
+@pytest.fixture
+def shop(script, tmp_path):
+    """A script with a streaming source, whose directory is `in`."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 1, "amount": 2.5}\n{"id": 2, "amount": 1}\n')
+    return script("""
+        CREATE TABLE names (id int PRIMARY KEY, name varchar);
+        INSERT INTO names VALUES (1, 'Ann');
+        CREATE SOURCE orders (id int, amount numeric(10, 2)) WITH (connector = 'file', path = 'in', format = 'json');
+        CREATE MATERIALIZED VIEW totals AS
+            SELECT name, sum(amount) AS total FROM orders LEFT JOIN names USING (id) GROUP BY name;""")
+
+
+def test_once_reads_what_is_there(call, shop, tmp_path):
+    db = ("--path", tmp_path / "db")
+    result = call("run", shop, "--once", *db, *INPROCESS)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    result = call("query", "SELECT * FROM totals ORDER BY name", *db, "--json")
+    assert json_lines(result.stdout) == [{"name": "Ann", "total": "2.5"}, {"name": None, "total": "1"}]
+    (tmp_path / "in" / "2.json").write_text('{"id": 1, "amount": 1}\nnonsense\n')
+    assert call("run", "--once", *db, *INPROCESS).exit_code == 0, "without a script it goes on"
+    result = call("query", "SELECT total FROM totals WHERE name = 'Ann'; SHOW DEAD LETTERS", *db, "--json")
+    assert json_lines(result.stdout) == [{"total": "3.5"}, {
+        "relation": "orders", "file": "2.json", "line": 2, "reason": "json: not a JSON object", "text": "nonsense"}]
+
+
+def test_the_same_script_again_says_how_to_go_on(call, shop, tmp_path):
+    db = ("--path", tmp_path / "db")
+    call("run", shop, "--once", *db, *INPROCESS)
+    result = call("run", shop, "--once", *db, *INPROCESS)
+    assert result.exit_code == 1
+    assert f"hint: To go on with a database: watersmeet run --path {tmp_path / 'db'}" in result.stderr
+
+
+def test_a_source_that_stops_ends_with_3(call, script, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text("nonsense\n")
+    path = script("CREATE SOURCE s (a int) WITH (connector = 'file', path = 'in', format = 'json', on_error = 'stop');"
+                  "CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+    for arguments in (("--once",), (), ("--json",)):
+        result = call("run", path, *arguments, *INPROCESS)
+        assert result.exit_code == 3, result.stderr
+        assert "VIEW_FAILED" in result.stderr
+        assert "1.json, line 1" in result.stderr
+
+
+def test_query_reads_only(call, tmp_path):
+    result = call("query", "SELECT 1", "--path", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert "there is no Watersmeet database" in result.stderr
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (a int)")
+        result = call("query", "INSERT INTO t VALUES (1)", "--path", tmp_path / "db")
+        assert (result.exit_code, "READ_ONLY_SESSION" in result.stderr) == (1, True)
+        result = call("query", "DESCRIBE t", "--path", tmp_path / "db")
+        assert "│ a " in result.stdout
+
+
+def test_a_second_writer_is_refused(call, script, tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess"):
+        result = call("run", script("SELECT 1"), "--path", tmp_path / "db", *INPROCESS)
+    assert result.exit_code == 1
+    assert "DATABASE_IN_USE" in result.stderr
+
+
+def test_explain(call, shop, script):
+    result = call("explain", shop)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("-- totals\nStreamMaterialize { columns: [name, total]")
+    assert "StreamHashJoin { type: LeftOuter" in result.stdout
+    [plan] = json_lines(call("explain", shop, "--json").stdout)
+    assert plan["view"] == "totals"
+    assert plan["plan"][0].startswith("StreamMaterialize")
+    result = call("explain", script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT b FROM t"))
+    assert (result.exit_code, "UNDEFINED_COLUMN" in result.stderr) == (1, True)
+    assert "no materialized view" in call("explain", script("CREATE TABLE t (a int)")).stderr
+
+
+def test_text_tests(call, tmp_path):
+    (tmp_path / "good.slt").write_text("query I\nSELECT 1\n----\n1\n")
+    (tmp_path / "rich.slt").write_text("dialect risingwave\n\nstatement ok\nCREATE TABLE t (a int);\n\ninsert t\n1\n\n"
+                                       "query rowsort\nSELECT a FROM t\n----\n1\n")
+    result = call("test", tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "2 passed, 0 failed"
+    (tmp_path / "bad.slt").write_text("statement ok\nCREATE TABLE t (a int)\n\nquery I\nSELECT 1\n----\n2\n")
+    (tmp_path / "worse.test").write_text("statement ok\nSELECT zz\n")
+    result = call("test", tmp_path)
+    assert result.exit_code == 1
+    assert f"{tmp_path}/bad.slt:4: the rows differ\n  missing: 2\n  surplus: 1\n" in result.stdout
+    assert f"{tmp_path}/worse.test:1: error[UNDEFINED_COLUMN]" in result.stdout
+    assert result.stdout.splitlines()[-1] == "2 passed, 2 failed"
+    records = {r["file"].rpartition("/")[2]: r["failure"] for r in json_lines(call("test", tmp_path, "--json").stdout)}
+    assert records["good.slt"] is None
+    assert "the rows differ" in records["bad.slt"]
+    (tmp_path / "empty").mkdir()
+    assert call("test", tmp_path / "empty").exit_code == 1
+
+
+@pytest.mark.parametrize(("number", "arguments"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--json",))])
+def test_a_signal_ends_a_running_script_cleanly(shop, tmp_path, number, arguments):
+    command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(shop), "--path", "db", *INPROCESS, *arguments]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path)})
+    first = process.stderr.readline()
+    (tmp_path / "in" / "2.json").write_text('{"id": 1, "amount": 1}\n')
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with watersmeet.connect(tmp_path / "db", read_only=True) as reader:
+            if reader.execute("SELECT count(*) FROM totals WHERE total = 3.5").fetchall() == [(1,)]:
+                break
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert rest.endswith("stopping …\n")
+    if arguments:
+        assert json.loads(first)["sources"]["orders"]["dead"] == 0
+    else:
+        assert first.startswith("epoch ")
+        assert "source orders: 2 rows" in first
+        assert "totals: in 3" in first
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT total FROM totals WHERE name = 'Ann'").fetchone()[0] == 3.5

@@ -1,0 +1,143 @@
+"""The shell: what is entered and what comes out. The line editor itself only in what it takes for complete."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+import watersmeet
+from watersmeet.cli.editing import is_complete
+from watersmeet.cli.shell import Shell
+
+
+@pytest.fixture
+def shell():
+    with watersmeet.connect(runtime="inprocess") as connection:
+        made = Shell(connection, Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100))
+        yield made
+
+
+def out(shell):
+    text = shell._out.file.getvalue()
+    shell._out.file.truncate(0)
+    shell._out.file.seek(0)
+    return text
+
+
+def err(shell):
+    text = shell._err.file.getvalue()
+    shell._err.file.truncate(0)
+    shell._err.file.seek(0)
+    return text
+
+
+def test_statements_of_several_lines(shell):
+    code = shell.feed(io.StringIO("CREATE TABLE t\n (a int,\n  b varchar);\nINSERT INTO t VALUES (1, 'x;\ny'); SELECT a,\nb FROM t;\n"))
+    assert code == 0
+    assert "│ 1 │ x; │" in out(shell).replace("  ", " ")
+
+
+def test_a_last_statement_without_semicolon_is_run(shell):
+    assert shell.feed(io.StringIO("SELECT 1 AS one;\nSELECT 2 AS two")) == 0
+    assert "two" in out(shell)
+
+
+def test_errors_do_not_end_the_shell(shell):
+    code = shell.feed(io.StringIO("SELECT zz;\nSELECT 1 AS one;\n\\nonsense\n\\q\nSELECT 2 AS two;\n"))
+    assert code == 1
+    text = err(shell)
+    assert 'column "zz" does not exist\nLINE 1: SELECT zz;\n               ^^' in text
+    assert "unknown command \\nonsense" in text
+    assert "one" in out(shell)
+    assert "two" not in out(shell)
+
+
+def test_describe(shell):
+    shell.enter("CREATE TABLE t (a int PRIMARY KEY); CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+    assert shell.enter("\\d")
+    assert "materialized view" in out(shell)
+    assert shell.enter("\\d t")
+    assert "primary key" in out(shell)
+    assert shell.enter('\\d "t";')
+    assert "primary key" in out(shell)
+    assert shell.enter("\\d nothing")
+    assert "UNDEFINED_RELATION" in err(shell)
+
+
+def test_timing(shell):
+    shell.enter("\\timing")
+    shell.enter("SELECT 1")
+    assert "Time: " in out(shell)
+    shell.enter("\\timing off")
+    out(shell)
+    shell.enter("SELECT 1")
+    assert "Time: " not in out(shell)
+
+
+def test_expanded_display(shell):
+    shell.enter("\\x on")
+    out(shell)
+    shell.enter("SELECT 1 AS one, 'x' AS name")
+    assert [line.split() for line in out(shell).splitlines()[1:3]] == [["one", "1"], ["name", "x"]]
+
+
+def test_a_table_that_is_too_wide_is_shown_as_records(shell):
+    shell.enter("SELECT " + ", ".join(f"{i} AS column_number_{i}" for i in range(12)))
+    lines = out(shell).splitlines()
+    assert lines[0].startswith("row 1 ─")
+    assert ["column_number_11", "11"] in [line.split() for line in lines]
+
+
+def test_include(shell, tmp_path):
+    path = tmp_path / "a script.sql"
+    path.write_text("CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\nSELECT a AS found FROM t;\n")
+    assert shell.enter(f"\\i {path}")
+    assert "found" in out(shell)
+    assert shell.enter("\\i nothing.sql")
+    assert "can't be read: No such file" in err(shell)
+
+
+def test_notices_and_help(shell):
+    shell.enter("SET streaming_enable_bushy_join = false")
+    assert err(shell).startswith("NOTICE: streaming_enable_bushy_join")
+    shell.enter("\\?")
+    assert "\\timing" in out(shell)
+
+
+def test_values_are_no_markup(shell):
+    shell.enter("SELECT '[red]x[/red]' AS \"[bold]\"")
+    assert "[red]x[/red]" in out(shell)
+
+
+@pytest.mark.parametrize("text", ["quit", "exit;", "\\q", "  \\q  "])
+def test_the_end(shell, text):
+    assert shell.enter(text) is False
+
+
+def test_a_failed_view_is_told_once(shell, tmp_path):
+    (tmp_path / "x.json").write_text("nonsense\n")
+    shell.enter(f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}', format = 'json', on_error = 'stop');"
+                "CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+    shell.enter("FLUSH")
+    err(shell)
+    shell._tell_failure()
+    assert "error[VIEW_FAILED]" in err(shell)
+    shell._tell_failure()
+    assert err(shell) == ""
+
+
+@pytest.mark.parametrize("text", [
+    "", "  ", "\\d", "\\q", "quit", "SELECT 1;", "SELECT 1;\n", "SELECT ';';", "SELECT 1; -- the end", "-- only a comment",
+    "SELECT 1; SELECT 2;", "/* a */",
+])
+def test_complete(text):
+    assert is_complete(text)
+
+
+@pytest.mark.parametrize("text", [
+    "SELECT", "SELECT 1", "SELECT ';", "SELECT 1; SELECT", "SELECT 1 -- ;", "/* ;", 'SELECT "a;', "SELECT $$;",
+])
+def test_incomplete(text):
+    assert not is_complete(text)
