@@ -65,6 +65,11 @@ CONDITIONS: Final[dict[str, Condition]] = {
 }
 
 
+#: A longer line is shown around the place that is meant.
+_LINE_CHARACTERS: Final = 160
+_BEFORE_CHARACTERS: Final = 60
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A place in a SQL text: characters [start, end)."""
@@ -175,17 +180,27 @@ def render(err: Error) -> str:
     """The text of an error: condition, message, the line with a caret, detail, hint."""
     lines = [f"error[{err.condition}] {err.sqlstate}: {err.message}"]
     if err.sql is not None and err.span is not None:
-        start = min(err.span.start, len(err.sql))
-        line_start = err.sql.rfind("\n", 0, start) + 1
-        line_end = err.sql.find("\n", start)
-        line = err.sql[line_start : line_end if line_end >= 0 else len(err.sql)]
-        number = err.sql.count("\n", 0, start) + 1
-        width = max(1, min(err.span.end - start, line_start + len(line) - start))
-        prefix = f"LINE {number}: "
-        lines.append(prefix + line)
-        lines.append(" " * (len(prefix) + start - line_start) + "^" * width)
+        lines += _place(err.sql, err.span)
     if err.detail:
         lines.append(f"detail: {err.detail}")
     if err.hint:
         lines.append(f"hint: {err.hint}")
     return "\n".join(lines)
+
+
+def _place(sql: str, span: Span) -> list[str]:
+    """The line of a place, and below it a caret for each of its characters."""
+    start = min(span.start, len(sql))
+    begin = sql.rfind("\n", 0, start) + 1
+    end = sql.find("\n", start)
+    line = sql[begin : end if end >= 0 else len(sql)].rstrip("\r").replace("\t", " ")
+    column = min(start - begin, len(line))
+    width = max(1, min(span.end - start, len(line) - column))
+    if len(line) > _LINE_CHARACTERS:
+        first = max(0, column - _BEFORE_CHARACTERS)
+        cut = line[first : first + _LINE_CHARACTERS]
+        line = ("…" if first else "") + cut + ("…" if first + len(cut) < len(line) else "")
+        column += bool(first) - first
+        width = min(width, len(line) - column)
+    prefix = f"LINE {sql.count(chr(10), 0, start) + 1}: "
+    return [prefix + line, " " * (len(prefix) + column) + "^" * width]

@@ -40,6 +40,21 @@ def test_rendering_shows_the_place():
     assert err.to_json()["sqlstate"] == "42703"
 
 
+def test_rendering_of_long_lines_and_tabs():
+    sql = "SELECT\n\t" + "x" * 500 + " bad " + "y" * 500
+    place = sql.index("bad")
+    err = error("SYNTAX_ERROR", "it is bad", sql=sql, span=Span(place, place + 3))
+    _, line, caret = str(err).split("\n")
+    assert line.startswith("LINE 2: …xxx")
+    assert line.endswith("yyy…")
+    assert len(line) < 180
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "bad"
+    err = error("SYNTAX_ERROR", "it is bad", sql="\ta\tbad\r\n", span=Span(3, 6))
+    assert str(err).split("\n")[1:] == ["LINE 1:  a bad", "           ^^^"]
+    err = error("SYNTAX_ERROR", "at the end", sql="abc\n", span=Span(99, 100))
+    assert str(err).split("\n")[1:] == ["LINE 2: ", "        ^"]
+
+
 def test_errors_survive_pickling():
     err = error("VIEW_FAILED", "the view stopped", hint="Look.")
     again = pickle.loads(pickle.dumps(err))
