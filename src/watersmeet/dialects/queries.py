@@ -30,10 +30,15 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 def place_of(node: exp.Expression) -> Span | None:
-    """The place of a tree: from its first to its last node that knows its place."""
-    starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
-    ends = [n.meta["end"] for n in node.walk() if "end" in n.meta]
-    return Span(min(starts), max(ends) + 1) if starts else None
+    """The place of a tree: from its first to its last node that knows its place; of its surroundings if none does."""
+    around: exp.Expression | None = node
+    while around is not None:
+        starts = [n.meta["start"] for n in around.walk() if "start" in n.meta]
+        ends = [n.meta["end"] for n in around.walk() if "end" in n.meta]
+        if starts:
+            return Span(min(starts), max(ends) + 1)
+        around = around.parent
+    return None
 
 
 def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters = ()) -> exp.Expression:

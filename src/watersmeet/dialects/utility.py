@@ -215,10 +215,14 @@ def read_dml(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters:
     raise cursor.error()
 
 
+#: Clauses whose name in the tree is not what is written.
+_CLAUSES: Final = {"conflict": "ON CONFLICT", "with_": "WITH", "limit": "LIMIT", "order": "ORDER BY"}
+
+
 def _allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
     for name, value in tree.args.items():
         if value and name not in allowed:
-            shown = name.strip("_").upper()
+            shown = _CLAUSES.get(name, name.strip("_").upper())
             place = place_of(value) if isinstance(value, exp.Expression) else place_of(tree)
             raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place)
 

@@ -127,4 +127,9 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
     if handler is None:
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
                        f"{type(statement).__name__} is not supported")
-    return handler(session, statement)
+    try:
+        return handler(session, statement)
+    except Error as err:
+        if err.span is not None and err.sql is None:  # of the planner, which has not the text
+            err.sql = statement.text
+        raise

@@ -44,7 +44,7 @@ def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.
         ctx = ScopeContext(env.text, scope, "JOIN/ON")
         keys, residual = split(condition_parts(condition), left[0], right[0], ctx)
         _check_columns([*residual, *[s for k in keys for s in (k.left, k.right)]], left[0], right[0], condition, env)
-    relation = Join(left[0], right[0], kind, tuple(keys), conjunction(residual))
+    relation = Join(left[0], right[0], kind, tuple(keys), conjunction(residual), span=place_of(node))
     return relation, _refreshed(scope, relation)
 
 
@@ -105,7 +105,7 @@ def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: Jo
         comparable(equality, a, b, ctx)
         keys.append(_key_pair(a, b, ctx, place, null_safe=False))
         merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
-    relation = Join(left[0], right[0], kind, tuple(keys), None)
+    relation = Join(left[0], right[0], kind, tuple(keys), None, span=place_of(node))
     rest = [c for c in (*left[1].visible, *right[1].visible) if c.name not in names]
     scope = Scope(left[1].tables + right[1].tables, (*merged, *rest), env.outer)
     return relation, _refreshed(scope, relation)

@@ -7,7 +7,7 @@ has a NULL. See docs/SEMANTICS for how that differs from RisingWave.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlglot import exp
@@ -21,6 +21,7 @@ from watersmeet.dialects.binder.operators import compare
 from watersmeet.dialects.binder.scope import ScopeContext
 from watersmeet.dialects.binder.shared import Binding, filtered, one_row
 from watersmeet.dialects.binder.values import Value, wrap
+from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error
 from watersmeet.types import BOOLEAN
 
@@ -112,6 +113,12 @@ def _items(node: exp.Expression) -> tuple[exp.Expression, ...]:
 def apply(predicate: Predicate, relation: Relation, ctx: ScopeContext, bind_inner: BindInner,
           binding: Binding) -> Relation:
     """`relation` with only the rows for which the predicate is true."""
+    joined = _joined(predicate, relation, ctx, bind_inner, binding)
+    return replace(joined, span=place_of(predicate.node)) if isinstance(joined, Join) else joined
+
+
+def _joined(predicate: Predicate, relation: Relation, ctx: ScopeContext, bind_inner: BindInner,
+            binding: Binding) -> Relation:
     if any(has_subquery(i) for i in predicate.items):
         raise refused(predicate.items[0], ctx)
     inner = bind_inner(predicate.query)
