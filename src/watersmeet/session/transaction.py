@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernel.columns import has_floats, one_form
 from watersmeet.kernel.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
 
@@ -37,6 +38,13 @@ class Transaction:
     def add(self, relation_id: str, change: Change) -> None:
         """Take a change into the transaction."""
         self.changes.setdefault(relation_id, []).append(change)
+
+
+def in_one_form(table: pa.Table) -> pa.Table:
+    """The rows with 0.0 for -0.0: they are equal, so that a deletion can't say which of both goes."""
+    if not any(has_floats(f.type) for f in table.schema):
+        return table
+    return pa.Table.from_arrays([one_form(c) for c in table.columns], schema=table.schema)
 
 
 def merged(changes: Sequence[Change]) -> Change:

@@ -10,7 +10,7 @@ from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
 from watersmeet.errors import error
 from watersmeet.session.context import Session
 from watersmeet.session.result import Result
-from watersmeet.session.transaction import Change, Transaction, consolidated, merged
+from watersmeet.session.transaction import Change, Transaction, consolidated, in_one_form, merged
 
 
 def begin_statement(session: Session, statement: Begin) -> Result:
@@ -85,8 +85,7 @@ def apply(session: Session, relation: Relation, change: Change) -> None:
 
     A change with deleted rows need not be consolidated.
     """
-    if change.diff is not None:
-        change = consolidated(change)
+    change = Change(in_one_form(change.table)) if change.diff is None else consolidated(change)
     if not change.table.num_rows:
         return
     if session.transaction is None:

@@ -9,7 +9,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.values import Value, call, common_type, duckdb_cast, family, string
+from watersmeet.dialects.binder.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
 from watersmeet.types import BOOLEAN, VARCHAR, SqlType
 
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
@@ -87,9 +87,13 @@ def text_of(value: Value) -> exp.Expression:
     expression = value.finish().expression if not value.unknown else value.expression
     if kind == VARCHAR:
         return expression
-    text = duckdb_cast(expression, VARCHAR)
     if kind.is_float:
+        # -0.0 equals 0.0, so it has to look the same.
+        text = duckdb_cast(exp.Paren(this=exp.Add(this=wrap(expression), expression=duckdb_cast(number(0), kind))), VARCHAR)
+        for written, shown in (("nan", "NaN"), ("inf", "Infinity")):
+            text = call("replace", text, string(written), string(shown))
         return call("regexp_replace", text, string(r"\.0$"), string(""))
+    text = duckdb_cast(expression, VARCHAR)
     if kind.name == "numeric" and kind.precision is None:
         return call("regexp_replace", text, string(r"\.?0+$"), string(""))
     if kind.name == "bytea":
