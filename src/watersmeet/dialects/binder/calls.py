@@ -23,6 +23,9 @@ _RESULTS: Final[dict[str, SqlType]] = {
     "jsonb_build_array": JSONB, "jsonb_build_object": JSONB, "to_jsonb": JSONB, "regexp_count": INTEGER,
 }  # fmt: skip
 
+#: Functions that DuckDB's text can't be written for without arguments.
+_NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
+
 #: Functions of one number whose result has the argument's type.
 _KEEP_TYPE: Final = frozenset({"abs", "ceil", "ceiling", "floor"})
 
@@ -35,6 +38,8 @@ def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
 
 def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
     """A call of DuckDB's function `target`, typed by DuckDB."""
+    if not arguments and target in _NEVER_EMPTY:
+        count_checked(name, arguments, (2,), node, ctx)
     expression = call(target, *[a.expression for a in arguments])
     probe = call(target, *[typed_null(a) for a in arguments])
     try:

@@ -97,8 +97,12 @@ def _undefined(name: str, node: exp.Expression, ctx: Context) -> Exception:
     return ctx.error("UNDEFINED_FUNCTION", f"function {name} does not exist", node, hint=did_you_mean(name, words))
 
 
+def _at_least(count: int, arguments: Arguments) -> tuple[int, ...]:
+    return (max(count, len(arguments)),)
+
+
 def _coalesce(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("coalesce", arguments, tuple(range(1, max(2, len(arguments) + 1))), node, ctx)
+    count_checked("coalesce", arguments, _at_least(1, arguments), node, ctx)
     values, kind = unify(list(arguments), nodes, ctx, "COALESCE")
     return Value(exp.Coalesce(this=values[0].expression, expressions=[v.expression for v in values[1:]]), kind,
                  all(v.nullable for v in values))
@@ -106,7 +110,7 @@ def _coalesce(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expre
 
 def _extreme(name: str) -> Builder:
     def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, tuple(range(1, max(2, len(arguments) + 1))), node, ctx)
+        count_checked(name, arguments, _at_least(1, arguments), node, ctx)
         values, kind = unify(list(arguments), nodes, ctx, name.upper())
         return Value(call(name, *[v.expression for v in values]), kind, all(v.nullable for v in values))
 
@@ -125,11 +129,13 @@ def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Express
 
 
 def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("concat", arguments, _at_least(1, arguments), node, ctx)
     texts = [cast(a, VARCHAR, ctx, node).expression if a.unknown else text_of(a) for a in arguments]
     return Value(call("concat", *texts), VARCHAR, nullable=False)
 
 
 def _concat_ws(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("concat_ws", arguments, _at_least(2, arguments), node, ctx)
     texts = [cast(a, VARCHAR, ctx, node).expression if a.unknown else text_of(a) for a in arguments]
     return Value(call("concat_ws", *texts), VARCHAR)
 
@@ -207,6 +213,7 @@ def _json_typeof(arguments: Arguments, _nodes: list[exp.Expression], node: exp.E
 
 def _json_path(text: bool) -> Builder:
     def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        count_checked("jsonb_extract_path", arguments, _at_least(2, arguments), node, ctx)
         keys = [constant_text(a, "jsonb_extract_path", node, ctx) for a in arguments[1:]]
         return json_extract(arguments[0], keys, text=text)
 
