@@ -12,6 +12,7 @@ from typing import Any, Final
 from watersmeet.session.values import Interval
 from watersmeet.types import SqlType
 
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_ELEMENT: Final = re.compile(r'[^\s,{}()"\\]+')
 
 
@@ -25,8 +26,8 @@ def shown(value: Any, kind: SqlType | None = None) -> str:
         return "true" if value else "false"
     if isinstance(value, Decimal):
         return _decimal(value, kind)
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if isinstance(value, float):
+        return _NOT_FINITE.get(str(value), str(value).removesuffix(".0"))
     if isinstance(value, dt.datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, Interval):

@@ -27,6 +27,7 @@ from watersmeet.dialects.binder.datefunctions import DATE_FUNCTIONS
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, string, wrap
 from watersmeet.errors import did_you_mean
 from watersmeet.types import (
+    BIGINT,
     BYTEA,
     DOUBLE,
     INTEGER,
@@ -201,6 +202,21 @@ def _sha(name: str) -> Builder:
     return build
 
 
+def _to_hex(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("to_hex", arguments, (1,), node, ctx)
+    if not arguments[0].type.is_integer:
+        raise mismatch("to_hex", arguments, node, ctx, duckdb.BinderException("It takes an integer"))
+    whole: exp.Expression = duckdb_cast(arguments[0].expression, BIGINT)
+    if arguments[0].type != BIGINT:  # negative ones have 32 bits
+        whole = exp.Paren(this=exp.BitwiseAnd(this=whole, expression=number(0xFFFFFFFF)))
+    return Value(call("lower", call("to_hex", whole)), VARCHAR, arguments[0].nullable)
+
+
+def _format(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    # DuckDB's function of this name has other signs in its pattern.
+    raise ctx.not_supported("format", node, hint="Join the pieces with ||.")
+
+
 def _json_typeof(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("jsonb_typeof", arguments, (1,), node, ctx)
     kind = call("json_type", arguments[0].expression)
@@ -259,9 +275,9 @@ def _mod(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expressio
 
 _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS, "array_length": _array_length, "array_remove": _array_remove, "coalesce": _coalesce,
-    "concat": _concat, "concat_ws": _concat_ws, "decode": _decode, "encode": _encode, "greatest": _extreme("greatest"),
+    "concat": _concat, "concat_ws": _concat_ws, "decode": _decode, "encode": _encode, "format": _format, "greatest": _extreme("greatest"),
     "jsonb_extract_path": _json_path(text=False), "jsonb_extract_path_text": _json_path(text=True),
     "jsonb_typeof": _json_typeof, "least": _extreme("least"), "lpad": _pad("lpad"), "mod": _mod, "nullif": _nullif,
     "octet_length": _octet_length, "regexp_match": _regexp_match, "round": _round, "rpad": _pad("rpad"),
-    "sha256": _sha("sha256"), "trunc": _trunc,
+    "sha1": _sha("sha1"), "sha256": _sha("sha256"), "to_hex": _to_hex, "trunc": _trunc,
 }  # fmt: skip
