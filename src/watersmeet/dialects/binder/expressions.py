@@ -27,7 +27,7 @@ from watersmeet.dialects.binder.operators import (
     no_operator,
     power,
 )
-from watersmeet.dialects.binder.values import Value, boolean, call, integer_literal, null, number, wrap
+from watersmeet.dialects.binder.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
@@ -246,6 +246,8 @@ def _place(node: exp.Expression) -> Span:
 
 def _cast(node: Any, ctx: Context) -> Value:
     target = type_of_tree(node.to, ctx.text, _place(node))
+    if target.name == "array" and isinstance(node.this, exp.Array) and not node.this.expressions:
+        return Value(duckdb_cast(exp.Array(expressions=[]), target), target, nullable=False)
     return cast(bind_value(node.this, ctx), target, ctx, node)
 
 
