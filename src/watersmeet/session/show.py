@@ -79,7 +79,7 @@ def _jobs(session: Session, statement: Show) -> Result:
     for view in status["views"]:
         ready = "filling" if not view["ready"] else "running" if state == "foreign" else state
         rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
-                     view["state_rows"], view["state_bytes"], status["behind"], status["lag_seconds"],
+                     view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
                      view["expression_errors"], _message(status) if state == "failed" else None))
     rows += [(s["name"], "source", "running" if state == "foreign" else state, None, s["rows"], None, None, None, None,
               None, sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s)) for s in status["sources"]]
@@ -92,7 +92,7 @@ def _errors(session: Session, statement: Show) -> Result:
     rows: list[tuple[Any, ...]] = []
     if status["error"] is not None:
         rows.append((None, "view failed", None, None, _message(status)))
-    rows += [(v["name"], "expression", None, None, f"{v['expression_errors']} values are NULL because of errors")
+    rows += [(v["name"], "expression", None, None, _nulls(v["expression_errors"]))
              for v in status["views"] if v["expression_errors"]]
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))
@@ -104,6 +104,10 @@ def _errors(session: Session, statement: Show) -> Result:
     names = (Field("relation", VARCHAR), Field("kind", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT),
              Field("message", VARCHAR))
     return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
+
+
+def _nulls(count: int) -> str:
+    return "1 value is NULL because of an error" if count == 1 else f"{count} values are NULL because of errors"
 
 
 def _dead_letters(session: Session, statement: Show) -> Result:
