@@ -99,11 +99,18 @@ def _errors(session: Session, statement: Show) -> Result:
         rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]
         rows += [(source["name"], kind.replace("_", " "), file, None, message)
                  for kind, message in _FILE_PROBLEMS.items() for file in source.get(kind, ())]
+        rows += [(source["name"], "partial", *_partial(entry)) for entry in source.get("partial", ())]
         if source.get("problem"):
             rows.append((source["name"], "problem", None, None, str(source["problem"])))
     names = (Field("relation", VARCHAR), Field("kind", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT),
              Field("message", VARCHAR))
     return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
+
+
+def _partial(entry: str) -> tuple[str, None, str]:
+    """File, line and message of a file without some of the columns."""
+    file, _, lacks = entry.rpartition(": without ")
+    return file, None, f"the file has no column {lacks}: NULL was read"
 
 
 def _nulls(count: int) -> str:

@@ -129,7 +129,8 @@ class FileSource:
     def status(self) -> dict[str, Any]:
         """Counters, lists of names (cut to `SHOWN`) and the first `problem` for SHOW: JSON.
 
-        `partial`: files without some of the declared columns, which are NULL. `history_lost`: files that were read once but are no longer there for a view that was created later.
+        `partial`: files without some of the declared columns, which are NULL. `history_lost`: files that were read
+        once but are no longer there for a view that was created later.
         """
         partial = sorted((name, state.lacks) for name, state in self.seen.files.items() if state.lacks)
         problem = self._listing.problem or next(iter(self._problems.values()), None)

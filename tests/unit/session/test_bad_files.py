@@ -114,6 +114,7 @@ def test_csv_of_another_schema(run, source, job):
     assert content(run) == [(1, "swapped"), (2, "more"), (3, None)]
     assert dead(run) == [("4.csv", None, "schema: the file has none of the declared columns")]
     assert job()["detail"]["partial"] == ["3.csv: without b"]
+    assert ("s", "partial", "3.csv", None, "the file has no column b: NULL was read") in run("SHOW ERRORS")
     assert job()["errors"] == 2
 
 
@@ -167,6 +168,7 @@ def test_a_file_that_is_replaced_under_its_name_is_shown_and_not_read_again(run,
     other.rename(directory / "x.json")
     assert content(run) == [(1, None), (2, None)]
     assert job()["detail"]["replaced"] == ["x.json"]
+    assert [row[:3] for row in run("SHOW ERRORS")] == [("s", "replaced", "x.json")]
     (directory / "y.json").write_text('{"a": 3}\n')
     assert content(run) == [(1, None), (2, None), (3, None)]
 
