@@ -1,0 +1,50 @@
+"""The pages of docs say what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from watersmeet.session.variables import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text()
+SLT = ROOT / "tests" / "slt" / "risingwave"
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def test_every_feature_of_the_documents_is_listed_once():
+    listed = re.findall(r"\b(RW|RA)-(\d\d)\b", section("Features of the two documents"))
+    expected = [("RW", f"{i:02}") for i in range(1, 67)] + [("RA", f"{i:02}") for i in range(1, 36)]
+    assert sorted(listed) == sorted(expected)
+
+
+def test_the_tests_that_are_named_exist():
+    for name in re.findall(r"`([\w/.-]+\.(?:slt|py))`", PAGE):
+        path = ROOT / name if "/" in name else SLT / name
+        assert path.exists(), name
+
+
+def test_every_session_variable_is_listed_and_no_other():
+    first = {n for line in section("Session variables").splitlines() if line.startswith("| `")
+             for n in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert first == {*VARIABLES, "rw_implicit_flush"}
+
+
+@pytest.mark.parametrize("line", [li for li in section("Functions").split("\n- ") if li.split(":")[0] in
+                                  ("Numbers", "Text", "Times", "jsonb", "Arrays", "Others")])
+def test_every_function_that_is_listed_has_a_value_in_the_text_test(line):
+    text = (SLT / "functions.slt").read_text()
+    for name in re.findall(r"`(\w+)`", line.split("\n\n")[0]):
+        assert re.search(rf"\b{name}\(", text), name
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
