@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -63,13 +64,15 @@ def run(file: Annotated[Path | None, typer.Argument(help="A SQL script. None: go
         path: PathOption = None, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
         runtime: RuntimeOption = RuntimeName.spark,
         once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
+        rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all state anew first, for another "
+                                              "--parallelism.")] = False,
         as_json: JsonOption = False) -> None:
     """Run a script; with streaming sources keep running and show progress. Ctrl-C stops cleanly."""
     if file is None and path is None:
         raise typer.BadParameter("give a script, or --path to go on with a database")
     with reporting(as_json=as_json):
         text = "" if file is None else read_script(file)
-        with _connect(path, dialect, parallelism, runtime) as connection:
+        with _connect(path, dialect, parallelism, runtime, rebuild=rebuild) as connection:
             try:
                 code = run_script(connection, text, once=once, as_json=as_json)
             except Error as err:
@@ -128,13 +131,12 @@ def text_tests(files: Annotated[list[Path], typer.Argument(help="sqllogictest fi
     raise typer.Exit(code)
 
 
-def _connect(path: Path | None, dialect: str, parallelism: int | None, runtime: RuntimeName) -> Connection:
-    if runtime == RuntimeName.spark:
-        console = errors_output()
-        if console.is_terminal:
-            with console.status("starting Spark …"):
-                return watersmeet.connect(path, dialect=dialect, parallelism=parallelism, runtime="spark")
-    return watersmeet.connect(path, dialect=dialect, parallelism=parallelism, runtime=runtime.value)
+def _connect(path: Path | None, dialect: str, parallelism: int | None, runtime: RuntimeName, *,
+             rebuild: bool = False) -> Connection:
+    console = errors_output()
+    shown = console.is_terminal and runtime == RuntimeName.spark
+    with console.status("starting Spark …") if shown else contextlib.nullcontext():
+        return watersmeet.connect(path, dialect=dialect, parallelism=parallelism, runtime=runtime.value, rebuild=rebuild)
 
 
 def main() -> None:

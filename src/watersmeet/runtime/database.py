@@ -54,7 +54,8 @@ def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
     if wanted not in (None, stored):
         raise error("PARALLELISM_MISMATCH", f"the database has parallelism {stored}, not {wanted}",
                     detail="The state of its views is cut into that many buckets.",
-                    hint=f"Connect with parallelism {stored} (or without), or rebuild the state explicitly.")
+                    hint=f"Connect with parallelism {stored} (or without), or with rebuild = True (watersmeet run "
+                         "--rebuild) to make all state anew.")
     return stored
 
 
