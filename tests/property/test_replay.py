@@ -14,7 +14,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tests.property.test_views import chosen, run
+from tests.property.runs import run
+from tests.property.test_views import chosen
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.frames import Frame, decode, encode
 from watersmeet.runtime import inprocess, tasks
