@@ -77,12 +77,12 @@ def _jobs(session: Session, statement: Show) -> Result:
     state = status["state"]
     rows: list[tuple[Any, ...]] = []
     for view in status["views"]:
-        ready = "filling" if not view["ready"] else "running" if state == "foreign" else state
+        ready = state if view["ready"] else "filling"
         rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
                      view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
                      view["expression_errors"], _message(status) if state == "failed" else None))
-    rows += [(s["name"], "source", "running" if state == "foreign" else state, None, s["rows"], None, None, None, None,
-              None, sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s)) for s in status["sources"]]
+    rows += [(s["name"], "source", state, None, s["rows"], None, None, None, None, None,
+              sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s)) for s in status["sources"]]
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 

@@ -11,13 +11,15 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.context import Session
 from watersmeet.store.commits import CommitLog
+from watersmeet.store.lock import has_writer
 from watersmeet.store.manifests import BlobRef
 
 
 def database_status(session: Session) -> dict[str, Any]:
     """The state of the engine and of everything that it keeps up to date.
 
-    state: running, failed, stopped, or `foreign` on a connection that only reads. error: JSON or None.
+    state: running, failed or stopped; on a connection that only reads: whether another process runs the database.
+    error: JSON or None, always None on a connection that only reads.
     epoch, commit, transaction, duration_us, rows: of the newest epoch.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, state_rows, state_bytes,
@@ -27,7 +29,8 @@ def database_status(session: Session) -> dict[str, Any]:
     database = session.database
     if database.read_only:
         opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
-        status = {"runtime": None, "state": "foreign", "error": None, **stored_status(opened)}
+        status = {"runtime": None, "state": "running" if has_writer(database.layout) else "stopped",
+                  "error": None, **stored_status(opened)}
     else:
         status = database.engine.status()
     catalog = session.catalog

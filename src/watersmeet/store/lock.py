@@ -7,11 +7,15 @@ import fcntl
 import json
 import os
 import socket
+import time
 from pathlib import Path
+from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.store import files
 from watersmeet.store.layout import Layout
+
+_PAUSES_S: Final = (0.001, 0.01, 0.05)
 
 
 class WriterLock:
@@ -27,7 +31,7 @@ class WriterLock:
         except OSError as cause:
             raise files.failure(cause, self._path) from cause
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except OSError as cause:
             os.close(handle)
             raise error("DATABASE_IN_USE", f"the database at {layout.root} is in use by {_holder(self._path)}",
@@ -43,6 +47,33 @@ class WriterLock:
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
+
+
+def has_writer(layout: Layout) -> bool:
+    """True if a process has the database open for writing."""
+    try:
+        handle = os.open(layout.lock, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _lock(handle: int) -> None:
+    """Takes the lock; OSError if another one has it for longer than `has_writer` takes."""
+    for pause_s in _PAUSES_S:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(pause_s)
+        else:
+            return
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _holder(path: Path) -> str:

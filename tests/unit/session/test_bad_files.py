@@ -234,6 +234,9 @@ def test_problems_are_known_to_other_processes_and_after_a_restart(tmp_path):
             assert sorted(row[1:3] for row in seen[0]) == [("x.csv", 3), ("y.csv", None)]
             assert "x.csv: without c" in dict((r[0], r[-1]) for r in seen[1])["s"]
             assert seen[2] == [(1,)]
+            assert {row[2] for row in seen[1]} == {"running"}
+    with watersmeet.connect(tmp_path / "db", read_only=True) as reader:
+        assert {row[2] for row in reader.execute("SHOW JOBS")} == {"stopped"}, "nobody runs it"
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as again:
         again.execute("FLUSH")
         assert [again.execute(q).fetchall() for q in ("SHOW DEAD LETTERS", "SELECT a FROM v")] == [seen[0], seen[2]]
