@@ -124,10 +124,10 @@ class Coordinator:
         self._scan()
         views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
         if views:
-            self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier)
-            self._hold()
+            self._begin(views, circuit)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
+            self._hold()
 
     def rebuild(self, circuit: Circuit) -> None:
         """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is."""
@@ -139,10 +139,7 @@ class Coordinator:
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()
-        views = tuple(s.relation_id for s in circuit.sinks)
-        self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier, rebuild=True,
-                              before=self._stored.fingerprint)
-        self._hold()
+        self._begin(tuple(s.relation_id for s in circuit.sinks), circuit, rebuild=True, before=self._stored.fingerprint)
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
@@ -170,6 +167,12 @@ class Coordinator:
         self.budget.ran(duration_s)
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)
+        self._hold()
+
+    def _begin(self, views: tuple[str, ...], circuit: Circuit, **how: Any) -> None:
+        # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
+        self._reader.hold(0)
+        self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier, **how)
         self._hold()
 
     def _plan_backfill(self, circuit: Circuit, progress: Progress) -> Intent:
@@ -224,7 +227,8 @@ class Coordinator:
 
     def _hold(self) -> None:
         """Keeps the clean-up from deleting commits that are still to be read."""
-        if self.circuit is None and self.progress is None:
+        idle = self.circuit is None or not (self.circuit.sinks or self.inputs.sources)
+        if idle and self.progress is None:
             self._reader.release()
             return
         last = self._db.log.last_epoch()

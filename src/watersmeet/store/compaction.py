@@ -99,6 +99,8 @@ class Compactor:
                 save_checkpoint(self._layout, checkpoint)
                 self._last = checkpoint
                 self._change_bytes = 0
+                # What the checkpoint has is not counted again: those commits may be deleted any moment.
+                self._counted = max(self._counted, moment.head)
             clean(self._layout, self._log, self._packs, self._last)
             return self._last
 

@@ -10,6 +10,8 @@ import pytest
 
 import watersmeet
 from watersmeet.session import connection as connection_module
+from watersmeet.store import readers
+from watersmeet.store.layout import Layout
 
 SETUP = """
 CREATE TABLE t (a int PRIMARY KEY, b varchar);
@@ -224,3 +226,17 @@ def test_many_restarts_with_compaction(tmp_path, monkeypatch):
             if round_ >= 3:
                 assert connection.execute("SELECT s FROM w").fetchall() == [(sum(expected.values()),)]
     assert connection_module.connect is watersmeet.connect
+
+
+def test_a_database_without_views_holds_no_old_commits(tmp_path):
+    """What a view needed goes with it: commits must not pile up until the next restart."""
+    with connect(tmp_path / "db") as connection:
+        connection.execute(SETUP)
+        connection.execute("FLUSH")
+        layout = Layout(tmp_path / "db", create=False)
+        assert [h for h in readers.read_holds(layout) if h.state == readers.ACTIVE]
+        connection.execute("DROP MATERIALIZED VIEW joined CASCADE")
+        connection.execute("FLUSH")
+        assert not [h for h in readers.read_holds(layout) if h.state == readers.ACTIVE]
+        connection.execute("CREATE MATERIALIZED VIEW again AS SELECT count(*) AS n FROM t")
+        assert rows(connection, "SELECT * FROM again") == [(3,)]

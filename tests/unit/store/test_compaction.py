@@ -62,6 +62,18 @@ def test_old_commits_and_packs_go_and_the_content_stays(database):
     assert read(foreign(database), CATALOG, "t1", "m4")["m4"].total() == 33
 
 
+def test_commits_that_a_run_deleted_are_not_asked_for(database, monkeypatch):
+    """Commits that came between `due` and `run` are in the checkpoint: they are gone, also from the log's memory."""
+    monkeypatch.setattr("watersmeet.store.commits._CACHED_COMMITS", 2)
+    fill(database, 10)
+    assert database.compactor.due()
+    fill(database, 10, start=10)
+    database.compactor.run()
+    assert not database.compactor.due()
+    fill(database, 10, start=20)
+    assert database.compactor.due()
+
+
 def test_commits_that_no_epoch_reflects_yet_stay(database):
     fill(database, 5)
     pending = [database.transaction(t1=[((100 + i, "p", 0.0), 1)]).number for i in range(4)]
