@@ -7,4 +7,4 @@ trap 'rm -rf "$tools"' EXIT
 "${PYTHON:-python3}" -m venv "$tools"
 "$tools/bin/pip" install --quiet pip-tools
 "$tools/bin/pip-compile" --quiet --strip-extras --allow-unsafe --generate-hashes --no-header --no-emit-index-url \
-  --no-emit-trusted-host --no-annotate --extra demo --extra dev --output-file requirements/lock.txt pyproject.toml
+  --no-emit-trusted-host --no-emit-find-links --no-annotate --extra demo --extra dev --output-file requirements/lock.txt pyproject.toml

@@ -84,7 +84,7 @@ def split(seed: int) -> None:
                     f"surplus {real[name] - expected[name]}")
 
 
-@pytest.mark.parametrize("seed", chosen(range(5000, 5010)))
+@pytest.mark.parametrize("seed", chosen(range(5000, 5002)))
 def test_split(seed: int) -> None:
     split(seed)
 
