@@ -8,6 +8,7 @@ from tests.trees import group, join, project, scan, union, values, where
 from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, Values
 from watersmeet.algebra.rewrites import (
     connect_joins,
+    factor_disjunctions,
     fold_constants,
     fold_filters,
     fold_projects,
@@ -40,6 +41,35 @@ def test_filters_fold():
     assert shape(fold_filters(where(where(a, "a.x > 1"), "a.y > 2"))) == """\
 Filter predicate: (a.x > 1:Int32) AND (a.y > 2:Int32)
 └─Scan table: a"""
+
+
+@pytest.mark.parametrize(("predicate", "expected"), [
+    ("(a.x = 1 AND a.y = 2) OR (a.y = 2 AND a.x = 3)", "(a.y = 2:Int32) AND ((a.x = 1:Int32) OR (a.x = 3:Int32))"),
+    ("(a.x = 1 AND a.y = 2) OR a.x = 1", "(a.x = 1:Int32)"),
+    ("a.x = 1 OR (a.x = 1 OR a.x = 1)", "(a.x = 1:Int32)"),
+    ("(a.x = 1 AND a.y = 2) OR (a.y = 3 AND a.x = 4)",
+     "(((a.x = 1:Int32) AND (a.y = 2:Int32)) OR ((a.y = 3:Int32) AND (a.x = 4:Int32)))"),
+])
+def test_what_all_branches_say_comes_out_of_an_or(predicate, expected):
+    assert shape(factor_disjunctions(where(a, predicate))) == f"Filter predicate: {expected}\n└─Scan table: a"
+
+
+def test_equalities_in_all_branches_of_an_or_are_keys():
+    tree = where(join(a, b, "inner"), "(a.k = b.k AND a.x = 1 AND b.x = 2) OR (b.x = 4 AND a.x = 3 AND a.k = b.k)")
+    assert shape(rewrite(tree)) == """\
+Join type: Inner, on: (a.k = b.k) AND (((a.x = 1:Int32) AND (b.x = 2:Int32)) OR ((b.x = 4:Int32) AND (a.x = 3:Int32)))
+├─Filter predicate: ((a.x = 1:Int32) OR (a.x = 3:Int32))
+│ └─Scan table: a
+└─Filter predicate: ((b.x = 2:Int32) OR (b.x = 4:Int32))
+  └─Scan table: b"""
+
+
+@pytest.mark.parametrize(("kind", "expected"), [
+    ("left", ("Scan", "Filter")), ("right", ("Filter", "Scan")), ("full", ("Scan", "Scan")), ("anti", ("Scan", "Filter")),
+    ("semi", ("Filter", "Filter"))])
+def test_an_or_in_on_filters_the_sides_whose_rows_need_not_stay(kind, expected):
+    tree = push_filters(ab(kind, "(a.x = 1 AND b.x = 2) OR (a.x = 3 AND b.x = 4)"))
+    assert (type(tree.left).__name__, type(tree.right).__name__) == expected
 
 
 @pytest.mark.parametrize(("kind", "predicate", "expected"), [

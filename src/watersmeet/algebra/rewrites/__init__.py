@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.rewrites.disjunctions import factor_disjunctions
 from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
 from watersmeet.algebra.rewrites.joinorder import connect_joins
 from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
@@ -21,6 +22,7 @@ from watersmeet.algebra.trees import Rule
 RULES: Final[tuple[Rule, ...]] = (
     fold_constants,
     fold_filters,
+    factor_disjunctions,
     push_filters,
     connect_joins,
     push_filters,

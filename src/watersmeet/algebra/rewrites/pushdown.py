@@ -23,6 +23,7 @@ from sqlglot import exp
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.relations import Aggregate, Filter, Join, JoinKind, KeyPair, Project, Relation, Union
+from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
 from watersmeet.algebra.trees import filtered
@@ -115,6 +116,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
             residual.append(part)
         else:
             keys.append(pair)
+    _copy_implied(kind, residual, node, places)
     _copy_across(kind, keys, places)
     left_dropped, right_dropped = _below(kind, dropped, keys, residual)
     joined = Join(
@@ -158,6 +160,15 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
         else:
             places.inside.append(part)
     return places
+
+
+def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _Places) -> None:
+    """What an OR over both sides says of each of them alone keeps rows out of the join."""
+    parts = [p for p in residual if not is_volatile(p)]
+    if kind in ("inner", "right", "semi"):
+        places.left += [p for p in (implied(part, node.left.ids) for part in parts) if p is not None]
+    if kind in ("inner", "left", "semi", "anti"):
+        places.right += [p for p in (implied(part, node.right.ids) for part in parts) if p is not None]
 
 
 def _copy_across(kind: JoinKind, keys: list[KeyPair], places: _Places) -> None:
