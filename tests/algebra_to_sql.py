@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Scan, Union, Values
+from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Repeat, Scan, Union, Values
 from watersmeet.algebra.rewrites.keys import as_predicate
 
 
@@ -75,3 +75,9 @@ def _(node: Union):
     names = ", ".join(f'"{c.id}"' for c in node.outputs)
     parts = " UNION ALL ".join(f"({to_sql(p)})" for p in node.parts)
     return f"(SELECT * FROM ({parts}) AS u({names}))"
+
+
+@_from.register
+def _(node: Repeat):
+    times = f"LATERAL range({node.times.sql()})"
+    return f"(SELECT {_columns(node)} FROM {_from(node.input)}, {times})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import duckdb
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Constant, Exchange, Join, Map, Scan, Sink, Union
+from watersmeet.circuit.operators import Aggregate, Constant, Exchange, Join, Map, Repeat, Scan, Sink, Union
 
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
@@ -85,6 +85,11 @@ def _aggregate(op: Aggregate, circuit):
     return f'SELECT * FROM (SELECT {", ".join(exprs)}, _b FROM "{op.inputs[0]}" GROUP BY {keys}, _b) AS t({names}, _b)'
 
 
+def _repeat(op: Repeat, circuit):
+    columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
+    return f'SELECT {columns}{", " if columns else ""}_b FROM "{op.inputs[0]}", LATERAL range(c{len(op.schema)})'
+
+
 def _union(op: Union, circuit):
     return " UNION ALL ".join(f'SELECT * FROM "{i}"' for i in op.inputs)
 
@@ -94,4 +99,4 @@ def _sink(op: Sink, circuit):
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Join: _join, Aggregate: _aggregate,
-           Union: _union, Sink: _sink}
+           Repeat: _repeat, Union: _union, Sink: _sink}

@@ -82,10 +82,10 @@ class Queries:
         items = ", ".join(self.make.of(t, scope, 1) for t in kinds)
         where = f" WHERE {self.make.predicate(scope)}" if r.random() < 0.5 else ""
         second = f"SELECT {items} FROM {source}{where}"
-        sign = r.choice(["UNION ALL", "UNION ALL", "UNION"])
-        text = f"{found.sql} {sign} {second}"
-        if r.random() < 0.3:
-            text += f" UNION ALL {found.sql}"
+        signs = ["UNION ALL", "UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
+        text = f"{found.sql} {r.choice(signs)} {second}"
+        if r.random() < 0.4:  # parentheses: DuckDB counts otherwise where a query is read twice
+            text = f"({text}) {r.choice(signs)} {found.sql}"
         return Query(text, found.columns)
 
     # -- SELECT

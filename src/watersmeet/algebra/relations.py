@@ -250,3 +250,22 @@ class Union(Relation):
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.outputs
+
+
+@dataclass(frozen=True)
+class Repeat(Relation):
+    """Each row of the input `times` times more often: not at all where `times`, a bigint, is NULL or below 1."""
+
+    input: Relation
+    times: Scalar
+
+    def __post_init__(self) -> None:
+        _check(self.times, self.input)
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns

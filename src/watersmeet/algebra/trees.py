@@ -12,6 +12,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repeat,
     Union,
     Values,
 )
@@ -24,7 +25,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate)):
+    if isinstance(node, (Filter, Project, Aggregate, Repeat)):
         return replace(node, input=inputs[0])
     if isinstance(node, Join):
         return replace(node, left=inputs[0], right=inputs[1])

@@ -144,6 +144,16 @@ class Union(Operator):
 
 
 @dataclass(frozen=True)
+class Repeat(Operator):
+    """The input's columns but the last, each row as many times more often as its last column (bigint) says.
+
+    Not at all where that is NULL or below 1. Never append-only: a row whose number falls is partly taken back.
+    """
+
+    kind: ClassVar[str] = "repeat"
+
+
+@dataclass(frozen=True)
 class Upsert(Operator):
     """Last row per key wins: turns an ordered scan (last column `_seq`) into a retracting changelog.
 
@@ -163,7 +173,7 @@ class Sink(Operator):
     relation_id: str
 
 
-KINDS = {cls.kind: cls for cls in (Scan, Constant, Map, Exchange, Join, Aggregate, Union, Upsert, Sink)}
+KINDS = {cls.kind: cls for cls in (Scan, Constant, Map, Exchange, Join, Aggregate, Union, Repeat, Upsert, Sink)}
 
 
 def _tuples(value: Any) -> Any:

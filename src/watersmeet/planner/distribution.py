@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from watersmeet.circuit.operators import Aggregate, Exchange, Join, Map, Operator, Sink, Union, Upsert
+from watersmeet.circuit.operators import Aggregate, Exchange, Join, Map, Operator, Repeat, Sink, Union, Upsert
 from watersmeet.planner.texts import columns_of, hash_form, renamed
 
 Class = frozenset[str]
@@ -49,7 +49,7 @@ class Placement:
             return _common([self.distribution(i) for i in op.inputs])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(op, (Upsert, Sink)):
+        if isinstance(op, (Upsert, Repeat, Sink)):
             return self._through(op, [f"c{i}" for i in range(len(op.schema))])
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema

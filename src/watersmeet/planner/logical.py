@@ -11,6 +11,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repeat,
     Scan,
     Union,
     Values,
@@ -86,6 +87,12 @@ def _(node: Aggregate, names: _Names) -> PlanTree:
     names.update(zip([c.id for c in node.outputs], keys + calls, strict=True))
     group = (("group_key", listed(keys)),) if keys else ()
     return PlanTree("LogicalAgg", (*group, ("aggs", listed(calls))), (below,))
+
+
+@_print.register
+def _(node: Repeat, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    return PlanTree("LogicalRepeat", (("times", display(node.times.expression, names)),), (below,))
 
 
 def _call(call: AggregateCall, names: _Names) -> str:

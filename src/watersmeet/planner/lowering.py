@@ -15,6 +15,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repeat,
     Scan,
     Union,
     Values,
@@ -96,6 +97,14 @@ class Lowering:
             below = settled(self.builder, below)
         values = {c.id: Scalar(below.resolve(e).expression, c.type, e.nullable) for c, e in kept}
         return Stream(below.operator, values, below.pending)
+
+    @lower.register
+    def _(self, node: Repeat, needed: _Ids) -> Stream:
+        columns = [c for c in node.columns if c.id in needed]
+        below = self.lower(node.input, needed | node.times.columns)
+        op = emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), below.resolve(node.times)])
+        made = self.builder.add(operators.Repeat((op.id,), op.schema[:-1], append_only=False))
+        return of_operator(made, [(c, i) for i, c in enumerate(columns)])
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:

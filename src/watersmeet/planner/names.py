@@ -14,6 +14,7 @@ from watersmeet.circuit.operators import (
     Join,
     Map,
     Operator,
+    Repeat,
     Scan,
     Sink,
     Union,
@@ -75,6 +76,8 @@ class Names:
         if isinstance(op, Constant):
             return tuple(f"values.column_{i}" for i in range(len(op.schema)))
         below = self.columns(op.inputs[0])
+        if isinstance(op, Union):
+            return tuple(_together(i, names) for i, names in enumerate(zip(*map(self.columns, op.inputs), strict=True)))
         if isinstance(op, Map):
             names = self.by_position(op.inputs[0])
             return tuple(display(parsed(e), names) for e in op.exprs)
@@ -83,7 +86,7 @@ class Names:
             return tuple(sides[o[0]][int(o[1:])] for o in op.output)
         if isinstance(op, Aggregate):
             return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
-        assert isinstance(op, (Exchange, Union, Upsert, Sink)), op.kind
+        assert isinstance(op, (Exchange, Repeat, Upsert, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
@@ -100,6 +103,11 @@ class Names:
         if isinstance(op, Union):
             return [k for i in op.inputs for k in self.keys(i)]
         return self.keys(op.inputs[0]) if op.inputs else ()
+
+
+def _together(index: int, names: Sequence[str]) -> str:
+    """The name of a column of a union: that of the first input, unless it is a literal that the others do not share."""
+    return f"$expr{index + 1}" if ":" in names[0] and len(set(names)) > 1 else names[0]
 
 
 def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from watersmeet.circuit.operators import (
     Join,
     Map,
     Operator,
+    Repeat,
     Scan,
     Sink,
     Union,
@@ -88,6 +89,8 @@ class PhysicalPrinter:
             return ("StreamHashAgg", (group, aggs)) if op.keys else ("StreamSimpleAgg", (aggs,))
         if isinstance(op, Union):
             return "StreamUnion", (("all", "true"),)
+        if isinstance(op, Repeat):
+            return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
         if isinstance(op, Upsert):
             return "StreamUpsert", (("key", listed([self._names.columns(op.id)[k] for k in op.keys])),)
         assert isinstance(op, Constant), op.kind

@@ -5,6 +5,8 @@ Written queries, and random ones (`random_queries`).
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tests.unit.dialects.helpers import Content, catalog_of, multiset
 from tests.unit.dialects.random_queries import Maker
@@ -24,6 +26,9 @@ QUERIES = [
     "SELECT count(*) FILTER (WHERE bo), bool_and(bo), bool_or(bo), count(DISTINCT s) FROM b",
     "SELECT DISTINCT k, s FROM a UNION SELECT k, s FROM b",
     "SELECT id FROM a UNION ALL SELECT k FROM b UNION ALL SELECT NULL",
+    "SELECT k, s FROM a INTERSECT SELECT k, s FROM b", "SELECT k FROM a EXCEPT ALL SELECT k FROM b EXCEPT SELECT 3",
+    "SELECT k FROM a UNION SELECT id FROM b INTERSECT ALL SELECT k FROM b", "SELECT id FROM a EXCEPT SELECT NULL",
+    "SELECT s FROM ((SELECT s, k FROM a EXCEPT ALL SELECT s, id FROM b) UNION ALL SELECT s, 1.5 FROM b) AS q WHERE s > 'a'",
     "WITH x AS (SELECT k, count(*) AS c FROM a GROUP BY k), y AS (SELECT * FROM x WHERE c > 1) SELECT * FROM x JOIN y USING (k)",
     "SELECT v.i, a.s FROM (VALUES (1, 'p'), (2, NULL)) AS v (i, t) JOIN a ON a.k = v.i AND (v.t = a.s OR v.t IS NULL)",
     "SELECT id FROM a WHERE k NOT IN (SELECT k FROM b)", "SELECT id FROM a WHERE s NOT IN (SELECT s FROM b WHERE bo)",
@@ -61,3 +66,23 @@ def test_random_queries(content, start):
         expected = multiset(content.rows(sql))
         assert multiset(content.view(sql)) == expected, (seed, sql)
         assert multiset(content.batch(sql)) == expected, (seed, sql)
+
+
+def _set_operations(source: random.Random, depth: int) -> str:
+    if depth == 0 or source.random() < 0.2:
+        table, column = source.choice(["a", "b"]), source.choice(["id", "k", "k"])
+        where = source.choice(["", f" WHERE {column} > 2", f" WHERE {column} IS NULL OR id < 4"])
+        return f"SELECT {column} AS x FROM {table}{where}"
+    parts = [_set_operations(source, depth - 1) for _ in range(source.choice([2, 2, 3]))]
+    signs = [f"{source.choice(['UNION', 'INTERSECT', 'EXCEPT'])}{source.choice(['', ' ALL'])}" for _ in parts[1:]]
+    text = "".join(f" {s} {p}" if source.random() < 0.5 else f" {s} ({p})" for s, p in zip(signs, parts[1:]))
+    return (f"({parts[0]})" if source.random() < 0.6 else parts[0]) + text
+
+
+@pytest.mark.parametrize("start", range(0, 120, 20))
+def test_random_set_operations(content, start):
+    for seed in range(start, start + 20):
+        sql = _set_operations(random.Random(seed), 3)
+        expected = multiset(content.rows(sql))
+        assert multiset(content.view(sql)) == expected, sql
+        assert multiset(content.batch(sql)) == expected, sql

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import Final
 
-from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Scan, Union, Values
+from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Repeat, Scan, Union, Values
 from watersmeet.algebra.trees import exactly
 
 _Ids = frozenset[str]
@@ -55,6 +55,11 @@ def _(node: Values, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: Filter, needed: _Ids) -> Relation:
     return replace(node, input=_prune(node.input, needed | node.predicate.columns))
+
+
+@_prune.register
+def _(node: Repeat, needed: _Ids) -> Relation:
+    return replace(node, input=_prune(node.input, needed | node.times.columns))
 
 
 @_prune.register

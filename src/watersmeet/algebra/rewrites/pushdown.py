@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.nulls import rejected_columns, strict_columns
-from watersmeet.algebra.relations import Aggregate, Filter, Join, JoinKind, KeyPair, Project, Relation, Union
+from watersmeet.algebra.relations import Aggregate, Filter, Join, JoinKind, KeyPair, Project, Relation, Repeat, Union
 from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
@@ -79,6 +79,11 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
         mapping = {i: column_ref(own) for i, own in ids.items()}
         inputs.append(_push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected)))
     return replace(node, parts=tuple(inputs))
+
+
+@_push.register
+def _(node: Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
+    return replace(node, input=_push(node.input, parts, rejected))
 
 
 @_push.register

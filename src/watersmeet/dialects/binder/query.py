@@ -1,4 +1,4 @@
-"""Queries: dispatch to SELECT, UNION and VALUES, and what may follow them."""
+"""Queries: dispatch to SELECT, set operations and VALUES, and what may follow them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.selects import Selecting
-from watersmeet.dialects.binder.setops import bind_union
+from watersmeet.dialects.binder.setops import bind_set_operation
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
 from watersmeet.dialects.binder.sources import (
     QUERY_PARTS,
@@ -67,7 +67,7 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if isinstance(node, exp.Select):
         return Selecting(node, env, binding, bind).bound()
     if isinstance(node, exp.SetOperation):
-        return bind_union(node, env, binding, bind)
+        return bind_set_operation(node, env, binding, bind)
     if isinstance(node, exp.Values):
         return bind_values(node, env, binding)
     raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)

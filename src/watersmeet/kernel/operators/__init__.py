@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.operators import aggregate, constant, join, union, upsert
+from watersmeet.kernel.operators import aggregate, constant, join, repeat, union, upsert
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.state import State
 
@@ -19,6 +19,7 @@ STEPS: Final[dict[str, Step]] = {
     "constant": constant.step,
     "join": join.step,
     "map": map_operator.step,
+    "repeat": repeat.step,
     "union": union.step,
     "upsert": upsert.step,
 }
