@@ -4,7 +4,7 @@ Two streams, a key of two columns (900 k keys), a timestamp and a short string, 
 `--updates 10`, 10 % of the rows of an epoch are updates and 2 % deletes of earlier rows. The state goes through its stored form after every epoch, as in production. The number of
 result rows and a checksum are compared with DuckDB's batch join of the same rows.
 
-    python benchmarks/kernel_join.py [--rows 4000000] [--epoch-rows 600000] [--keys 900000] [--kind inner] [--updates 0] [--profile]
+    python -m benchmarks kernel_join [--rows 4000000] [--epoch-rows 600000] [--keys 900000] [--kind inner] [--updates 0] [--profile]
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Join
+from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expressions import Evaluator
-from watersmeet.kernel.operators.join import step
+from watersmeet.kernel.operators import arrange, join
 from watersmeet.kernel.state import BlobDict, StageState
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, Field
 
@@ -80,17 +80,18 @@ def make_join(kind: str) -> Join:
     return Join(("a", "b"), output, False, kind, (0, 1), (0, 1), (False, False), None, tuple(names))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kernel_join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--epoch-rows", type=int, default=600_000)
     parser.add_argument("--keys", type=int, default=900_000)
     parser.add_argument("--kind", default="inner")
     parser.add_argument("--updates", type=int, default=0)
     parser.add_argument("--profile", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     streams = [Stream(make_rows(seed, args.rows, args.keys), args.updates, seed) for seed in (1, 2)]
     op = make_join(args.kind)
+    arranges = [Arrange((side,), SCHEMA, False, (0, 1), (False, False), 0) for side in ("a", "b")]
     context = StepContext(0, False, Evaluator(), (SCHEMA, SCHEMA))
     blobs, manifest = BlobDict(), None
     half = args.epoch_rows // 2
@@ -103,7 +104,9 @@ def main() -> None:
         if args.profile:
             profile.enable()
         state = StageState(manifest, blobs)
-        out = step(op, deltas, state, context)
+        arranged = [arrange.step(a, [d], state, context) for a, d in zip(arranges, deltas, strict=True)]
+        out = join.step(op, arranged, state, context)
+        del arranged
         manifest = state.persist(blobs.add)
         for ref in state.retired():
             blobs.remove(ref)
@@ -113,7 +116,7 @@ def main() -> None:
         total += int(out.diff.sum())
         checksum += sum(int((c.combine_chunks().cast(pa.int64()).fill_null(0).to_numpy() * out.diff).sum())
                         for c in (out.columns.column(2),) if out.num_rows)
-        trace = state.trace(op.id, "left")
+        trace = state.trace(arranges[0].id, arrange.ROWS)
         print(f"{at + half:>9,}  {took:6.2f} s  {out.num_rows:>10,} rows out  {len(trace.runs)} runs of {trace.num_rows:,} rows left")
     rate = rows_in / seconds
     print(f"{rate:,.0f} input rows/s ({rows_in:,} rows in), {total:,} rows out, {seconds:.2f} s, slowest epoch {slowest:.2f} s")
@@ -128,7 +131,4 @@ def main() -> None:
     count, total_us = expected.fetchone()
     print(f"DuckDB, one thread, count only: {(left.num_rows + right.num_rows) / (time.perf_counter() - start):,.0f} rows/s")
     assert (total, checksum) == (count, int(total_us)), f"expected {count, total_us}, found {total, checksum}"
-
-
-if __name__ == "__main__":
-    main()
+    return 0

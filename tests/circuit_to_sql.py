@@ -10,7 +10,7 @@ from __future__ import annotations
 import duckdb
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Constant, Exchange, Join, Map, Repeat, Scan, Sink, Union
+from watersmeet.circuit.operators import Aggregate, Arrange, Constant, Exchange, Join, Map, Repeat, Scan, Sink, Union
 
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
@@ -98,5 +98,14 @@ def _sink(op: Sink, circuit):
     return f'SELECT * FROM "{op.inputs[0]}"'
 
 
-_BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Join: _join, Aggregate: _aggregate,
-           Repeat: _repeat, Union: _union, Sink: _sink}
+def _arrange(op: Arrange, circuit):
+    joins = [circuit.by_id[i] for i in circuit.consumers[op.id]]
+    assert {j.kind for j in joins} <= {"join"}
+    for j in joins:
+        for i, keys in zip(j.inputs, (j.left_keys, j.right_keys)):
+            assert i != op.id or (keys, j.null_safe) == (op.keys, op.null_safe) or j.inputs[0] == j.inputs[1]
+    return f'SELECT * FROM "{op.inputs[0]}"'
+
+
+_BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
+           Aggregate: _aggregate, Repeat: _repeat, Union: _union, Sink: _sink}

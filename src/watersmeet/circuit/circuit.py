@@ -17,7 +17,7 @@ from typing import Any, Final
 from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink, operator_from_json
 
 #: Changes whenever key hashes, bucket numbers or the form of stored state change.
-STATE_FORMAT_VERSION: Final = 1
+STATE_FORMAT_VERSION: Final = 2
 
 
 @dataclass(frozen=True)

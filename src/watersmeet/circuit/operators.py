@@ -3,7 +3,7 @@
 Columns are positional: every operator's output is an Arrow table with columns `c0`, `c1` …
 and a diff. Expressions are DuckDB SQL over them. Operators that are equal in all they do are
 equal as values, so their `id`, a hash of their content and of their inputs, is the same in every
-view and after every restart: equal subplans are one operator with one state ("arrangement").
+view and after every restart: equal subplans are one operator with one state.
 """
 
 from __future__ import annotations
@@ -92,11 +92,25 @@ class Exchange(Operator):
 
 
 @dataclass(frozen=True)
-class Join(Operator):
-    """A regular join; inputs (left, right).
+class Arrange(Operator):
+    """Keeps the rows of its input by columns `keys`, once for all joins that read it; its columns are the input's.
 
-    left_keys, right_keys: positions of key columns of equal types, pairwise; empty for a join
-    whose right input is broadcast. null_safe: per pair, IS NOT DISTINCT FROM.
+    null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
+    stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
+    """
+
+    kind: ClassVar[str] = "arrange"
+    keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    stage: int
+
+
+@dataclass(frozen=True)
+class Join(Operator):
+    """A regular join of two arrangements: inputs (left, right). It keeps nothing itself.
+
+    left_keys, right_keys: positions of key columns of equal types, pairwise, the keys of the arrangements; empty
+    for a join whose right input is broadcast. null_safe: per pair, IS NOT DISTINCT FROM.
     residual: DuckDB SQL over l0, l1, … and r0, r1, …, or None. An error in it counts as false.
     output: which columns come out, as `l<i>` and `r<i>`.
     """
@@ -173,7 +187,8 @@ class Sink(Operator):
     relation_id: str
 
 
-KINDS = {cls.kind: cls for cls in (Scan, Constant, Map, Exchange, Join, Aggregate, Union, Repeat, Upsert, Sink)}
+KINDS = {cls.kind: cls for cls in (
+    Scan, Constant, Map, Exchange, Arrange, Join, Aggregate, Union, Repeat, Upsert, Sink)}
 
 
 def _tuples(value: Any) -> Any:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, consolidate
 from watersmeet.kernel.expressions import Evaluator
 from watersmeet.kernel.frames import Frame, receive, send
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
-from watersmeet.kernel.operators import STATEFUL, STEPS
+from watersmeet.kernel.operators import STATEFUL, STEPS, Output
 from watersmeet.kernel.state import ScopedState, StageState
 from watersmeet.types import arrow_schema
 
@@ -55,13 +55,13 @@ class _Inputs:
     """Outputs of operators that are still to be read in this stage; each goes when its last reader has it."""
 
     readers: dict[str, int]
-    held: dict[str, Delta] = field(default_factory=dict)
+    held: dict[str, Output] = field(default_factory=dict)
 
-    def put(self, operator_id: str, delta: Delta) -> None:
+    def put(self, operator_id: str, output: Output) -> None:
         if self.readers.get(operator_id):
-            self.held[operator_id] = delta
+            self.held[operator_id] = output
 
-    def get(self, operator: Operator) -> Delta:
+    def get(self, operator: Operator) -> Any:
         """The output of `operator` for one of its readers."""
         self.readers[operator.id] -= 1
         last = not self.readers[operator.id]
@@ -86,16 +86,17 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
     for op in operators:
         given = [inputs.get(circuit.by_id[i]) for i in op.inputs]
         counters = Counters()
+        out: Output
         try:
             if isinstance(op, Scan):
                 found = [d for d in sources.get(op.id, ()) if d.num_rows]
                 out = Delta.concat(found) if found else Delta.empty(arrow_schema(op.schema, positional=True))
             elif isinstance(op, Exchange):
                 out = given[0]
-                result.frames.extend(send(op, out, circuit.buckets, bucket))
+                result.frames.extend(send(op, given[0], circuit.buckets, bucket))
             elif isinstance(op, Sink):
                 out = _publish(op, given[0], result.published)
-            elif ctx.initial or any(d.num_rows for d in given):
+            elif ctx.initial or isinstance(op, Arrange) or any(d.num_rows for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
                 step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags)

@@ -4,50 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Join
 from watersmeet.kernel import columns as col
+from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.cancel import without_cancelling
 from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.matching import Probe, parts, probes
+from watersmeet.kernel.matching import Probe
 from watersmeet.kernel.run import Run
 
 
 @dataclass(frozen=True, eq=False)
 class JoinSide:
-    """One input of a join.
+    """One input of a join, as its arrangement gives it.
 
-    change: its rows that can match, arranged. loose: those with a NULL in the key, if they come out.
-
-    old: pure runs of the content before. exact: see `Probe`. sign: of the rows whose presence
-    depends on partners: +1 if those with partners come out (semi), -1 if those without (outer, anti),
-    0 if partners don't matter.
+    sign: of the rows whose presence depends on partners: +1 if those with partners come out (semi), -1 if those
+    without (outer, anti), 0 if partners don't matter.
     """
 
-    change: Run
-    loose: Delta | None
-    old: list[Run]
-    exact: bool
+    arranged: Arranged
     sign: int
 
-    @cached_property
-    def changes(self) -> list[Run]:
-        """The changes as pure runs."""
-        return parts([self.change])
+    @property
+    def loose(self) -> Delta | None:
+        """The changes of rows that can't match, if such rows come out."""
+        return self.arranged.apart if self.sign < 0 and self.arranged.loose.num_rows else None
 
-    @cached_property
+    @property
+    def changes(self) -> list[Run]:
+        """The changes of the others, as pure runs."""
+        return self.arranged.changes
+
+    @property
     def probes(self) -> list[Probe]:
         """The keys of the changes."""
-        return probes(self.changes, exact=self.exact)
+        return self.arranged.probes
+
+    @property
+    def exact(self) -> bool:
+        """See `Probe`."""
+        return self.arranged.exact
+
+    @property
+    def old(self) -> list[Run]:
+        """Pure runs of the content before."""
+        return self.arranged.old
 
     @property
     def new(self) -> list[Run]:
         """Pure runs of the content after."""
-        return [*self.old, *self.changes]
+        return self.arranged.new
 
 
 def present(partners: Diffs, sign: int) -> Diffs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from watersmeet.circuit.operators import Exchange, Operator
+from watersmeet.circuit.operators import Arrange, Exchange, Operator
 from watersmeet.planner.distribution import Placement
 from watersmeet.types import Field, Schema, SqlType
 
@@ -37,6 +37,10 @@ class Builder:
     def spread(self, op: Operator) -> Operator:
         """`op` spread evenly over the buckets, where nothing asks for a key."""
         return self.exchange(op, range(len(op.schema)))
+
+    def arrange(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
+        """The arrangement of `op` by `keys` in `stage`."""
+        return self.add(Arrange((op.id,), _canonical(op), op.append_only, keys, null_safe, stage))
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
         """`top` and all that it reads, inputs first."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from watersmeet.circuit.operators import Aggregate, Exchange, Join, Map, Operator, Repeat, Sink, Union, Upsert
+from watersmeet.circuit.operators import Aggregate, Arrange, Exchange, Join, Map, Operator, Repeat, Sink, Union, Upsert
 from watersmeet.planner.texts import columns_of, hash_form, renamed
 
 Class = frozenset[str]
@@ -27,12 +27,16 @@ class Placement:
         self._stages: dict[str, int] = {}
 
     def stage(self, operator_id: str) -> int:
-        """The number of exchanges on the longest way from a source to the operator."""
+        """The number of exchanges on the longest way from a source to the operator, or where an arrangement is kept."""
         if operator_id not in self._stages:
-            inputs = self._operators[operator_id].inputs
-            steps = [self.stage(i) + isinstance(self._operators[i], Exchange) for i in inputs]
-            self._stages[operator_id] = max(steps, default=0)
+            op = self._operators[operator_id]
+            steps = [self.arrival(i) for i in op.inputs]
+            self._stages[operator_id] = max([op.stage, *steps] if isinstance(op, Arrange) else steps, default=0)
         return self._stages[operator_id]
+
+    def arrival(self, operator_id: str) -> int:
+        """The first stage in which the operator's output can be read."""
+        return self.stage(operator_id) + isinstance(self._operators[operator_id], Exchange)
 
     def distribution(self, operator_id: str) -> Distribution | None:
         """Where the rows of the operator's output are (of an exchange: when they have arrived)."""
@@ -49,7 +53,7 @@ class Placement:
             return _common([self.distribution(i) for i in op.inputs])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(op, (Upsert, Repeat, Sink)):
+        if isinstance(op, (Arrange, Upsert, Repeat, Sink)):
             return self._through(op, [f"c{i}" for i in range(len(op.schema))])
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema

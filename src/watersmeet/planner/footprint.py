@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Exchange, Join, Map, Operator, Upsert
+from watersmeet.circuit.operators import Aggregate, Arrange, Exchange, Join, Map, Operator, Upsert
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
 from watersmeet.planner.texts import columns_of
@@ -17,10 +17,10 @@ _VALUES: Final = ("min", "max")
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Rows that an operator keeps, ordered by key. side: which input of a join. bound: what limits their number."""
+    """Rows that an operator keeps, ordered by key. readers: the joins that read them. bound: what limits their number."""
 
     operator: str
-    side: str
+    readers: tuple[str, ...]
     key: tuple[str, ...]
     columns: tuple[str, ...]
     bound: str
@@ -56,8 +56,8 @@ class Footprint:
         found.append("Arrangements:" if self.arrangements else "Arrangements: none, no state is kept")
         for a in self.arrangements:
             flag = ", append-only" if a.append_only else ""
-            side = f" {a.side}" if a.side else ""
-            found.append(f"  {a.operator}{side}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}")
+            readers = f"; read by {', '.join(a.readers)}" if a.readers else ""
+            found.append(f"  {a.operator}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}{readers}")
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -79,25 +79,25 @@ def footprint(circuit: Circuit, names: Names) -> Footprint:
 
 
 def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arrangement]:
-    if isinstance(op, Join):
-        for side, keys, i in (("left", op.left_keys, op.inputs[0]), ("right", op.right_keys, op.inputs[1])):
-            columns, source = names.columns(i), circuit.by_id[i]
-            yield Arrangement(op.id, side, tuple(columns[k] for k in keys), columns, _join_bound(op, side, source),
-                              source.append_only)
+    if isinstance(op, Arrange):
+        columns, readers = names.columns(op.id), circuit.consumers[op.id]
+        yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit),
+                          op.append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
-        yield Arrangement(op.id, "", tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),
                           circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, Upsert):
         columns = names.columns(op.id)
-        yield Arrangement(op.id, "", tuple(columns[k] for k in op.keys), columns,
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns,
                           "unbounded: keeps the last row of every key", append_only=False)
 
 
-def _join_bound(op: Join, side: str, source: Operator) -> str:
-    if side == "right" and not op.left_keys:
+def _arrange_bound(op: Arrange, circuit: Circuit) -> str:
+    joins = [j for i in circuit.consumers[op.id] if isinstance(j := circuit.by_id[i], Join)]
+    if not op.keys and all(j.inputs[1] == op.id for j in joins):
         return "bounded: a single row or a small input, copied to every bucket"
-    return f"unbounded: keeps every row of the input{'' if source.append_only else ' that is not deleted'}"
+    return f"unbounded: keeps every row of the input{'' if op.append_only else ' that is not deleted'}"
 
 
 def _group_bound(op: Aggregate, circuit: Circuit) -> str:

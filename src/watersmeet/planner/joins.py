@@ -53,6 +53,8 @@ class JoinLowering:
         residual = _residual(node.residual, left, right)
         if self.builder.buckets > 1:
             left, right = self._placed(node, left, right)
+        null_safe = tuple(k.null_safe for k in pairs)
+        left, right = self._arranged(left, right, null_safe)
         output, values = _output(node, pairs, needed, left, right)
         sources = {"l": left.operator, "r": right.operator}
         extended = {"l": node.kind in ("right", "full"), "r": node.kind in ("left", "full")}
@@ -61,7 +63,7 @@ class JoinLowering:
         append_only = node.kind in ("inner", "semi") and left.operator.append_only and right.operator.append_only
         made = self.builder.add(
             operators.Join((left.operator.id, right.operator.id), schema, append_only, node.kind, left.keys, right.keys,
-                           tuple(k.null_safe for k in pairs), residual, output))
+                           null_safe, residual, output))
         return Stream(made, {i: at(made, p) for i, p in values.items()})
 
     def _side(self, node: Relation, reads: _Ids, keys: Sequence[Scalar]) -> _Side:
@@ -70,6 +72,13 @@ class JoinLowering:
         op, positions = emit(self.builder, stream, [stream.values[i] for i in sorted(reads)] + resolved)
         return _Side(op, {i: positions[identity(stream.values[i])] for i in reads},
                      tuple(positions[identity(k)] for k in resolved))
+
+    def _arranged(self, left: _Side, right: _Side, null_safe: tuple[bool, ...]) -> tuple[_Side, _Side]:
+        """The arrangements of both sides, in the later of their stages."""
+        placement = self.builder.placement
+        stage = max(placement.arrival(s.operator.id) for s in (left, right))
+        made = [self.builder.arrange(s.operator, s.keys, null_safe, stage) for s in (left, right)]
+        return replace(left, operator=made[0]), replace(right, operator=made[1])
 
     def _placed(self, node: Join, left: _Side, right: _Side) -> tuple[_Side, _Side]:
         """Both sides where rows that match meet."""

@@ -9,6 +9,7 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
+    Arrange,
     Constant,
     Exchange,
     Join,
@@ -86,7 +87,7 @@ class Names:
             return tuple(sides[o[0]][int(o[1:])] for o in op.output)
         if isinstance(op, Aggregate):
             return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
-        assert isinstance(op, (Exchange, Repeat, Upsert, Sink)), op.kind
+        assert isinstance(op, (Arrange, Exchange, Repeat, Upsert, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Final
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit.operators import (
     Aggregate,
+    Arrange,
     Constant,
     Exchange,
     Join,
@@ -61,6 +62,8 @@ class PhysicalPrinter:
         """The plan of `op` and of everything below it."""
         if op.id in self._names.leaves or isinstance(op, Scan):
             return self._scan(op)
+        if isinstance(op, Arrange):  # RisingWave shows it as a part of the join; the costs list it
+            return self.tree(self._operators[op.inputs[0]])
         inputs = tuple(self.tree(self._operators[i]) for i in op.inputs)
         if isinstance(op, Map):
             return self._map(op, inputs)

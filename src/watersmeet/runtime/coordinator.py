@@ -12,6 +12,7 @@ from typing import Any, Final
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
+from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, begin, hold_at, next_piece
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
@@ -25,8 +26,6 @@ from watersmeet.store.readers import Reader
 
 #: What the sources remember is saved after so many epochs.
 SAVE_EPOCHS: Final = 256
-#: Operators that keep no state: their ids may change without harm.
-_STATELESS: Final = frozenset({"scan", "constant", "map", "exchange", "union", "sink"})
 
 
 class Coordinator:
@@ -245,8 +244,8 @@ def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> Non
     if stored.buckets != circuit.buckets:
         raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
     for o in circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}):
-        if circuit.by_id[o].kind in _STATELESS:
-            continue
+        if circuit.by_id[o].kind not in STATEFUL:
+            continue  # its id may change without harm
         if o not in stored.by_id or stored.stages[o] != circuit.stages[o]:
             raise error("STATE_MISMATCH", f"there is no state for operator {o}",
                         detail="The plan of a view is not the one that its state was made with.",

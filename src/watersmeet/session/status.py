@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from watersmeet.errors import error
+from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.run import Run
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
@@ -47,7 +48,7 @@ def database_status(session: Session) -> dict[str, Any]:
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:
-    """Rows that the last join of a view holds, `left` and `right`. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED."""
+    """Rows that the arrangements of a view's last join hold, `left` and `right`. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED."""
     relation = session.catalog.by_name(name)
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
@@ -59,12 +60,13 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     held = {"left": 0, "right": 0}
     if epoch is None:
         return held
+    sides = list(zip(held, joins[-1].inputs, strict=True))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():
             manifest = session.database.packs.read_footer(pack)["state"]
-            for trace, references in manifest["operators"].get(joins[-1].id, {}).items():
-                if trace in held:
-                    held[trace] += sum(_live_rows(session, pack, r) for r in references)
+            for side, arrangement in sides:
+                references = manifest["operators"].get(arrangement, {}).get(ROWS, ())
+                held[side] += sum(_live_rows(session, pack, r) for r in references)
     return held
 
 

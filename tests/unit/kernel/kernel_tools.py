@@ -8,10 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel import hashing, run
+from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.operators import join as join_module
-from watersmeet.kernel.state import BlobDict, StageState
+from watersmeet.kernel.operators import arrange as arrange_module
+from watersmeet.kernel.operators import join
+from watersmeet.kernel.state import BlobDict, StageState, State
 from watersmeet.types import Field, Schema, SqlType
 
 
@@ -31,6 +34,15 @@ def rows_of(delta: Delta) -> list[tuple[object, ...]]:
     """The rows of a delta as Python values."""
     columns = [c.to_pylist() for c in delta.columns.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * delta.num_rows
+
+
+def step_join(op: Join, inputs: Sequence[Delta], state: State, context: StepContext) -> Delta:
+    """One step of a join and of the arrangements of its two inputs, which are called `left` and `right`."""
+    arranged = []
+    for name, delta, keys, schema in zip(("left", "right"), inputs, (op.left_keys, op.right_keys), context.schemas, strict=True):
+        made = Arrange((name,), schema, False, keys, op.null_safe, 0)
+        arranged.append(arrange_module.step(made, [delta], state, context))
+    return join.step(op, arranged, state, context)
 
 
 class Stored:
@@ -62,4 +74,4 @@ def weaken_hashes(patch: pytest.MonkeyPatch, mask: int = 3) -> None:
 
     patch.setattr(hashing, "_hash_column", weak)
     patch.setattr(run, "is_bijective", lambda kind: False)
-    patch.setattr(join_module, "is_bijective", lambda kind: False)
+    patch.setattr(arrange_module, "is_bijective", lambda kind: False)

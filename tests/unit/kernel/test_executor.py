@@ -14,6 +14,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
+    Arrange,
     Constant,
     Exchange,
     Join,
@@ -55,6 +56,10 @@ class Builder:
     def exchange(self, op: Operator, keys: tuple[int, ...], mode: Any = "hash") -> Operator:
         return op if self.buckets == 1 else self.add(Exchange((op.id,), op.schema, op.append_only, keys, mode))
 
+    def arrange(self, op: Operator, keys: tuple[int, ...]) -> Operator:
+        stage = self.stages[op.id] + isinstance(op, Exchange)
+        return self.add(Arrange((op.id,), op.schema, op.append_only, keys, (False,) * len(keys), stage))
+
     def circuit(self) -> Circuit:
         found = Circuit(self.buckets, tuple(self.operators), self.stages)
         found.check()
@@ -68,7 +73,7 @@ def shop(buckets: int) -> Circuit:
     names = b.add(Scan((), NAMES, False, "names", ("k", "n")))
     paid = b.add(Map((orders.id,), ORDERS, False, ("c0", "c1 * 2"), "c1 > 0"))
     left, right = b.exchange(paid, (0,)), b.exchange(names, (0,))
-    named = b.add(Join((left.id, right.id), schema_of(VARCHAR, DOUBLE), False, "left", (0,), (0,), (False,), None, ("r1", "l1")))
+    named = b.add(Join((b.arrange(left, (0,)).id, b.arrange(right, (0,)).id), schema_of(VARCHAR, DOUBLE), False, "left", (0,), (0,), (False,), None, ("r1", "l1")))
     grouped = b.exchange(named, (0,))
     calls = (AggregateSpec("count", None, None, False), AggregateSpec("sum", 1, None, False))
     by_name = b.add(Aggregate((grouped.id,), schema_of(VARCHAR, BIGINT, DOUBLE), False, (0,), calls))
@@ -79,7 +84,7 @@ def shop(buckets: int) -> Circuit:
     b.add(Sink((total.id,), schema_of(BIGINT, DOUBLE), False, "total"))
     fixed = b.add(Constant((), schema_of(VARCHAR), True, (("'a'",), ("upper('b')",), ("NULL",))))
     spread = b.exchange(fixed, (), "broadcast")
-    both = b.add(Join((left.id, spread.id), schema_of(INTEGER, DOUBLE, VARCHAR), False, "inner", (), (), (),
+    both = b.add(Join((b.arrange(left, ()).id, b.arrange(spread, ()).id), schema_of(INTEGER, DOUBLE, VARCHAR), False, "inner", (), (), (),
                       "l1 > 10 AND r0 IS NOT NULL", ("l0", "l1", "r0")))
     doubled = b.add(Union((both.id, both.id), both.schema, False))
     b.add(Sink((doubled.id,), doubled.schema, False, "pairs"))
@@ -182,7 +187,7 @@ def test_any_number_of_buckets_gives_the_batch_result_after_every_epoch(buckets)
         assert {r: Counter({k: n for k, n in c.items() if n}) for r, c in runner.content.items()} == expected(**tables)
         assert all(n >= 0 for c in runner.content.values() for n in c.values())
     assert runner.metrics[next(s.id for s in runner.circuit.scans)].rows_out > 0
-    assert sum(m.state_bytes for i, m in runner.metrics.items() if i.startswith("join")) > 0
+    assert sum(m.state_bytes for i, m in runner.metrics.items() if i.startswith("arrange")) > 0
 
 
 def test_replay_gives_the_same_bytes():
@@ -210,7 +215,7 @@ def test_only_active_operators_run_and_scratch_state_is_apart():
     assert {k: 2 * n for k, n in before["by_name"].items()} == dict(runner.content["by_name"])
     names = {o for stored in runner.states.values() for o in stored.load().operators}
     assert {n for n in names if n.startswith("scratch!")} == {
-        f"scratch!{i}" for i in active if i.startswith(("join", "aggregate"))}
+        f"scratch!{i}" for i in active if i.startswith(("arrange", "aggregate"))}
 
 
 def test_missing_state_is_refused():

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import reference
-from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, step_join, weaken_hashes
 
 from watersmeet.circuit.operators import Join
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expressions import Evaluator
 from watersmeet.kernel.hashing import NULL_HASH, hash_columns
-from watersmeet.kernel.operators.join import step
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()
@@ -81,7 +80,7 @@ def run_history(op, schema, values, seed, epochs, size, stored=None, mangle=None
             delta = delta_of(schema, rows, diffs)
             deltas.append(mangle(delta) if mangle else delta)
         state = stored.load()
-        out = step(op, deltas, state, context)
+        out = step_join(op, deltas, state, context)
         stored.save(state)
         outputs.append((out.columns.combine_chunks(), out.diff))
         reference.accumulate(result, rows_of(out), out.diff)
@@ -158,7 +157,7 @@ def test_one_update_on_each_side(kind):
     none = delta_of(schema, [])
 
     def changes(left, right):
-        out = step(op, [left, right], state, context)
+        out = step_join(op, [left, right], state, context)
         return Counter({r: int(d) for r, d in zip(rows_of(out), out.diff, strict=True)})
 
     first = {
@@ -188,7 +187,7 @@ def test_skew_is_expanded_in_pieces():
     schema = schema_of(BIGINT, TIMESTAMP)
     op = make_join("inner", schema, [0], [0], [False], None, ["l1"])
     rows = [(7, i) for i in range(1500)]
-    out = step(op, [delta_of(schema, rows), delta_of(schema, rows)], Stored().load(),
+    out = step_join(op, [delta_of(schema, rows), delta_of(schema, rows)], Stored().load(),
                StepContext(0, True, EVALUATOR, (schema, schema)))
     assert out.num_rows == 1500 * 1500
     assert len(out.columns.column(0).chunks) > 1
@@ -201,8 +200,8 @@ def test_a_small_epoch_does_not_visit_the_whole_state():
     state = Stored().load()
     context = StepContext(0, True, EVALUATOR, (schema, schema))
     none = delta_of(schema, [])
-    step(op, [none, delta_of(schema, [(i, i) for i in range(200_000)])], state, context)
-    out = step(op, [delta_of(schema, [(i * 1000, 0) for i in range(10)]), none], state, context)
+    step_join(op, [none, delta_of(schema, [(i, i) for i in range(200_000)])], state, context)
+    out = step_join(op, [delta_of(schema, [(i * 1000, 0) for i in range(10)]), none], state, context)
     assert sorted(rows_of(out)) == [(i * 1000, 0, i * 1000, i * 1000) for i in range(10)]
 
 

@@ -101,8 +101,8 @@ def test_a_union_of_stages_goes_to_the_last():
 
 def test_a_self_join_reads_and_sends_once():
     circuit = plan(join(a, scan("a", alias="a2"), "inner", "a.k = a2.k"))
-    assert [o.kind for o in circuit.operators] == ["scan", "exchange", "join", "map", "sink"]
-    self_join = circuit.operators[2]
+    assert [o.kind for o in circuit.operators] == ["scan", "exchange", "arrange", "join", "map", "sink"]
+    self_join = circuit.operators[3]
     assert self_join.inputs[0] == self_join.inputs[1]
 
 

@@ -1,21 +1,26 @@
-"""The operators: one module each, with one pure function `step(op, inputs, state, context) -> Delta`."""
+"""The operators: one module each, with one pure function `step(op, inputs, state, context) -> Output`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.operators import aggregate, constant, join, repeat, union, upsert
+from watersmeet.kernel.operators import aggregate, arrange, constant, join, repeat, union, upsert
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.state import State
 
-Step = Callable[[Any, Sequence[Delta], State, StepContext], Delta]
+#: What operators hand on: joins read arrangements, all others read changes.
+Output = Delta | Arranged
+
+Step = Callable[[Any, Sequence[Any], State, StepContext], Output]
 
 #: By kind. Scans, exchanges and sinks are the executor's.
 STEPS: Final[dict[str, Step]] = {
     "aggregate": aggregate.step,
+    "arrange": arrange.step,
     "constant": constant.step,
     "join": join.step,
     "map": map_operator.step,
@@ -25,4 +30,4 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "join", "upsert"})
+STATEFUL: Final = frozenset({"aggregate", "arrange", "upsert"})

@@ -1,6 +1,7 @@
 """Regular joins: every kind, with retractions on both sides.
 
-With L, R the contents before the epoch and dL, dR the changes, the joined pairs change by
+The two inputs are arrangements by the join's key. With L, R their contents before the epoch and dL, dR their
+changes, the joined pairs change by
 
     dL * (R + dR)  +  L * dR
 
@@ -23,29 +24,22 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Join
 from watersmeet.kernel import columns as col
+from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, Diffs, consolidate
-from watersmeet.kernel.hashing import is_bijective
+from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.joined import JoinOutput, JoinSide, present
-from watersmeet.kernel.matching import parts
 from watersmeet.kernel.residual import Residual, join_with_residual
-from watersmeet.kernel.run import Run, arrange
+from watersmeet.kernel.run import Run
 from watersmeet.kernel.state import State
 
 
-def step(op: Join, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
+def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
     """The changes of the join's output; cancelled, so that no row comes with both signs, but rows may repeat."""
-    if not any(d.num_rows for d in inputs):
+    if not any(a.num_rows for a in inputs):
         return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
-    traces = [state.trace(op.id, name) for name in ("left", "right")]
-    exact = _exact(op, inputs[0])
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
-    left, right = (
-        _side(delta, keys, op.null_safe, parts(trace.runs), exact=exact, sign=sign)
-        for delta, keys, trace, sign in zip(inputs, (op.left_keys, op.right_keys), traces,
-                                            (left_sign, right_sign), strict=True)
-    )
+    left, right = (JoinSide(a, sign) for a, sign in zip(inputs, (left_sign, right_sign), strict=True))
     out = JoinOutput(op)
     if op.residual is None:
         _join(op, left, right, out)
@@ -53,30 +47,7 @@ def step(op: Join, inputs: Sequence[Delta], state: State, ctx: StepContext) -> D
         join_with_residual(op, left, right, out, Residual(op, ctx))
     out.add_loose(left.loose, None)
     out.add_loose(None, right.loose)
-    traces[0].append(left.change)
-    traces[1].append(right.change)
     return out.delta()
-
-
-def _exact(op: Join, left: Delta) -> bool:
-    """True if equal hashes mean equal keys: NULLs are gone, and the one key's hash is a bijection."""
-    if not op.left_keys:
-        return True
-    return len(op.left_keys) == 1 and not op.null_safe[0] and is_bijective(left.columns.column(op.left_keys[0]).type)
-
-
-def _side(delta: Delta, keys: tuple[int, ...], null_safe: tuple[bool, ...], old: list[Run], *, exact: bool,
-          sign: int) -> JoinSide:
-    """The side of a join: rows with a NULL in the key never match and are kept only if they come out."""
-    loose = np.zeros(delta.num_rows, np.bool_)
-    for position, safe in zip(keys, null_safe, strict=True):
-        valid = None if safe else col.validity(col.flat(delta.columns.column(position)))
-        if valid is not None:
-            loose |= ~valid
-    if not loose.any():
-        return JoinSide(arrange(delta, keys), None, old, exact, sign)
-    apart = consolidate(delta.take(np.flatnonzero(loose))) if sign < 0 else None
-    return JoinSide(arrange(delta.take(np.flatnonzero(~loose)), keys), apart, old, exact, sign)
 
 
 def _join(op: Join, left: JoinSide, right: JoinSide, out: JoinOutput) -> None:
