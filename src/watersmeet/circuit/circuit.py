@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -62,11 +63,11 @@ class Circuit:
         """The sinks."""
         return [o for o in self.operators if isinstance(o, Sink)]
 
-    def upstream(self, ids: set[str]) -> set[str]:
-        """`ids` and all operators that they read, directly or not."""
+    def upstream(self, ids: set[str], ends: Container[str] = frozenset()) -> set[str]:
+        """`ids` and all operators that they read, directly or not; of those in `ends`, not what these read."""
         reached = set(ids)
         for o in reversed(self.operators):
-            if o.id in reached:
+            if o.id in reached and o.id not in ends:
                 reached.update(o.inputs)
         return reached
 

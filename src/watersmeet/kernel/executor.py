@@ -32,6 +32,8 @@ class EpochContext:
 
     initial: the first epoch in the life of the active operators. active: which operators run; None: all.
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
+    given: operators that do not run, because their output comes with the sources, with the columns by whose hash it
+    goes to the buckets.
     """
 
     epoch: int
@@ -39,6 +41,7 @@ class EpochContext:
     active: frozenset[str] | None = None
     scratch: frozenset[str] = frozenset()
     fresh: frozenset[str] = frozenset()
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
               frames: Iterable[Frame], state: StageState, ctx: EpochContext) -> StageResult:
     """Runs the active operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
-    sources: by id of scan, changes with columns c0, c1, … frames: those that came for this bucket, in any order.
+    sources: by id of scan or given operator, changes with columns c0, c1, … frames: those that came for this bucket, in any order.
     The state is changed, not persisted. Raises WatersmeetError STATE_MISMATCH if the state of an operator
     that must have one is missing.
     """
@@ -82,6 +85,8 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
         _claim(operators, state, ctx)
     inputs = _Inputs(_count_readers(operators))
     result = StageResult(_receive(circuit, stage, frames, ctx, inputs), {}, {})
+    if stage == 0:
+        _hand_out(circuit, bucket, sources, ctx, inputs, result.frames)
     scoped = ScopedState(state, {i: SCRATCH + i for i in ctx.scratch})
     for op in operators:
         given = [inputs.get(circuit.by_id[i]) for i in op.inputs]
@@ -89,8 +94,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
         out: Output
         try:
             if isinstance(op, Scan):
-                found = [d for d in sources.get(op.id, ()) if d.num_rows]
-                out = Delta.concat(found) if found else Delta.empty(arrow_schema(op.schema, positional=True))
+                out = _read(op, sources)
             elif isinstance(op, Exchange):
                 out = given[0]
                 result.frames.extend(send(op, given[0], circuit.buckets, bucket))
@@ -111,6 +115,24 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                                                 counters.expression_errors)
         inputs.put(op.id, out)
     return result
+
+
+def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
+    found = [d for d in sources.get(op.id, ()) if d.num_rows]
+    return Delta.concat(found) if found else Delta.empty(arrow_schema(op.schema, positional=True))
+
+
+def _hand_out(circuit: Circuit, task: int, sources: Mapping[str, Sequence[Delta]], ctx: EpochContext, inputs: _Inputs,
+              frames: list[Frame]) -> None:
+    """The output of given operators goes to their readers, wherever these run."""
+    for operator_id, keys in ctx.given.items():
+        op = circuit.by_id[operator_id]
+        delta = _read(op, sources)
+        if circuit.stages[operator_id] == 0:
+            inputs.put(operator_id, delta)
+        else:
+            exchange = Exchange((operator_id,), op.schema, op.append_only, keys)
+            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id))
 
 
 def _state_id(op: Operator, ctx: EpochContext) -> str:

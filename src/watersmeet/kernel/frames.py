@@ -23,8 +23,9 @@ _DIFF: Final = "_diff"
 
 @dataclass(frozen=True)
 class Frame:
-    """bucket: where it goes. channel: the id of the `Exchange` that sent it, or a word that later stages pass on.
+    """A piece of an operator's output, on its way to a bucket.
 
+    bucket: where it goes. channel: the id of the operator, mostly an `Exchange`, or a word that later stages pass on.
     seq: orders the frames of a channel, whoever sent them. body: changes (see `encode`).
     """
 
@@ -62,10 +63,10 @@ def decode(body: pa.Buffer | bytes) -> Delta:
     return Delta(table.select(names[:-1]), diff)
 
 
-def send(exchange: Exchange, delta: Delta, buckets: int, sender: int) -> Iterator[Frame]:
+def send(exchange: Exchange, delta: Delta, buckets: int, sender: int, channel: str = "") -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
-    sender: number of the task or bucket.
+    sender: number of the task or bucket. channel: if not that of the exchange.
     """
     if delta.num_rows == 0:
         return
@@ -75,7 +76,7 @@ def send(exchange: Exchange, delta: Delta, buckets: int, sender: int) -> Iterato
         for piece in _pieces(part):
             body = encode(piece)
             for target in range(buckets) if bucket is None else (bucket,):
-                yield Frame(target, exchange.id, numbers[target], body)
+                yield Frame(target, channel or exchange.id, numbers[target], body)
                 numbers[target] += 1
 
 

@@ -1,8 +1,9 @@
 """Backfill: a new view gets its history in bounded pieces, from the content as it is at the frontier.
 
 Progress is JSON that travels in the frontier of the commits, so it is in step with the state whatever happens.
-Tables come from the newest checkpoint and the commits after it, sources read what they gave before once more. Smaller
-relations come first, so that large ones find their partners.
+What the database stores comes from the newest checkpoint and the commits after it: tables, and views (and connectors'
+tables) that are complete, so that nothing below them is computed again. Sources read what they gave before once more.
+Smaller relations come first, so that large ones find their partners.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from watersmeet.catalog import Relation
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Scan
+from watersmeet.planner.distribution import Placement, plain_keys
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
 from watersmeet.sources.base import Slice, Source
@@ -25,13 +29,15 @@ class Progress:
 
     views: what it fills. rebuild: it makes the whole state anew instead; `before` is then the fingerprint of the
     circuit whose state is in use until it is through. checkpoint: number of the checkpoint that
-    it starts from, 0 for none. transaction: the last commit of the tables that it reads. relations: what is left to
-    read, in order. cursor: where in the first of them (None: its beginning). started: False before its first epoch.
+    it starts from, 0 for none. transaction: the last commit of the tables that it reads. head: the same of what the
+    circuit writes. stored: the relations written by the circuit that are read from what is stored. relations: what is left to read, in order. cursor: where in the first of them (None: its beginning). started: False before its first epoch.
     """
 
     views: tuple[str, ...]
     checkpoint: int
     transaction: int
+    head: int
+    stored: tuple[str, ...]
     relations: tuple[str, ...]
     cursor: Any = None
     started: bool = False
@@ -41,13 +47,13 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same progress."""
         return {"views": self.views, "checkpoint": self.checkpoint, "transaction": self.transaction,
-                "relations": self.relations, "cursor": self.cursor, "started": self.started, "rebuild": self.rebuild,
+                "head": self.head, "stored": self.stored, "relations": self.relations, "cursor": self.cursor, "started": self.started, "rebuild": self.rebuild,
                 "before": self.before}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Progress:
         """The inverse of `to_json`."""
-        return Progress(**{**value, "views": tuple(value["views"]), "relations": tuple(value["relations"])})
+        return Progress(**{**value, **{n: tuple(value[n]) for n in ("views", "stored", "relations")}})
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,51 @@ class Piece:
 
 
 def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], frontier: Frontier, *,
-          rebuild: bool = False, before: str = "") -> Progress:
-    """The beginning of a backfill from `relations` as they are at `frontier`."""
+          complete: frozenset[str] = frozenset(), rebuild: bool = False, before: str = "") -> Progress:
+    """The beginning of a backfill from `relations` as they are at `frontier`.
+
+    complete: those written by the circuit that are read as the newest epoch left them.
+    """
     checkpoint = newest_checkpoint(db.layout)
     # A source that gave nothing yet has no history.
-    read = [r for r in relations if not r.connector or r.id in frontier.sources]
-    rows = _table_rows(db, checkpoint, frontier.transaction)
+    read = [r for r in relations if r.id in complete or not r.connector or r.id in frontier.sources]
+    head = db.log.head()
+    rows = _stored_rows(db, checkpoint, head)
     # Sources last: what they give is usually the large, append-only side.
     order = sorted(read, key=lambda r: (bool(r.connector), rows.get(r.id, 0), r.id))
-    return Progress(views, checkpoint.moment.head, frontier.transaction, tuple(r.id for r in order),
+    stored = tuple(r.id for r in order if r.id in complete)
+    return Progress(views, checkpoint.moment.head, frontier.transaction, head, stored, tuple(r.id for r in order),
                     rebuild=rebuild, before=before)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a backfill runs: the operators `active`. given: as in `Intent`."""
+
+    active: frozenset[str]
+    given: dict[str, tuple[int, ...]]
+
+
+def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Reach:
+    """What it takes to fill `views` where the content of the relations `complete` can be read.
+
+    An operator whose rows lie in their buckets by a key that it does not give is computed again: nobody could tell
+    where what was stored belongs.
+    """
+    filled, stored = set(views), set(complete)
+    placement = Placement(circuit.by_id)
+    ends: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for sink in circuit.sinks:
+        top = circuit.by_id[sink.inputs[0]]
+        if sink.relation_id not in stored or isinstance(top, Scan):
+            continue
+        distribution = placement.distribution(top.id)
+        # Nobody relies on where the rows are that lie anywhere: they are spread.
+        keys = tuple(range(len(top.schema))) if distribution is None else plain_keys(distribution)
+        if keys is not None:
+            ends.setdefault(top.id, (sink.relation_id, keys))
+    reached = circuit.upstream({s.id for s in circuit.sinks if s.relation_id in filled}, ends)
+    return Reach(frozenset(reached - ends.keys()), dict(ends[o] for o in sorted(reached & ends.keys())))
 
 
 def next_piece(db: Database, progress: Progress, sources: Mapping[str, Source], rows: int, size_bytes: int) -> Piece:
@@ -79,11 +120,11 @@ def next_piece(db: Database, progress: Progress, sources: Mapping[str, Source], 
     cursor = progress.cursor
     while relations and rows > 0 and size_bytes > 0:
         relation_id = relations[0]
-        if relation_id in sources:
+        if relation_id in sources and relation_id not in progress.stored:
             history = sources[relation_id].history(cursor, rows, size_bytes)
             found, cursor = list(history.slices), history.cursor
         else:
-            found, cursor = _table_slices(db, progress, relation_id, cursor, rows, size_bytes)
+            found, cursor = _stored_slices(db, progress, relation_id, cursor, rows, size_bytes)
         slices += found
         rows -= sum(int(s["rows"]) for s in found)
         size_bytes -= sum(int(s["bytes"]) for s in found)
@@ -99,16 +140,16 @@ def hold_at(db: Database, progress: Progress) -> int:
     return load_checkpoint(db.layout, progress.checkpoint).moment.transaction if progress.checkpoint else 0
 
 
-def _table_rows(db: Database, checkpoint: Checkpoint, transaction: int) -> dict[str, int]:
-    """By relation, the rows that a backfill up to `transaction` reads."""
+def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, int]:
+    """By relation, about the rows that a backfill up to commit `upto` reads."""
     rows = {i: s.stored_rows for i, s in checkpoint.relations.items()}
-    for number in range(checkpoint.moment.transaction + 1, transaction + 1):
+    for number in range(checkpoint.moment.transaction + 1, upto + 1):
         for relation_id, change in db.log.read(number).relations.items():
             rows[relation_id] = rows.get(relation_id, 0) + sum(b.rows for b in change.blobs)
     return rows
 
 
-def _table_slices(db: Database, progress: Progress, relation_id: str, cursor: Any, rows: int,
+def _stored_slices(db: Database, progress: Progress, relation_id: str, cursor: Any, rows: int,
                   size_bytes: int) -> tuple[list[Slice], Any]:
     """(slices, where to go on). cursor: ["file", number] in the snapshot, or ["commit", number, blob]."""
     slices: list[Slice] = []
@@ -128,7 +169,8 @@ def _table_slices(db: Database, progress: Progress, relation_id: str, cursor: An
             size_bytes -= file.size_bytes
         place = ["commit", upto + 1, 0]
     tables = frozenset([relation_id])
-    for number in range(place[1], progress.transaction + 1):
+    last = progress.head if relation_id in progress.stored else progress.transaction
+    for number in range(place[1], last + 1):
         first = place[2] if number == place[1] else 0
         for blob, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
             if slices and (rows < piece["rows"] or size_bytes < piece["bytes"]):

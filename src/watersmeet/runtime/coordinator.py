@@ -6,6 +6,7 @@ commits anything. Planned epochs may run ahead of committed ones; when one fails
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.runtime.backfill import Progress, begin, hold_at, next_piece
+from watersmeet.runtime.backfill import Progress, begin, hold_at, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import Inputs
@@ -171,7 +172,14 @@ class Coordinator:
     def _begin(self, views: tuple[str, ...], circuit: Circuit, **how: Any) -> None:
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
         self._reader.hold(0)
-        self.progress = begin(self._db, views, self._relations(circuit, set(views)), self.inputs.frontier, **how)
+        complete = frozenset() if how.get("rebuild") else self.live_views
+        scope = reach(circuit, views, complete)
+        ids = {o.relation_id for o in circuit.scans if o.id in scope.active} | scope.given.keys()
+        known = self._db.catalog().relations
+        if missing := ids - known.keys():
+            raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
+        relations = [r for i, r in known.items() if i in ids]
+        self.progress = begin(self._db, views, relations, self.inputs.frontier, complete=complete, **how)
         self._hold()
 
     def _plan_backfill(self, circuit: Circuit, progress: Progress) -> Intent:
@@ -182,11 +190,10 @@ class Coordinator:
                         everywhere=not progress.started, rebuilding=progress.rebuild,
                         views_ready=progress.views if piece.after is None and not progress.rebuild else ())
         if not progress.rebuild:
-            sinks = {o.id for o in circuit.sinks if o.relation_id in progress.views}
-            live = {o.id for o in circuit.sinks if o.relation_id not in progress.views}
-            active, owned = circuit.upstream(sinks), circuit.upstream(live)
-            intent = replace(intent, active=tuple(sorted(active)), scratch=tuple(sorted(active & owned)),
-                             fresh=tuple(sorted(active - owned)))
+            scope = reach(circuit, progress.views, progress.stored)
+            owned = circuit.upstream({o.id for o in circuit.sinks if o.relation_id not in progress.views})
+            intent = replace(intent, active=tuple(sorted(scope.active)), scratch=tuple(sorted(scope.active & owned)),
+                             fresh=tuple(sorted(scope.active - owned)), given=scope.given)
         else:
             intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
         intent = self._intent(circuit, intent, piece.slices)
@@ -195,25 +202,18 @@ class Coordinator:
 
     def _intent(self, circuit: Circuit, intent: Intent, slices: tuple[Slice, ...]) -> Intent:
         known = self._db.catalog().relations
-        specs = {i: self._spec(known[i]) for i in {s["relation"] for s in slices if s["kind"] != "commit"}}
+        specs = {s["relation"]: self._spec(s, circuit, known) for s in slices if s["kind"] != "commit"}
         tasks = divide(slices, circuit.buckets) if slices or intent.everywhere else ()
         self.epoch = intent.epoch
         self._stored = circuit
         return replace(intent, tasks=tasks, specs=specs)
 
-    def _spec(self, relation: Relation) -> dict[str, Any]:
-        if relation.id in self.inputs.sources:
-            return self.inputs.sources[relation.id].spec()
-        return {"columns": [c.to_json() for c in relation.columns]}
-
-    def _relations(self, circuit: Circuit, views: set[str]) -> list[Relation]:
-        """The relations that the views' operators read."""
-        known = self._db.catalog().relations
-        active = circuit.upstream({o.id for o in circuit.sinks if o.relation_id in views})
-        ids = {o.relation_id for o in circuit.scans if o.id in active}
-        if missing := ids - known.keys():
-            raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
-        return [r for i, r in known.items() if i in ids]
+    def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
+        relation_id = piece["relation"]
+        if piece["kind"] != "snapshot":
+            return self.inputs.sources[relation_id].spec()
+        columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
+        return {"columns": [c.to_json() for c in columns or known[relation_id].columns]}
 
     def _scan(self) -> None:
         if self.circuit is not None:

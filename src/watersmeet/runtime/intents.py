@@ -26,6 +26,8 @@ class Intent:
     is kept apart, because live views own it. fresh: those that may have no state yet.
     everywhere: every bucket runs, with or without rows.
     specs: by relation, what reading its slices needs. views_ready: relations that become readable by it.
+    given: relations whose content is read in place of what the operator below their sink would give again, with the
+    columns by whose hash that goes to the buckets.
     rebuilding: the state is made anew for the content as it is: nothing is published.
     """
 
@@ -40,6 +42,7 @@ class Intent:
     everywhere: bool = False
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
     views_ready: tuple[str, ...] = ()
+    given: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rebuilding: bool = False
 
     @property
@@ -76,6 +79,7 @@ class Intent:
             "everywhere": self.everywhere,
             "specs": self.specs,
             "views_ready": self.views_ready,
+            "given": self.given,
             "rebuilding": self.rebuilding,
         }
 
@@ -92,6 +96,7 @@ class Intent:
         values["active"] = None if value["active"] is None else tuple(value["active"])
         for name in ("scratch", "fresh", "views_ready"):
             values[name] = tuple(value[name])
+        values["given"] = {i: tuple(keys) for i, keys in value["given"].items()}
         return Intent(**values)
 
     @staticmethod

@@ -22,7 +22,7 @@ from watersmeet.kernel.state import RunRef, StageState
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
-from watersmeet.runtime.slices import ScanInput, read_slices
+from watersmeet.runtime.slices import SourceCounts, read_slices
 from watersmeet.sources.base import Slice
 from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.layout import Layout
@@ -81,8 +81,11 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     circuit = _circuit(job.root, intent.circuit)
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
     scans = [o for o in circuit.scans if intent.active is None or o.id in intent.active]
-    found = read_slices(_layout(job.root, durable=job.durable), _packs(job.root), intent, slices, scans)
-    frames = _run(job, circuit, 0, task, found, (), scans)
+    given = _given(circuit, intent)
+    found = read_slices(_layout(job.root, durable=job.durable), _packs(job.root), intent, slices, [*scans, *given.values()])
+    sources = {o.id: found.deltas.get(o.id, []) for o in scans}
+    sources |= {i: found.deltas.get(scan.id, []) for i, scan in given.items()}
+    frames = _run(job, circuit, 0, task, sources, found.counts, ())
     if intent.everywhere and task == 0 and circuit.last_stage > 0:
         frames += [Frame(bucket, CONTROL, 0, b"") for bucket in range(circuit.buckets)]
     return frames
@@ -108,7 +111,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
     if not work:
         return passed
     (bucket,) = buckets
-    passed += _run(job, circuit, stage, bucket, ScanInput(), [f for f in work if f.channel != CONTROL], ())
+    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL])
     return passed
 
 
@@ -126,8 +129,16 @@ def run_whole(job: Job) -> list[Frame]:
     return [f for f in frames if f.channel == RECEIPT]
 
 
-def _run(job: Job, circuit: Circuit, stage: int, bucket: int, found: ScanInput, frames: Sequence[Frame],
-         scans: Sequence[Scan]) -> list[Frame]:
+def _given(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
+    """For each operator that is given, the scan that reads its relation's content."""
+    return {
+        s.inputs[0]: Scan((), s.schema, append_only=s.append_only, relation_id=s.relation_id, names=tuple(f.name for f in s.schema))
+        for s in circuit.sinks if s.relation_id in intent.given
+    }
+
+
+def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, Sequence[Delta]],
+         counts: Mapping[str, SourceCounts], frames: Sequence[Frame]) -> list[Frame]:
     intent = job.intent
     packs = _packs(job.root)
     before = job.packs.get(f"{stage}/{bucket}")
@@ -137,12 +148,12 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, found: ScanInput, 
     _clear(state, circuit, intent)
     active = None if intent.active is None else frozenset(intent.active)
     context = EpochContext(epoch=intent.epoch, initial=intent.initial, active=active, scratch=frozenset(intent.scratch),
-                           fresh=frozenset(intent.fresh))
-    sources = {scan.id: found.deltas.get(scan.id, []) for scan in scans}
+                           fresh=frozenset(intent.fresh),
+                           given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given})
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
     operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}
-    sizes = {i: c.to_json() for i, c in found.counts.items()}
+    sizes = {i: c.to_json() for i, c in counts.items()}
     receipt = Receipt(stage, bucket, receipt.pack, receipt.relations, operators, sizes, receipt.retired)
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
+from watersmeet.store.compaction import Compactor
+
 pytestmark = pytest.mark.parametrize("buckets", [1, 2, 3])
 
 
@@ -46,6 +48,36 @@ def test_a_later_view_gets_the_history(tmp_path, buckets):
     kit.engine.flush()
     kit.check()
     kit.close()
+
+
+def test_a_view_on_a_view_is_filled_from_what_is_stored(tmp_path, buckets):
+    """The join below the older view does not run again, whatever was compacted or is still in commits."""
+    kit = Kit(tmp_path / "db", buckets=buckets)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    compactor = Compactor(kit.layout, kit.log, kit.packs, lambda: kit.catalog, commits=2)
+    for round_number in range(4):
+        kit.change(a=[(i % 7, str(i), 1) for i in range(20)], b=[(round_number, i, 1) for i in range(5)])
+        kit.change(a=[(3, "3", -1)])
+        kit.engine.flush()
+        if round_number == 2:
+            compactor.run()
+    assert join_rows(kit) == 26
+    kit.view("grouped", *GROUPED)
+    assert join_rows(kit) == 0
+    kit.check()
+    kit.change(a=[(0, "later", 1)], b=[(0, 1, 1)])
+    kit.engine.flush()
+    assert join_rows(kit) == 2
+    kit.check()
+    kit.close()
+
+
+def join_rows(kit):
+    """Rows that joins read in the newest epoch."""
+    operators = kit.log.last_epoch().metrics["operators"]
+    return sum(m.get("rows_in", 0) for i, m in operators.items() if i.startswith("join"))
 
 
 def test_restart_goes_on(tmp_path, buckets):
