@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Repeat, Scan, Union, Values
+from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Repeat, Scan, Union, Unnest, Values
 from watersmeet.algebra.rewrites.keys import as_predicate
 
 
@@ -68,6 +68,21 @@ def _(node: Aggregate):
         exprs.append(f'CAST({call.function}({argument}){condition} AS {column.type.duckdb}) AS "{column.id}"')
     keys = ", ".join(str(i + 1) for i in range(len(node.keys)))
     return f"(SELECT {', '.join(exprs)} FROM {_from(node.input)}{' GROUP BY ' + keys if keys else ''})"
+
+
+@_from.register
+def _(node: Unnest):
+    elements = [f'{a.sql()}[n] AS "{c.id}"' for a, c in zip(node.arrays, node.elements)]
+    elements += [f'n AS "{node.ordinality.id}"'] if node.ordinality is not None else []
+    longest = "greatest(" + ", ".join(f"coalesce(len({a.sql()}), 0)" for a in node.arrays) + ", 0)"
+    below = f"(SELECT *, row_number() OVER () AS _row FROM {_from(node.input)})"
+    every = f"(SELECT *, {', '.join(elements)} FROM {below}, range(1, {longest} + 1) AS s(n))"
+    kept = f"(SELECT * EXCLUDE (n) FROM {every} WHERE {node.condition.sql() if node.condition is not None else 'TRUE'})"
+    found = f"SELECT * EXCLUDE (_row) FROM {kept}"
+    if node.outer:
+        nulls = ", ".join(f'NULL AS "{c.id}"' for c in node.made)
+        found += f" UNION ALL BY NAME SELECT * EXCLUDE (_row), {nulls} FROM {below} WHERE _row NOT IN (SELECT _row FROM {kept})"
+    return f"({found})"
 
 
 @_from.register

@@ -10,7 +10,19 @@ from __future__ import annotations
 import duckdb
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Arrange, Constant, Exchange, Join, Map, Repeat, Scan, Sink, Union
+from watersmeet.circuit.operators import (
+    Aggregate,
+    Arrange,
+    Constant,
+    Exchange,
+    Join,
+    Map,
+    Repeat,
+    Scan,
+    Sink,
+    Union,
+    Unnest,
+)
 
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
@@ -90,6 +102,24 @@ def _repeat(op: Repeat, circuit):
     return f'SELECT {columns}{", " if columns else ""}_b FROM "{op.inputs[0]}", LATERAL range(c{len(op.schema)})'
 
 
+def _unnest(op: Unnest, circuit):
+    """By a recursive definition of its own: each element by its number, and a row without any."""
+    made = [f"c{a}[n] AS r{j}" for j, a in enumerate(op.arrays)] + ([f"n AS r{len(op.arrays)}"] if op.ordinality else [])
+    width = len(circuit.by_id[op.inputs[0]].schema)
+    left = ", ".join(f"c{i} AS l{i}" for i in range(width))
+    longest = "greatest(" + ", ".join(f"coalesce(len(c{a}), 0)" for a in op.arrays) + ", 0)"
+    rows = f'(SELECT *, row_number() OVER () AS _row FROM "{op.inputs[0]}")'
+    every = f"(SELECT {left}, {', '.join(made)}, _b, _row FROM {rows}, range(1, {longest} + 1) AS s(n))"
+    kept = f"(SELECT * FROM {every} WHERE {op.condition or 'TRUE'})"
+    shown = [f"l{k}" for k in op.keep] + [f"r{j}" for j in range(len(made))]
+    names = ", ".join(f"c{i}" for i in range(len(shown)))
+    found = f"SELECT {', '.join(shown)}, _b FROM {kept}"
+    if op.outer:
+        empty = [f"c{k}" for k in op.keep] + ["NULL"] * len(made)
+        found += f" UNION ALL SELECT {', '.join(empty)}, _b FROM {rows} WHERE _row NOT IN (SELECT _row FROM {kept})"
+    return f"SELECT * FROM ({found}) AS t({names}, _b)"
+
+
 def _union(op: Union, circuit):
     return " UNION ALL ".join(f'SELECT * FROM "{i}"' for i in op.inputs)
 
@@ -108,4 +138,4 @@ def _arrange(op: Arrange, circuit):
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           Aggregate: _aggregate, Repeat: _repeat, Union: _union, Sink: _sink}
+           Aggregate: _aggregate, Repeat: _repeat, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -70,6 +70,25 @@ def join(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Seque
     return result
 
 
+def unnest(content: Iterable[tuple[Row, int]], arrays: Sequence[int], keep: Sequence[int], *, ordinality: bool, outer: bool,
+           condition: Callable[[Row, Row], bool]) -> Counter[Row]:
+    """Each row (with its count) once for every element of its longest array; NULLs where another is shorter."""
+    result: Counter[Row] = Counter()
+    for values, count in content:
+        lists = [values[i] or [] for i in arrays]
+        kept = tuple(values[i] for i in keep)
+        found = []
+        for n in range(max(map(len, lists))):
+            made = tuple(x[n] if n < len(x) else None for x in lists) + ((n + 1,) if ordinality else ())
+            if condition(values, made):
+                found.append(made)
+        if outer and not found:
+            found = [(None,) * (len(arrays) + ordinality)]
+        for made in found:
+            result[row(kept + made)] += count
+    return result
+
+
 def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iterable[int]) -> None:
     """Applies changes to a multiset; AssertionError if a multiplicity falls below 0."""
     touched = set()

@@ -14,6 +14,7 @@ from watersmeet.algebra.relations import (
     Project,
     Scan,
     Union,
+    Unnest,
     Values,
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
@@ -91,6 +92,15 @@ def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggreg
 
 def union(*parts, prefix="u") -> Union:
     return Union(tuple(parts), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", c.type) for i, c in enumerate(parts[0].columns)))
+
+
+def unnest(node, arrays, prefix="n", ordinality=False, outer=False, condition=None) -> Unnest:
+    """arrays: texts of arrays of ints; ids of the elements are n0, n1 …, of the number no."""
+    kind = SqlType("array", element=INTEGER)
+    scalars = tuple(e(f"CAST({a} AS INT[])", kind) for a in arrays)
+    elements = tuple(Column(f"{prefix}{i}", f"{prefix}{i}", INTEGER) for i in range(len(arrays)))
+    number = Column(f"{prefix}o", "ordinality", BIGINT) if ordinality else None
+    return Unnest(node, scalars, elements, number, outer, None if condition is None else p(condition))
 
 
 def values(rows, prefix="v") -> Values:

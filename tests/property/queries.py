@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.property.expressions import Column, Expressions, family
-from tests.property.values import EXACT, INTEGERS, NUMBERS, ORDERED, spelled
+from tests.property.values import EXACT, INTEGERS, NUMBERS, ORDERED, both, spelled
 
 #: Join keys of these types are spelled alike and never raise.
 _KEYS = (*NUMBERS, "varchar", "boolean", "date", "time", "timestamp", "timestamptz", "interval", "jsonb", "int[]", "bytea",
@@ -141,7 +141,20 @@ class Queries:
                 continue
             source += f" {self._kind()} {item} ON {condition}"
             scope = scope + columns
+        arrays = [(n, t) for n, t in scope if t.endswith("[]")]
+        if arrays and r.random() < 0.4:
+            scope, source = self._unnested(scope, source, *r.choice(arrays))
         return scope, source
+
+    def _unnested(self, scope: list[Column], source: str, name: str, kind: str) -> tuple[list[Column], str]:
+        """The elements of an array of a column to the left."""
+        alias = self._alias()
+        element = kind.replace("[]", "")  # PostgreSQL's unnest goes through all dimensions, DuckDB's through one
+        flat = f"flatten({name})" if kind.endswith("[][]") else name
+        join = self.random.choice(["CROSS JOIN", "LEFT JOIN"])
+        condition = " ON TRUE" if join == "LEFT JOIN" else ""
+        item = both(f"unnest({name}) AS {alias}(e)", f"LATERAL (SELECT unnest({flat}) AS e) AS {alias}")
+        return [*scope, (f"{alias}.e", element)], f"{source} {join} {item}{condition}"
 
     def _item(self, depth: int) -> tuple[list[Column], str]:
         """One relation, or a query in its place."""

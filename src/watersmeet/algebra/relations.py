@@ -234,6 +234,48 @@ class Aggregate(Relation):
 
 
 @dataclass(frozen=True)
+class Unnest(Relation):
+    """Each input row once for every element of its `arrays`: a set-returning function whose values are arrays.
+
+    Outputs: the input's columns, then `elements[i]` of `arrays[i]`, then `ordinality` (bigint, from 1) if it is
+    asked for. A row has as many results as its longest array has elements; shorter ones are filled up with NULL,
+    and NULL counts as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions).
+    condition: over all columns; results for which it is not true do not count. outer: a row without results
+    comes out once with NULLs (LEFT JOIN LATERAL … ON condition); without it there is no condition.
+    """
+
+    input: Relation
+    arrays: tuple[Scalar, ...]
+    elements: tuple[Column, ...]
+    ordinality: Column | None = None
+    outer: bool = False
+    condition: Scalar | None = None
+
+    def __post_init__(self) -> None:
+        assert len(self.arrays) == len(self.elements) > 0
+        assert self.outer or self.condition is None
+        for array in self.arrays:
+            assert array.type.name == "array"
+            _check(array, self.input)
+        if self.condition is not None:
+            unknown = self.condition.columns - self.ids
+            assert not unknown, f"{self.condition.sql()} reads {sorted(unknown)}"
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def made(self) -> tuple[Column, ...]:
+        """The columns that the input does not have."""
+        return self.elements if self.ordinality is None else (*self.elements, self.ordinality)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.input.columns, *self.made)
+
+
+@dataclass(frozen=True)
 class Union(Relation):
     """UNION ALL: column i of the output is column i of every input. UNION is an Aggregate above it."""
 

@@ -13,7 +13,9 @@ from watersmeet.algebra.relations import (
     Project,
     Relation,
     Repeat,
+    Scan,
     Union,
+    Unnest,
     Values,
 )
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
@@ -25,7 +27,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate, Repeat)):
+    if isinstance(node, (Filter, Project, Aggregate, Repeat, Unnest)):
         return replace(node, input=inputs[0])
     if isinstance(node, Join):
         return replace(node, left=inputs[0], right=inputs[1])
@@ -72,6 +74,11 @@ def empty(columns: Sequence[Column]) -> Values:
 def is_empty(node: Relation) -> bool:
     """True if the node is known to have no rows whatever the inputs are."""
     return isinstance(node, Values) and not node.rows
+
+
+def is_constant(node: Relation) -> bool:
+    """True if the node's rows do not depend on any relation of the catalog."""
+    return not any(isinstance(n, Scan) for n in walk(node))
 
 
 def is_single_row(node: Relation) -> bool:

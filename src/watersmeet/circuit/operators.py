@@ -151,6 +151,25 @@ class Aggregate(Operator):
 
 
 @dataclass(frozen=True)
+class Unnest(Operator):
+    """Each input row once for every element of its arrays; stateless.
+
+    arrays: positions of array columns, walked side by side; shorter ones are filled up with NULL. keep: positions of
+    the input's columns that come out, first; then the elements; then, if `ordinality`, the number of the element
+    (bigint, from 1). condition: DuckDB SQL over the input's columns l0, l1, … and over r0, r1, … (elements, then the
+    number), or None; elements for which it is not true are left out. outer: a row without elements comes out once,
+    with NULLs.
+    """
+
+    kind: ClassVar[str] = "unnest"
+    arrays: tuple[int, ...]
+    keep: tuple[int, ...]
+    ordinality: bool
+    outer: bool
+    condition: str | None
+
+
+@dataclass(frozen=True)
 class Union(Operator):
     """All rows of all inputs, which have equal schemas."""
 
@@ -188,7 +207,7 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, Aggregate, Union, Repeat, Upsert, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
 
 
 def _tuples(value: Any) -> Any:

@@ -11,7 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from watersmeet.circuit.operators import Aggregate, Arrange, Exchange, Join, Map, Operator, Repeat, Sink, Union, Upsert
+from watersmeet.circuit.operators import (
+    Aggregate,
+    Arrange,
+    Exchange,
+    Join,
+    Map,
+    Operator,
+    Repeat,
+    Sink,
+    Union,
+    Unnest,
+    Upsert,
+)
 from watersmeet.planner.texts import columns_of, hash_form, renamed
 
 Class = frozenset[str]
@@ -51,6 +63,8 @@ class Placement:
             return self._joined(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
+        if isinstance(op, Unnest):
+            return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
         if isinstance(op, (Arrange, Upsert, Repeat, Sink)):

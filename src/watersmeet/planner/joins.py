@@ -10,7 +10,7 @@ from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.rewrites.keys import paired
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import is_single_row
+from watersmeet.algebra.trees import is_constant, is_single_row
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error, error
@@ -136,9 +136,9 @@ def _with_broadcast(node: Join) -> Join:
         return node
     if node.broadcast or (is_single_row(node.left) and is_single_row(node.right)):
         return replace(node, broadcast=node.kind not in ("right", "full"))
-    if node.kind in ("inner", "left", "semi", "anti") and is_single_row(node.right):
+    if node.kind in ("inner", "left", "semi", "anti") and (is_single_row(node.right) or is_constant(node.right)):
         return replace(node, broadcast=True)
-    if node.kind in ("inner", "right") and is_single_row(node.left):
+    if node.kind in ("inner", "right") and (is_single_row(node.left) or is_constant(node.left)):
         kind: JoinKind = "inner" if node.kind == "inner" else "left"
         return Join(node.right, node.left, kind, (), node.residual, broadcast=True)
     raise _nested_loop(node)

@@ -14,6 +14,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     Union,
+    Unnest,
     Values,
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
@@ -101,6 +102,19 @@ def _call(call: AggregateCall, names: _Names) -> str:
         return call.function + condition
     distinct = "distinct " if call.distinct else ""
     return f"{call.function}({distinct}{display(call.argument.expression, names)}){condition}"
+
+
+@_print.register
+def _(node: Unnest, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    texts = [f"Unnest({display(a.expression, names)})" for a in node.arrays] + ["ordinality"] * (node.ordinality is not None)
+    names.update(zip([c.id for c in node.made], texts, strict=True))
+    fields = [("select_list", listed([names[c.id] for c in node.columns]))]
+    if node.outer:
+        fields.append(("outer", "true"))
+    if node.condition is not None:
+        fields.append(("condition", _shown(conjuncts(node.condition), names)))
+    return PlanTree("LogicalProjectSet", tuple(fields), (below,))
 
 
 @_print.register

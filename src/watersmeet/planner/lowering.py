@@ -18,6 +18,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     Union,
+    Unnest,
     Values,
 )
 from watersmeet.algebra.rewrites.folding import can_merge
@@ -28,7 +29,7 @@ from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
-from watersmeet.planner.texts import sql
+from watersmeet.planner.texts import position, sql
 from watersmeet.types import Field
 
 _Ids = frozenset[str]
@@ -109,6 +110,29 @@ class Lowering:
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:
         return JoinLowering(self.builder, self.lower).lower(node, needed)
+
+    @lower.register
+    def _(self, node: Unnest, needed: _Ids) -> Stream:
+        condition = node.condition
+        reads = (condition.columns if condition is not None else _Ids()) & node.input.ids
+        wanted = [c.id for c in node.input.columns if c.id in needed | reads]
+        below = self.lower(node.input, _Ids(wanted).union(*[a.columns for a in node.arrays]))
+        resolved = [below.resolve(a) for a in node.arrays]
+        op, positions = emit(self.builder, below, [below.values[i] for i in wanted] + resolved)
+        at_id = {i: positions[identity(below.values[i])] for i in wanted}
+        keep = tuple(dict.fromkeys(at_id[i] for i in wanted if i in needed))
+        text = None
+        if condition is not None:
+            places = {i: position(p, "l") for i, p in at_id.items()}
+            places |= {c.id: position(j, "r") for j, c in enumerate(node.made)}
+            text = sql(condition.substitute(places).expression)
+        schema = positional([*[(op.schema[k].type, op.schema[k].nullable) for k in keep],
+                             *[(c.type, c.nullable) for c in node.made]])
+        made = self.builder.add(operators.Unnest(
+            (op.id,), schema, op.append_only, tuple(positions[identity(a)] for a in resolved), keep,
+            node.ordinality is not None, node.outer, text))
+        columns = [(c, keep.index(at_id[c.id])) for c in node.input.columns if c.id in at_id and c.id in needed]
+        return of_operator(made, columns + [(c, len(keep) + j) for j, c in enumerate(node.made)])
 
     @lower.register
     def _(self, node: Union, needed: _Ids) -> Stream:

@@ -19,6 +19,7 @@ from watersmeet.circuit.operators import (
     Scan,
     Sink,
     Union,
+    Unnest,
     Upsert,
 )
 from watersmeet.planner.display import display
@@ -87,6 +88,8 @@ class Names:
             return tuple(sides[o[0]][int(o[1:])] for o in op.output)
         if isinstance(op, Aggregate):
             return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
+        if isinstance(op, Unnest):
+            return tuple(below[k] for k in op.keep) + unnest_texts(op, below)
         assert isinstance(op, (Arrange, Exchange, Repeat, Upsert, Sink)), op.kind
         return below[: len(op.schema)]
 
@@ -101,6 +104,8 @@ class Names:
         if isinstance(op, Join) and op.join_kind not in ("semi", "anti"):
             keys = [self.columns(op.inputs[s])[k] for s, ks in ((0, op.left_keys), (1, op.right_keys)) for k in ks]
             return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]
+        if isinstance(op, Unnest):
+            return [*self.keys(op.inputs[0]), "projected_row_id"]
         if isinstance(op, Union):
             return [k for i in op.inputs for k in self.keys(i)]
         return self.keys(op.inputs[0]) if op.inputs else ()
@@ -109,6 +114,11 @@ class Names:
 def _together(index: int, names: Sequence[str]) -> str:
     """The name of a column of a union: that of the first input, unless it is a literal that the others do not share."""
     return f"$expr{index + 1}" if ":" in names[0] and len(set(names)) > 1 else names[0]
+
+
+def unnest_texts(op: Unnest, columns: Sequence[str]) -> tuple[str, ...]:
+    """The names of what an Unnest adds to the columns of its input: `Unnest(t.a)`, `ordinality`."""
+    return tuple(f"Unnest({columns[i]})" for i in op.arrays) + (("ordinality",) if op.ordinality else ())
 
 
 def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from watersmeet.circuit.operators import (
     Scan,
     Sink,
     Union,
+    Unnest,
     Upsert,
 )
 from watersmeet.planner.display import display
@@ -94,6 +95,8 @@ class PhysicalPrinter:
             return "StreamUnion", (("all", "true"),)
         if isinstance(op, Repeat):
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
+        if isinstance(op, Unnest):
+            return self._unnest(op)
         if isinstance(op, Upsert):
             return "StreamUpsert", (("key", listed([self._names.columns(op.id)[k] for k in op.keys])),)
         assert isinstance(op, Constant), op.kind
@@ -139,6 +142,17 @@ class PhysicalPrinter:
         if op.residual is not None and filters:
             return "StreamDynamicFilter", (fields[1], output)
         return "StreamBroadcastJoin", (*fields, output)
+
+    def _unnest(self, op: Unnest) -> tuple[str, Fields]:
+        """RisingWave's ProjectSet, which walks several functions side by side; LEFT JOIN LATERAL is marked `outer`."""
+        fields: list[tuple[str, str]] = [("select_list", listed(self._names.columns(op.id)))]
+        if op.outer:
+            fields.append(("outer", "true"))
+        if op.condition is not None:
+            both = self._names.by_position(op.inputs[0], "l")
+            both |= {f"r{j}": n for j, n in enumerate(self._names.columns(op.id)[len(op.keep) :])}
+            fields.append(("condition", predicate_text(op.condition, both)))
+        return "StreamProjectSet", tuple(fields)
 
     def _materialize(self, op: Sink) -> Fields:
         names = self._names.columns(op.inputs[0])

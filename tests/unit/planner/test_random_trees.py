@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
-from tests.trees import group, join, project, scan, sink_of, union, values, where
+from tests.trees import group, join, project, scan, sink_of, union, unnest, values, where
 
 from watersmeet.algebra.relations import Column, Project, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
@@ -82,7 +82,7 @@ class Trees:
                 return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
             name = rng.choice("abc")
             return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain"])
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest"])
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -97,6 +97,8 @@ class Trees:
             parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
             width = min(len(x.columns) for x in parts)
             return self.union([exactly(x, x.columns[:width]) for x in parts])
+        if kind == "unnest":
+            return self.unnest(self.tree(depth - 1))
         if kind == "chain":
             return self.chain(depth)
         left, right = self.tree(depth - 1), self.tree(rng.randrange(depth))
@@ -118,6 +120,17 @@ class Trees:
             if self.rng.random() < 0.3:
                 node = group(node, self.ref(node), "count(*)", self.next("g") + "_")
         return node
+
+    def unnest(self, below):
+        rng = self.rng
+        texts = [rng.choice(["[{0}, {1}]", "CASE WHEN {0} > 1 THEN [{1}] END", "[]::INT[]", "range({0}::INT)", "[{0}, 2, NULL]"])
+                 .format(self.ref(below), self.ref(below)) for _ in range(rng.choice([1, 1, 2]))]
+        prefix = self.next("n") + "_"
+        made = unnest(below, texts, prefix, ordinality=rng.random() < 0.4)
+        if rng.random() < 0.5:
+            return made
+        condition = self.condition(made) if rng.random() < 0.5 else None
+        return unnest(below, texts, prefix, ordinality=made.ordinality is not None, outer=True, condition=condition)
 
     def project(self, below):
         prefix = self.next("p") + "_"
@@ -179,5 +192,5 @@ def test_every_kind_of_operator_occurs():
             found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
         except Error:
             continue
-    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "aggregate", "union", "sink"}
+    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "aggregate", "union", "unnest", "sink"}
     assert isinstance(union(scan("a")), Union)

@@ -7,7 +7,19 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import Final
 
-from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Repeat, Scan, Union, Values
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Column,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Repeat,
+    Scan,
+    Union,
+    Unnest,
+    Values,
+)
 from watersmeet.algebra.trees import exactly
 
 _Ids = frozenset[str]
@@ -89,6 +101,16 @@ def _(node: Aggregate, needed: _Ids) -> Relation:
     parts = [*node.keys, *[s for c in calls for s in (c.argument, c.filter) if s is not None]]
     below = frozenset[str]().union(*[p.columns for p in parts])
     return Aggregate(_prune(node.input, below), node.keys, calls, outputs)
+
+
+@_prune.register
+def _(node: Unnest, needed: _Ids) -> Relation:
+    parts = [*node.arrays, *([node.condition] if node.condition is not None else [])]
+    below = needed.union(*[p.columns for p in parts]) & node.input.ids
+    number = node.ordinality
+    if number is not None and number.id not in needed and not (node.condition and number.id in node.condition.columns):
+        number = None
+    return replace(node, input=_prune(node.input, below), ordinality=number)
 
 
 @_prune.register

@@ -22,7 +22,18 @@ from sqlglot import exp
 
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.nulls import rejected_columns, strict_columns
-from watersmeet.algebra.relations import Aggregate, Filter, Join, JoinKind, KeyPair, Project, Relation, Repeat, Union
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Filter,
+    Join,
+    JoinKind,
+    KeyPair,
+    Project,
+    Relation,
+    Repeat,
+    Union,
+    Unnest,
+)
 from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
@@ -84,6 +95,22 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
 @_push.register
 def _(node: Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
+
+
+@_push.register
+def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """Conditions on columns of the input go below; one that no NULL element passes makes LEFT JOIN LATERAL an inner one."""
+    dropped = rejected | _rejections(parts)
+    made = frozenset(c.id for c in node.made)
+    if node.outer and dropped & made:
+        parts = conjuncts(node.condition) + parts
+        node = replace(node, outer=False, condition=None)
+        dropped |= _rejections(parts)
+    pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
+    below = dropped & node.input.ids
+    if not node.outer and len(node.arrays) == 1:  # a NULL array has no elements
+        below |= strict_columns(node.arrays[0].expression)
+    return filtered(replace(node, input=_push(node.input, pushed, below)), [p for p in parts if p not in pushed])
 
 
 @_push.register

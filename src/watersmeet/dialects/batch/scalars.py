@@ -49,6 +49,15 @@ class BatchContext(ScopeContext):
         self.windows = windows
         self.keys = keys
 
+    def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
+        if self.clause != "SELECT":
+            return super().rows_of(name, array, node)
+        rows = array()
+        assert rows.type.element is not None
+        if rows.expression.find(exp.Explode) is not None:
+            raise self.not_supported("a set-returning function inside of another", node, hint="Call the inner one in FROM.")
+        return Value(exp.Explode(this=rows.finish().expression), rows.type.element)
+
     def inside(self, clause: str) -> BatchContext:
         """The place inside of an aggregate function: no grouping, no further aggregates."""
         return BatchContext(self.text, self.scope, clause, self.translate)

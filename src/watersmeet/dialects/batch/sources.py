@@ -17,6 +17,7 @@ from watersmeet.dialects.batch.state import (
     Output,
     Translated,
     aliased,
+    column,
     not_supported,
     scope_columns,
     table_alias,
@@ -25,12 +26,21 @@ from watersmeet.dialects.binder.casts import coerce
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.operators import compare
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, single
+from watersmeet.dialects.binder.setfunctions import (
+    TableCall,
+    is_set_function,
+    row_names,
+    row_values,
+    set_function,
+    table_call,
+)
 from watersmeet.dialects.binder.shared import check_alias_list
 from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_statement
-from watersmeet.dialects.binder.values import Value, call, common_type
+from watersmeet.dialects.binder.values import Value, common_type
+from watersmeet.dialects.binder.values import call as call_duckdb
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
-from watersmeet.types import BIGINT, INTEGER, SqlType
+from watersmeet.types import BIGINT
 
 Sourced = tuple[exp.Expression, Scope]
 Translate = Callable[[exp.Expression, Environment, Batch], Translated]
@@ -88,8 +98,11 @@ class Sources:
 
     def item(self, node: exp.Expression, before: Scope) -> Sourced:
         """One item of FROM. before: what stands left of it, for LATERAL."""
+        call = table_call(node)
+        if call is not None:
+            return self._nested(self._function(call, node, before), node)
         if isinstance(node, exp.Table):
-            return self._nested(self._table(node, before), node)
+            return self._nested(self._table(node), node)
         if isinstance(node, exp.Subquery):
             return self._nested(self._subquery(node), node)
         if isinstance(node, exp.Values):
@@ -97,16 +110,11 @@ class Sources:
             return self._derived(values(node, self.env), alias, names)
         if isinstance(node, exp.Lateral):
             return self._lateral(node, before)
-        if isinstance(node, exp.Unnest):
-            alias, names = alias_of(node)
-            return self._function("unnest", node, alias, names, before)
         raise not_supported(f"{type(node).__name__.upper()} in FROM", node, self.env)
 
-    def _table(self, node: exp.Table, before: Scope) -> Sourced:
+    def _table(self, node: exp.Table) -> Sourced:
         check_arguments(node, _TABLE, self.env.text, "FROM")
         alias, names = alias_of(node)
-        if isinstance(node.this, exp.Anonymous):
-            return self._function(node.this.this.lower(), node.this, alias, names, before)
         if node.args.get("version") is not None:
             raise error("FEATURE_NOT_SUPPORTED", "do not support temporal join for batch queries", sql=self.env.text,
                         span=place_of(node), hint="Please use temporal join in streaming queries.")
@@ -183,29 +191,41 @@ class Sources:
         made = exp.Lateral(this=exp.Subquery(this=inner.query), alias=table_alias(table))
         return made, single(alias, scope_columns(table, inner.outputs, names))
 
-    def _function(self, name: str, node: exp.Expression, alias: str | None, names: Sequence[str],
-                  before: Scope) -> Sourced:
-        if name in ("tumble", "hop"):
-            raise not_supported(f"the time window function {name.upper()} in a query", node, self.env)
-        ctx = self.context(before, "FROM")
-        if name in READERS:
-            return self._derived(read_file(name, node, ctx), alias or name, names, node)
-        if name not in ("generate_series", "range", "unnest"):
-            raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
-                        span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest", *READERS]))
-        arguments = [bind_value(a, ctx) for a in node.expressions]
-        if name == "unnest":
-            if len(arguments) != 1 or arguments[0].type.element is None:
-                raise ctx.error("DATATYPE_MISMATCH", "unnest takes one array", node)
-            kind, made = arguments[0].type.element, arguments[0].expression
-        else:
-            kind = common_type([a.type for a in arguments[:2]]) or BIGINT
-            made = call(name, *[a.expression for a in arguments])
-            if kind.is_integer:
-                kind = BIGINT if any(a.type == BIGINT for a in arguments) else INTEGER
-        shown = names[0] if names else alias or name
-        query = exp.Select(expressions=[exp.alias_(_cast(call("unnest", made), kind), "c0", quoted=True)])
-        return self._derived(Translated(query, (Output("c0", shown, kind, True),)), alias or name, ())
+    def _function(self, call: TableCall, node: exp.Expression, before: Scope) -> Sourced:
+        ctx = self.context(before, "functions in FROM")
+        first = call.calls[0][0]
+        if first in ("tumble", "hop"):
+            raise not_supported(f"the time window function {first.upper()} in a query", call.calls[0][2], self.env)
+        if first in READERS:
+            return self._derived(read_file(first, call.calls[0][2], ctx), call.title, call.names, node)
+        arrays = []
+        for name, arguments, place in call.calls:
+            if not is_set_function(name):
+                raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
+                            span=place_of(place), hint=did_you_mean(name, ["generate_series", "unnest", *READERS]))
+            arrays.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), place, ctx))
+        inner = self.batch.alias()
+        outputs: list[Output] = []
+        shown: list[exp.Expression] = []
+        elements = []
+        for i, array in enumerate(arrays):
+            assert array.type.element is not None
+            elements.append(exp.alias_(exp.Explode(this=array.finish().expression), f"e{i}", quoted=True))
+            element = Value(column(inner, f"e{i}"), array.type.element)
+            for name, value in zip(row_names(call, i, element.type), row_values(element), strict=True):
+                outputs.append(Output(f"c{len(shown)}", name, value.type, True))
+                shown.append(value.expression)
+        if call.ordinality:
+            lengths = [call_duckdb("len", a.finish().expression) for a in arrays]
+            longest = call_duckdb("greatest", *lengths) if len(lengths) > 1 else lengths[0]
+            numbers = call_duckdb("generate_series", exp.Literal.number(1), longest)
+            elements.append(exp.alias_(exp.Explode(this=numbers), "n", quoted=True))
+            outputs.append(Output(f"c{len(shown)}", "ordinality", BIGINT, True))
+            shown.append(column(inner, "n"))
+        below = aliased(exp.Select(expressions=elements), inner)
+        picked = [exp.alias_(v, o.alias, quoted=True) for v, o in zip(shown, outputs, strict=True)]
+        query = exp.Select(expressions=picked, from_=exp.From(this=below))
+        return self._derived(Translated(query, tuple(outputs)), call.title, call.names, node)
 
     # -- joins --------------------------------------------------------------------------------------------------
 
@@ -284,10 +304,6 @@ def _is_item(node: exp.Expression) -> bool:
 def _unwrapped(node: exp.Subquery) -> exp.Expression:
     """What an item of FROM in parentheses holds."""
     return node.this
-
-
-def _cast(expression: exp.Expression, kind: SqlType) -> exp.Expression:
-    return exp.Cast(this=expression, to=exp.DataType.build(kind.duckdb, dialect="duckdb"))
 
 
 def _joined(groups: Sequence[Scope], outer: Scope | None) -> Scope:

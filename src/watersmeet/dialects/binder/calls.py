@@ -59,9 +59,14 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
 
 def mismatch(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, err: duckdb.Error) -> Exception:
     """PostgreSQL's error for a function that exists, but not with these argument types."""
-    shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
     candidates = [line.strip() for line in str(err).splitlines() if "->" in line and "(" in line]
     detail = "The function exists as " + "; ".join(candidates[:4]) + "." if candidates else first_line(err) + "."
+    return mismatch_of(name, arguments, node, ctx, detail)
+
+
+def mismatch_of(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, detail: str) -> Exception:
+    """The same error with a reason of ours."""
+    shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
     return ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node, detail=detail)
 
 

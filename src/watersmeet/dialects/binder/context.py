@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import duckdb
 from sqlglot import exp
@@ -14,15 +15,24 @@ from watersmeet.errors import Error, error
 from watersmeet.types import SqlType
 
 
+class Sets(Protocol):
+    """Takes the set-returning functions of a select list."""
+
+    def add(self, name: str, array: Value, node: exp.Expression) -> Value:
+        """The value in each row of a function with the rows `array`."""
+        ...
+
+
 class Context:
     """Base of all places where an expression can stand. Subclasses say what a column is.
 
     text: the SQL text that the tree's places are in. volatile_allowed: False in views, whose
-    content must follow from their input alone.
+    content must follow from their input alone. sets: takes set-returning functions; None where they can't stand.
     """
 
     oracle: Oracle = ORACLE
     volatile_allowed = False
+    sets: Sets | None = None
 
     def __init__(self, text: str, clause: str = "this place") -> None:
         self.text = text
@@ -36,6 +46,13 @@ class Context:
         """The value of a node that this place treats in its own way (an aggregate, a subquery), else None."""
         del node
         return None
+
+    def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
+        """The value of a set-returning function in each of its rows. array: makes the array of them."""
+        if self.sets is not None:
+            return self.sets.add(name, array(), node)
+        raise self.error("FEATURE_NOT_SUPPORTED", f"set-returning functions are not allowed in {self.clause}", node,
+                         hint=f"Call it in FROM, for example: FROM t, {name}(…) AS x; then x can stand here.")
 
     def error(self, condition: str, message: str, node: exp.Expression | None, *, detail: str | None = None,
               hint: str | None = None) -> Error:

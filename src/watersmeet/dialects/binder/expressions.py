@@ -221,6 +221,14 @@ def _sign(node: exp.Expression, test: exp.Expression) -> exp.Expression:
 
 
 def _case(node: Any, ctx: Context) -> Value:
+    sets, ctx.sets, clause, ctx.clause = ctx.sets, None, ctx.clause, "CASE"
+    try:
+        return _cases(node, ctx)
+    finally:
+        ctx.sets, ctx.clause = sets, clause
+
+
+def _cases(node: Any, ctx: Context) -> Value:
     conditions, results, places = [], [], []
     for branch in node.args["ifs"]:
         test = branch.this

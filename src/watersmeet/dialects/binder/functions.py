@@ -24,6 +24,7 @@ from watersmeet.dialects.binder.calls import (
 from watersmeet.dialects.binder.casts import cast, text_of, unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.datefunctions import DATE_FUNCTIONS
+from watersmeet.dialects.binder.setfunctions import is_set_function, set_function
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, string, wrap
 from watersmeet.errors import did_you_mean
 from watersmeet.types import (
@@ -62,19 +63,13 @@ _VOLATILE: Final = frozenset({
     "current_database", "current_schema", "current_role", "current_catalog",
 })  # fmt: skip
 
-_TABLE_FUNCTIONS: Final = frozenset({
-    "generate_series", "generate_subscripts", "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_each",
-    "jsonb_each_text", "jsonb_object_keys", "jsonb_to_record", "jsonb_to_recordset", "jsonb_populate_recordset",
-    "range", "regexp_matches", "unnest",
-})  # fmt: skip
-
 
 def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """The value of `name(arguments)`; UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
     if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
         raise _undefined(name, node, ctx)
-    if name in _TABLE_FUNCTIONS:
-        raise ctx.not_supported(f"the set-returning function {name} in an expression", node)
+    if is_set_function(name):
+        return ctx.rows_of(name, lambda: set_function(name, arguments, nodes, node, ctx), node)
     if name in _VOLATILE or ctx.oracle.functions().get(name, ("", ""))[1] not in ("", "CONSISTENT"):
         refuse_volatile(name, node, ctx)
     if name in _SPECIAL:

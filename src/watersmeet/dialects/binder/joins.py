@@ -27,7 +27,7 @@ SUBQUERIES: Final = (exp.Subquery, exp.Exists, exp.Select, exp.SetOperation)
 def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join,
          env: Environment) -> tuple[Relation, Scope]:
     """`left JOIN right`; without a condition an inner join without keys."""
-    _check_aliases(left[1], right[1], node, env)
+    check_aliases(left[1], right[1], node, env)
     kind = _KINDS[node.side.upper()]
     using = [name_of(i) for i in node.args.get("using") or []]
     if node.method.upper() == "NATURAL":
@@ -63,7 +63,8 @@ def _check_columns(scalars: Sequence[Scalar], left: Relation, right: Relation, n
                     span=place_of(node))
 
 
-def _check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
+def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
+    """DUPLICATE_OBJECT if both sides have an item of one name."""
     for table in right.tables:
         if table.alias is not None and left.table(table.alias) is not None:
             raise error("DUPLICATE_OBJECT", f'table name "{table.alias}" specified more than once', sql=env.text,

@@ -11,10 +11,12 @@ from watersmeet.algebra.relations import Column, Project, Relation, Values
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.dialects.binder import subqueries
 from watersmeet.dialects.binder.aggregates import Grouping, has_aggregate
+from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
-from watersmeet.dialects.binder.joins import columns_of, condition_parts, join
+from watersmeet.dialects.binder.joins import columns_of, condition_parts
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
+from watersmeet.dialects.binder.setfunctions import table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, filtered, scope_columns
 from watersmeet.dialects.binder.sources import (
     BindQuery,
@@ -46,6 +48,7 @@ class Selecting:
         self.env = env
         self.binding = binding
         self.bind = bind
+        self.sets = SetFunctions(env, binding)
 
     def bound(self) -> Bound:
         """The whole query."""
@@ -74,20 +77,13 @@ class Selecting:
         return relation, Scope(scope.tables, scope.visible, self.env.outer)
 
     def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
-        """`first JOIN …, second JOIN …`: JOIN binds closer than the comma."""
-        items = [self._item(first)]
-        commas: list[exp.Join] = []
+        """`first JOIN …, second JOIN …`."""
+        chain = Chain(self.env, self.binding)
+        chain.start(table_call(first) or self._item(first))
         for node in joins:
             self._check_join(node)
-            if node.meta.get("comma"):
-                items.append(self._item(node.this))
-                commas.append(node)
-            else:
-                items[-1] = join(items[-1], self._item(node.this), node, self.env)
-        result = items[0]
-        for item, node in zip(items[1:], commas, strict=True):
-            result = join(result, item, node, self.env)
-        return result
+            chain.add(node, table_call(node.this) or self._item(node.this))
+        return chain.result()
 
     def _check_join(self, node: exp.Join) -> None:
         if node.method.upper() == "ASOF":
@@ -95,6 +91,11 @@ class Selecting:
         check_arguments(node, _JOIN, self.env.text, "a join")
 
     def _item(self, node: exp.Expression) -> Sourced:
+        call = table_call(node)
+        if call is not None:
+            chain = Chain(self.env, self.binding)
+            chain.start(call)
+            return self._nested(chain.result(), node)
         if isinstance(node, exp.Table):
             sourced = bind_table(node, self.env, self.binding, self.bind)
             return self._nested(sourced, node)
@@ -109,10 +110,15 @@ class Selecting:
         raise not_supported(f"{type(node).__name__.upper()} in FROM of a view", node, self.env)
 
     def _nested(self, sourced: Sourced, node: exp.Expression) -> Sourced:
-        for inner in node.args.get("joins") or []:
-            self._check_join(inner)
-            sourced = join(sourced, self._item(inner.this), inner, self.env)
-        return sourced
+        inner = node.args.get("joins") or []
+        if not inner:
+            return sourced
+        chain = Chain(self.env, self.binding)
+        chain.start(sourced)
+        for part in inner:
+            self._check_join(part)
+            chain.add(part, table_call(part.this) or self._item(part.this))
+        return chain.result()
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
         check_arguments(node, frozenset({"this", "alias", "joins"}), self.env.text, "a subquery in FROM")
@@ -171,6 +177,7 @@ class Selecting:
         relation, correlated = part.where(relation, inside)
         ctx = ScopeContext(self.env.text, inside, "a subquery")
         items = [(v, n) for v, _, n in part.items(ctx, inside)]
+        relation = part.sets.tree(relation)
         return subqueries.Inner(relation, tuple(v for v, _ in items), tuple(n for _, n in items), tuple(correlated), ctx)
 
     def _is_plain(self, query: exp.Select) -> bool:
@@ -197,6 +204,7 @@ class Selecting:
             relation = filtered(grouping.tree(relation), parts)
         else:
             items = self.items(ctx, scope)
+        relation = self.sets.tree(relation)
         relation, outputs = self._project(relation, items)
         if self.node.args.get("distinct"):
             relation, outputs = self._distinct(relation, outputs)
@@ -215,7 +223,9 @@ class Selecting:
             if subqueries.has_subquery(inner):
                 raise subqueries.refused(inner, ctx)
             name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else item_name(node)
+            ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
+            ctx.sets = None
         return found
 
     def _expanded(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:

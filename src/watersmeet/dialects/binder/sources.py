@@ -32,8 +32,6 @@ from watersmeet.errors import Error, did_you_mean, error
 
 BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
-_WINDOWS: Final = ("tumble", "hop", "session")
-
 
 def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint: str | None = None) -> Error:
     """The error that a view can't have a feature."""
@@ -70,8 +68,8 @@ _TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
     """A name in FROM: a CTE or a relation of the catalog."""
     check_arguments(node, _TABLE, env.text, "FROM")
-    if isinstance(node.this, (exp.Anonymous, exp.Func)) or not isinstance(node.this, exp.Identifier):
-        raise _table_function(node, env)
+    if not isinstance(node.this, exp.Identifier):
+        raise not_supported(f"{node.this.key.upper()} in FROM of a view", node, env)
     if node.args.get("version") is not None:
         raise not_supported("a temporal join (FOR SYSTEM_TIME AS OF PROCTIME())", node, env)
     name = name_of(node.this)
@@ -91,15 +89,6 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     tree = _inline(relation, binding, bind) if relation.kind == "view" else scan(relation, binding)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
     return tree, single(alias or name, scope_columns(tree.columns, names))
-
-
-def _table_function(node: exp.Table, env: Environment) -> Error:
-    function = node.this
-    name = function.this if isinstance(function, exp.Anonymous) else function.key
-    name = str(name).lower()
-    if name in _WINDOWS:
-        return not_supported(f"the time window function {name.upper()}", function, env)
-    return not_supported(f"the table function {name} in a view", function, env)
 
 
 def scan(relation: CatalogRelation, binding: Binding) -> Scan:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.operators import aggregate, arrange, constant, join, repeat, union, upsert
+from watersmeet.kernel.operators import aggregate, arrange, constant, join, repeat, union, unnest, upsert
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.state import State
 
@@ -26,6 +26,7 @@ STEPS: Final[dict[str, Step]] = {
     "map": map_operator.step,
     "repeat": repeat.step,
     "union": union.step,
+    "unnest": unnest.step,
     "upsert": upsert.step,
 }
 

@@ -1,0 +1,93 @@
+"""Rows once for every element of their arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import Unnest
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.expand import Positions, pieces
+from watersmeet.kernel.state import State
+
+#: Results that are made at a time.
+_PIECE: Final = 1 << 20
+_COLUMN: Final = re.compile(r"\b([lr])(\d+)\b")
+
+
+def step(op: Unnest, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+    """The input's rows with their elements, in order; each result has the diff of its row."""
+    delta = inputs[0]
+    arrays = delta.arrays
+    lists = [_Lists(arrays[i]) for i in op.arrays]
+    counts = np.maximum.reduce([x.lengths for x in lists])
+    found: list[Delta] = []
+    met = np.zeros(delta.num_rows, np.bool_)
+    for parents, numbers in pieces(np.zeros(delta.num_rows, np.int64), counts, _PIECE):
+        rows, made = parents, _made(op, lists, parents, numbers)
+        if op.condition is not None:
+            kept = np.flatnonzero(_mask(op, arrays, rows, made, ctx))
+            rows, made = rows[kept], col.gather_all(made, kept)
+        met[rows] = True
+        found.append(_delta(op, delta, arrays, rows, made))
+    if op.outer:
+        rows = np.flatnonzero(~met)
+        nulls = [pa.nulls(len(rows), f.type.arrow) for f in op.schema[len(op.keep) :]]
+        found.append(_delta(op, delta, arrays, rows, nulls))
+    return Delta.concat(found) if found else Delta(_table(op, arrays, np.zeros(0, np.int64), None), delta.diff[:0])
+
+
+class _Lists:
+    """An array column: its elements, where those of each row start and how many there are (NULL: none)."""
+
+    def __init__(self, array: pa.Array) -> None:
+        bounds = col.offsets(array)
+        lengths = np.diff(bounds) if len(array) else np.zeros(0, np.int64)
+        valid = col.validity(array)
+        self.lengths = lengths if valid is None else np.where(valid, lengths, 0)
+        self.starts = bounds[:-1] if len(array) else lengths
+        self.elements: pa.Array = array.values
+
+    def take(self, parents: Positions, numbers: Positions) -> pa.Array:
+        """Element `numbers[i]` (from 0) of row `parents[i]`; NULL if it has fewer."""
+        places = self.starts[parents] + numbers
+        short = numbers >= self.lengths[parents]
+        if not short.any():
+            return col.gather(self.elements, places)
+        return self.elements.take(pa.array(np.where(short, 0, places), mask=short))
+
+
+def _made(op: Unnest, lists: Sequence[_Lists], parents: Positions, numbers: Positions) -> list[pa.Array]:
+    made = [x.take(parents, numbers) for x in lists]
+    return [*made, pa.array(numbers + 1)] if op.ordinality else made
+
+
+def _mask(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array], ctx: StepContext) -> col.Mask:
+    """For which results the condition is true; errors count as false. Only the columns that it mentions are gathered."""
+    assert op.condition is not None
+    mentioned = sorted({(side, int(i)) for side, i in _COLUMN.findall(op.condition)})
+    fields = {"l": ctx.schemas[0], "r": op.schema[len(op.keep) :]}
+    columns = [col.gather(arrays[i], rows) if side == "l" else made[i] for side, i in mentioned]
+    table = pa.Table.from_arrays(columns, names=[f"{side}{i}" for side, i in mentioned])
+    schema = tuple(fields[side][i] for side, i in mentioned)
+    return ctx.evaluator.mask(table, schema, op.condition, ctx.counters, len(rows))
+
+
+def _delta(op: Unnest, delta: Delta, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array]) -> Delta:
+    return Delta(_table(op, arrays, rows, made), delta.diff[rows])
+
+
+def _table(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array] | None) -> pa.Table:
+    """The table of the results of `rows`; made: the columns behind those that are kept, None for no rows."""
+    fields = op.schema[len(op.keep) :]
+    if made is None:
+        made = [pa.array([], f.type.arrow) for f in fields]
+    kept = col.gather_all([arrays[i] for i in op.keep], rows)
+    return col.positional([*kept, *[m if m.type.equals(f.type.arrow) else m.cast(f.type.arrow)
+                                    for m, f in zip(made, fields, strict=True)]])
