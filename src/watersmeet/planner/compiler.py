@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.rewrites import JoinOrder, rewrite
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator, Scan, Sink, Upsert
@@ -18,7 +18,8 @@ from watersmeet.types import BIGINT, Field
 Producers = Mapping[str, Sequence[Operator]]
 
 
-def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, buckets: int) -> tuple[Operator, ...]:
+def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, buckets: int,
+                 join_order: JoinOrder = "bushy") -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`, inputs first, the Sink last.
 
     `tree` is as the binder gives it: rewrites happen here. Its columns are those of `sink`, in
@@ -27,7 +28,7 @@ def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, bu
     """
     builder, readable = builder_over(producers, buckets)
     columns = list(zip(tree.columns, sink.columns, strict=True))
-    top = Lowering(builder, readable).top(rewrite(tree), columns)
+    top = Lowering(builder, readable).top(rewrite(tree, join_order), columns)
     made = builder.add(Sink((top.id,), sink.columns, top.append_only, sink.id))
     return builder.closure(made)
 

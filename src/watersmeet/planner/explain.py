@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.rewrites import JoinOrder, rewrite
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.operators import Operator, Scan
@@ -27,6 +27,7 @@ class ExplainOptions:
     verbose: bool = False
     level: Literal["logical", "physical", "distsql"] = "physical"
     format: Literal["text", "json"] = "text"
+    join_order: JoinOrder = "bushy"
 
 
 def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
@@ -37,12 +38,12 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     follows it is about `buckets`. Raises what `compile_view` raises.
     """
     options = options or ExplainOptions()
-    plan = logical_plan(tree) if options.level == "logical" else physical_plan(
-        tree, sink, catalog, producers, max(buckets, 2), verbose=options.verbose)
+    plan = logical_plan(tree, options.join_order) if options.level == "logical" else physical_plan(
+        tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose)
     costs: dict[str, Any] = {}
     below: list[str] = []
     if options.level != "logical":
-        ops = compile_view(tree, sink, producers, buckets)
+        ops = compile_view(tree, sink, producers, buckets, options.join_order)
         circuit = assemble([ops], buckets)
         names = Names(circuit.by_id, catalog, _leaves(circuit.by_id, catalog, producers))
         found = footprint(circuit, names)
@@ -56,15 +57,15 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     return plan.lines() + (["", *below] if below else [])
 
 
-def logical_plan(tree: Relation) -> PlanTree:
+def logical_plan(tree: Relation, join_order: JoinOrder = "bushy") -> PlanTree:
     """The rewritten tree of a query."""
-    return logical_tree(rewrite(tree))
+    return logical_tree(rewrite(tree, join_order))
 
 
 def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
-                  *, verbose: bool = False) -> PlanTree:
+                  join_order: JoinOrder = "bushy", *, verbose: bool = False) -> PlanTree:
     """The operators of a view as a tree whose leaves are the relations that it reads."""
-    ops = compile_view(tree, sink, producers, buckets)
+    ops = compile_view(tree, sink, producers, buckets, join_order)
     by_id = {op.id: op for op in ops}
     names = Names(by_id, catalog, _leaves(by_id, catalog, producers))
     return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])

@@ -11,6 +11,7 @@ from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session import ddl
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.materialize import bind_view, create_materialized_view
+from watersmeet.session.planning import join_order
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
 
@@ -33,7 +34,7 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     if isinstance(inner, st.Refused):
         raise inner.error
     if isinstance(inner, st.CreateMaterializedView):
-        options = ExplainOptions(statement.verbose, statement.level, statement.format)
+        options = ExplainOptions(statement.verbose, statement.level, statement.format, join_order(session.variables))
         return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
     if isinstance(inner, st.Select):
         return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner))
@@ -57,7 +58,7 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
     for statement in parse(text, session.dialect):
         inner = statement.statement if isinstance(statement, st.Explain) else statement
         if isinstance(inner, st.CreateMaterializedView):
-            plans.append((inner.name, view_lines(session, inner, ExplainOptions())))
+            plans.append((inner.name, view_lines(session, inner, ExplainOptions(join_order=join_order(session.variables)))))
         if isinstance(inner, st.Refused):
             raise inner.error
         handler = _MAKERS.get(type(inner))

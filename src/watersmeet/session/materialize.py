@@ -12,6 +12,7 @@ from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import check_columns, may_create
 from watersmeet.session.filling import fill
+from watersmeet.session.planning import join_order
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
 
@@ -30,7 +31,8 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
         return Result("CREATE MATERIALIZED VIEW")
     bound = bind_view(session, statement)
     database = session.database
-    operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets)
+    operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
+                             join_order(session.variables))
     fill(session, bound.relation, operators)
     return Result("CREATE MATERIALIZED VIEW")
 

@@ -207,12 +207,11 @@ def test_projects_fold_unless_work_is_doubled():
 def test_comma_joins_are_connected():
     tree = where(join(join(a, b, "inner"), c, "inner"), "a.x = c.x AND b.y = c.y")
     assert shape(rewrite(tree)) == """\
-Project exprs: [a.k, a.x, a.y, b.k, b.x, b.y, c.k, c.x, c.y]
-└─Join type: Inner, on: (c.y = b.y)
-  ├─Join type: Inner, on: (a.x = c.x)
-  │ ├─Scan table: a
-  │ └─Scan table: c
-  └─Scan table: b"""
+Join type: Inner, on: (a.x = c.x)
+├─Scan table: a
+└─Join type: Inner, on: (b.y = c.y)
+  ├─Scan table: b
+  └─Scan table: c"""
 
 
 def test_two_pairs_are_connected_by_an_equality_over_both():

@@ -42,7 +42,7 @@ def chain(kind="inner", first="a.k = b.k", second="a.k = c.k"):
     (chain("full", second="b.k = c.k"), 1, 3),
     (chain("right", second="b.k = c.k"), 1, 3),
     (chain(second="a.x = c.x"), 2, 4),
-    (group(chain(second="a.x = c.x"), "a.k"), 3, 5),
+    (group(chain(second="a.x = c.x"), "a.k"), 2, 4),  # first on x, then on k, where the groups are
     (group(join(a, b, "full", "a.k = b.k"), "a.k"), 2, 3),
     (group(project(join(a, b, "full", "a.k = b.k"), k="coalesce(a.k, b.k)"), "k"), 1, 2),
     (join(project(join(a, b, "full", "a.k = b.k"), k="coalesce(a.k, b.k)"), c, "full", "k = c.k"), 1, 3),

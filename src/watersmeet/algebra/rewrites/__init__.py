@@ -11,11 +11,13 @@ from typing import Final
 from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.rewrites.disjunctions import factor_disjunctions
 from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
-from watersmeet.algebra.rewrites.joinorder import connect_joins
+from watersmeet.algebra.rewrites.joinorder import JoinOrder, connect_joins, ordered
 from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
 from watersmeet.algebra.rewrites.pruning import prune_columns
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.trees import Rule
+
+__all__ = ["RULES", "JoinOrder", "rewrite"]
 
 #: The order is part of the plan: conditions reach the joins before these are ordered, and the ordered
 #: joins take them once more; columns are pruned when everything else has its place.
@@ -34,8 +36,8 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def rewrite(tree: Relation) -> Relation:
-    """The tree after all `RULES`: the same result from less work."""
+def rewrite(tree: Relation, join_order: JoinOrder = "bushy") -> Relation:
+    """The tree after all `RULES`: the same result from less work. join_order: the shape of its trees of joins."""
     for rule in RULES:
-        tree = rule(tree)
+        tree = ordered(tree, join_order) if rule is connect_joins else rule(tree)
     return tree

@@ -1,139 +1,122 @@
-"""The order of inner joins: the written one, unless it would join inputs that no equality connects.
+"""The order of joins: inner joins of one graph become one tree, as low and with as few changes of key as possible.
 
-FROM a, b, c WHERE a.x = c.x AND b.y = c.y   ->   (a JOIN c ON a.x = c.x) JOIN b ON c.y = b.y
+    FROM a, b, c WHERE a.x = c.x AND b.y = c.y                ->   (a JOIN c ON a.x = c.x) JOIN b ON c.y = b.y
+    a JOIN b ON a.k = b.k JOIN c ON b.k = c.k JOIN d ON c.k = d.k   ->   (a JOIN b) JOIN (c JOIN d)
+
+Equalities count transitively: each join takes one of each class that it connects, all else follows. Inputs that no
+equality connects are joined only where one of them has a single row; the planner refuses the rest.
+LEFT, semi and anti joins are inputs of the graph, and so fences, unless moving them saves an exchange or takes an
+input that is only appended to past fewer joins. RIGHT and FULL joins are always fences.
+
+Sources: RisingWave, "Understanding streaming joins", on join ordering (bushy and low trees; in a chain of left
+joins the faster stream nearer to the output).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sqlglot import exp
+from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Scan, Union
+from watersmeet.algebra.rewrites.joincluster import Cluster, JoinOrder, Placed
+from watersmeet.algebra.rewrites.joingraph import JoinGraph, is_transparent, text_of
+from watersmeet.algebra.trees import read, with_inputs
 
-from watersmeet.algebra.relations import Join, KeyPair, Relation
-from watersmeet.algebra.rewrites.keys import as_predicate, key_pair
-from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import exactly, filtered, is_single_row, with_inputs
-from watersmeet.errors import Span
+__all__ = ["JoinOrder", "connect_joins", "ordered"]
+
+_Texts = frozenset[str]
 
 
 def connect_joins(tree: Relation) -> Relation:
-    """The tree with inner joins reordered where that avoids a join without a key."""
-    if not _is_plain(tree):
-        return with_inputs(tree, [connect_joins(i) for i in tree.inputs])
-    cluster = _Cluster([], [], [], None)
-    has_gap = _collect(tree, cluster)
-    if not has_gap:
-        return _rebuilt(tree)
-    groups = [connect_joins(leaf) for leaf in cluster.leaves]
-    while len(groups) > 1:
-        one, other = _next_pair(groups, cluster)
-        groups[one] = _joined(groups[one], groups.pop(other), cluster)
-    return exactly(filtered(groups[0], cluster.rest), tree.columns)
+    """The tree with its joins in the best order, bushy."""
+    return ordered(tree, "bushy")
 
 
-@dataclass(slots=True)
-class _Cluster:
-    """The inputs of neighbouring inner joins in the written order and all their conditions.
-
-    span: the place of the first join without a key.
-    """
-
-    leaves: list[Relation]
-    keys: list[KeyPair]
-    rest: list[Scalar]
-    span: Span | None
+def ordered(tree: Relation, order: JoinOrder) -> Relation:
+    """The tree with its joins in an order of the wanted shape; `written` changes only what has no key as written."""
+    return _Ordering(order).order(tree, _Texts()).relation
 
 
-def _is_plain(node: Relation) -> bool:
-    return isinstance(node, Join) and node.kind == "inner" and not node.broadcast
+class _Ordering:
+    """One walk from the root. A node is asked for once for each wish."""
+
+    def __init__(self, order: JoinOrder) -> None:
+        self._order = order
+        self._known: dict[tuple[int, _Texts], Placed] = {}
+
+    def order(self, node: Relation, wish: _Texts) -> Placed:
+        """`node` with its joins in order. wish: a reader would like the rows to be spread by some of these texts."""
+        key = (id(node), wish)
+        if key not in self._known:
+            self._known[key] = self._ordered(node, wish)
+        return self._known[key]
+
+    def _ordered(self, node: Relation, wish: _Texts) -> Placed:
+        if is_transparent(node, move_outer=True):
+            return self._joins(node, wish)
+        if isinstance(node, Filter):
+            below = self.order(node.input, wish)
+            return replace(below, relation=with_inputs(node, [below.relation]))
+        if isinstance(node, Project):
+            return self._project(node, wish)
+        if isinstance(node, Aggregate):
+            return self._aggregate(node, wish)
+        if isinstance(node, Join):
+            return self._fence(node)
+        if isinstance(node, Scan):
+            return Placed(node, fast_inputs=int(node.append_only))
+        return self._parts(node, wish)
+
+    def _parts(self, node: Relation, wish: _Texts) -> Placed:
+        parts = []
+        for part in node.inputs:
+            own = zip(part.columns, node.columns, strict=False) if isinstance(node, Union) else ()
+            parts.append(self.order(part, _Texts(text_of(read(i)) for i, o in own if text_of(read(o)) in wish)))
+        fast_inputs = sum(p.fast_inputs for p in parts)
+        return Placed(with_inputs(node, [p.relation for p in parts]), max((p.stage for p in parts), default=0),
+                      max((p.height for p in parts), default=0), sum(p.exchanges for p in parts),
+                      fast_inputs, sum(p.fast for p in parts))
+
+    def _project(self, node: Project, wish: _Texts) -> Placed:
+        texts = [(text_of(e), text_of(read(c))) for c, e in zip(node.outputs, node.exprs, strict=True)]
+        below = self.order(node.input, _Texts(inner for inner, own in texts if own in wish))
+        return replace(below, relation=with_inputs(node, [below.relation]), sharding=_renamed(below, texts))
+
+    def _aggregate(self, node: Aggregate, wish: _Texts) -> Placed:
+        texts = [(text_of(k), text_of(read(c))) for k, c in zip(node.keys, node.outputs, strict=False)]
+        wanted = [t for t in texts if t[1] in wish] or texts
+        below = self.order(node.input, _Texts(inner for inner, _ in wanted))
+        relation = with_inputs(node, [below.relation])
+        if below.is_within(_Texts(inner for inner, _ in texts)):
+            return replace(below, relation=relation, sharding=_renamed(below, texts))
+        return replace(below, relation=relation, stage=below.stage + 1, exchanges=below.exchanges + 1,
+                       sharding=tuple(_Texts([own]) for _, own in wanted))
+
+    def _fence(self, node: Join) -> Placed:
+        left = self.order(node.left, _Texts(text_of(k.left) for k in node.keys))
+        right = self.order(node.right, _Texts(text_of(k.right) for k in node.keys))
+        joined = with_inputs(node, [left.relation, right.relation])
+        fast_inputs = left.fast_inputs + right.fast_inputs
+        return Placed(joined, max(left.stage, right.stage) + 1, max(left.height, right.height) + 1,
+                      left.exchanges + right.exchanges + 2, fast_inputs, left.fast + right.fast + fast_inputs)
+
+    def _joins(self, node: Relation, wish: _Texts) -> Placed:
+        """The tree that keeps the fences, or one that moves them and is better."""
+        if self._order == "written" and isinstance(node, Join) and not JoinGraph(node, move_outer=False).has_gap:
+            return self._fence(node)
+        kept = self._cluster(node, wish, move_outer=False)
+        moved = None if self._order == "written" else self._cluster(node, wish, move_outer=True)
+        return moved if moved is not None and _cost(moved, wish) < _cost(kept, wish) else kept
+
+    def _cluster(self, node: Relation, wish: _Texts, *, move_outer: bool) -> Placed:
+        return Cluster(node, JoinGraph(node, move_outer=move_outer), wish, self.order).tree(self._order)
 
 
-def _collect(node: Relation, cluster: _Cluster) -> bool:
-    """Fills `cluster`; True if some join of it has no key."""
-    if not (isinstance(node, Join) and _is_plain(node)):
-        cluster.leaves.append(node)
-        return False
-    gap = not node.keys
-    cluster.span = node.span if gap else cluster.span
-    for side in (node.left, node.right):
-        gap |= _collect(side, cluster)
-    cluster.keys.extend(node.keys)
-    cluster.rest.extend(conjuncts(node.residual))
-    return gap
+def _cost(placed: Placed, wish: _Texts) -> tuple[int, int, int]:
+    return placed.stage + bool(wish and not placed.is_within(wish)), placed.exchanges, placed.fast
 
 
-def _rebuilt(node: Relation) -> Relation:
-    if isinstance(node, Join) and _is_plain(node):
-        return replace(node, left=_rebuilt(node.left), right=_rebuilt(node.right))
-    return connect_joins(node)
-
-
-def _oriented(pair: KeyPair, left: Relation, right: Relation) -> KeyPair | None:
-    if pair.left.columns <= left.ids and pair.right.columns <= right.ids:
-        return pair
-    if pair.left.columns <= right.ids and pair.right.columns <= left.ids:
-        return KeyPair(pair.right, pair.left, pair.null_safe)
-    return None
-
-
-def _is_key(condition: KeyPair | Scalar, left: Relation, right: Relation) -> bool:
-    if isinstance(condition, KeyPair):
-        return _oriented(condition, left, right) is not None
-    return key_pair(condition, left, right) is not None
-
-
-def _sides(condition: KeyPair | Scalar) -> list[frozenset[str]]:
-    """The columns of both sides of an equality."""
-    if isinstance(condition, KeyPair):
-        return [condition.left.columns, condition.right.columns]
-    node = condition.expression
-    if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
-        return []
-    return [Scalar(side, condition.type).columns for side in (node.this, node.expression)]
-
-
-def _next_pair(groups: list[Relation], cluster: _Cluster) -> tuple[int, int]:
-    """The groups to join next, in the written order of preference.
-
-    First two that a key connects; then an input of one row with another if together they give
-    one side of a key; then inputs of many rows (which the planner will refuse); then the rest.
-    """
-    pairs = [(one, other) for one in range(len(groups)) for other in range(one + 1, len(groups))]
-    conditions: list[KeyPair | Scalar] = [*cluster.keys, *cluster.rest]
-    for one, other in pairs:
-        if any(_is_key(c, groups[one], groups[other]) for c in conditions):
-            return one, other
-    single = {i for i, g in enumerate(groups) if is_single_row(g)}
-    sides = [s for c in conditions for s in _sides(c)]
-    for one, other in pairs:
-        left, right = groups[one].ids, groups[other].ids
-        if {one, other} & single and any(s <= left | right and not (s <= left or s <= right) for s in sides):
-            return one, other
-    return next((p for p in pairs if not set(p) & single), pairs[0])
-
-
-def _joined(left: Relation, right: Relation, cluster: _Cluster) -> Relation:
-    """Joins two groups with all conditions that can be tested now, and takes these out of the cluster."""
-    known = left.ids | right.ids
-    keys, open_keys = [], []
-    for pair in cluster.keys:
-        oriented = _oriented(pair, left, right)
-        if oriented is not None:
-            keys.append(oriented)
-        elif pair.left.columns | pair.right.columns <= known:
-            cluster.rest.append(as_predicate(pair))
-        else:
-            open_keys.append(pair)
-    cluster.keys[:] = open_keys
-    residual: list[Scalar] = []
-    open_parts: list[Scalar] = []
-    for part in cluster.rest:
-        found = key_pair(part, left, right)
-        if found is not None:
-            keys.append(found)
-        elif part.columns and part.columns <= known:
-            residual.append(part)
-        else:
-            open_parts.append(part)
-    cluster.rest[:] = open_parts
-    return Join(left, right, "inner", tuple(keys), conjunction(residual), span=cluster.span)
+def _renamed(placed: Placed, texts: list[tuple[str, str]]) -> tuple[_Texts, ...] | None:
+    """The sharding in other words: each text as its pairs in `texts` say."""
+    if placed.sharding is None:
+        return None
+    return tuple(_Texts(own for inner, own in texts if inner in members) for members in placed.sharding)

@@ -1,0 +1,13 @@
+"""What the session variables say about plans."""
+
+from __future__ import annotations
+
+from watersmeet.algebra.rewrites import JoinOrder
+from watersmeet.session.variables import Variables
+
+
+def join_order(variables: Variables) -> JoinOrder:
+    """The shape of trees of joins: RisingWave's `enable_join_ordering` and `streaming_enable_bushy_join`."""
+    if not variables.is_on("enable_join_ordering"):
+        return "written"
+    return "bushy" if variables.is_on("streaming_enable_bushy_join") else "left-deep"
