@@ -108,7 +108,7 @@ def test_variables(connection, run, fails):
     assert run("SHOW implicit_flush") == [("false",)]
     assert run("SHOW TIME ZONE") == [("UTC",)]
     run("SET TIME ZONE 'UTC'; SET extra_float_digits = 3")
-    cursor = connection.execute("SET streaming_enable_bushy_join = false")
+    cursor = connection.execute("SET streaming_enable_delta_join = true")
     assert "has no effect" in cursor.notices[0]
     rows = {name: value for name, value, _ in run("SHOW ALL")}
     assert rows["streaming_enable_bushy_join"] == "false"

@@ -51,7 +51,7 @@ class _Ordering:
         return self._known[key]
 
     def _ordered(self, node: Relation, wish: _Texts) -> Placed:
-        if is_transparent(node, move_outer=True):
+        if is_transparent(node, move_outer=True) and self._may_reorder(node):
             return self._joins(node, wish)
         if isinstance(node, Filter):
             below = self.order(node.input, wish)
@@ -99,10 +99,11 @@ class _Ordering:
         return Placed(joined, max(left.stage, right.stage) + 1, max(left.height, right.height) + 1,
                       left.exchanges + right.exchanges + 2, fast_inputs, left.fast + right.fast + fast_inputs)
 
+    def _may_reorder(self, node: Relation) -> bool:
+        return self._order != "written" or JoinGraph(node, move_outer=False).has_gap
+
     def _joins(self, node: Relation, wish: _Texts) -> Placed:
         """The tree that keeps the fences, or one that moves them and is better."""
-        if self._order == "written" and isinstance(node, Join) and not JoinGraph(node, move_outer=False).has_gap:
-            return self._fence(node)
         kept = self._cluster(node, wish, move_outer=False)
         moved = None if self._order == "written" else self._cluster(node, wish, move_outer=True)
         return moved if moved is not None and _cost(moved, wish) < _cost(kept, wish) else kept
