@@ -16,8 +16,8 @@ from tests.property.values import theirs
 from watersmeet.testing.comparison import written
 
 _KEYED = re.compile(r"INSERT INTO (\w+) VALUES ")
-#: What views compute: sum / count to ten digits behind the point, rounded half away from zero.
-_AVERAGE = """
+#: Averages of numerics as views compute them: sum / count to ten digits behind the point, rounded half away from zero.
+AVERAGE = """
 CREATE MACRO exact_avg(s, n) AS CASE WHEN n = 0 THEN NULL ELSE CAST(CAST(
     (CAST(CAST(s AS DECIMAL(38,10)) * 10000000000 AS HUGEINT) * 2 + sign(s) * n) // (n * 2)
     AS DECIMAL(38,0)) * 0.0000000001 AS DECIMAL(38,10)) END
@@ -30,7 +30,7 @@ class Oracle:
     def __init__(self, tables: tuple[Table, ...]) -> None:
         self.connection = duckdb.connect(config={"threads": 1})
         self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute(_AVERAGE)
+        self.connection.execute(AVERAGE)
         for name, average in (("float_sum", False), ("float_avg", True)):
             # As text: DuckDB takes a NaN from Python for NULL.
             self.connection.create_function(f"text_{name}", _float_function(average=average), ["DOUBLE[]", "VARCHAR"],

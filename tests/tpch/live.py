@@ -11,16 +11,11 @@ import duckdb
 import pyarrow as pa
 
 import watersmeet
+from tests.property.oracle import AVERAGE
 from tests.tpch.changes import Change
 from tests.tpch.data import QUERIES, TABLES
 from watersmeet.testing.comparison import written
 
-#: Averages of numerics have ten digits behind the point, rounded half away from zero: sums and counts are exact.
-_AVERAGE = """
-CREATE MACRO exact_avg(s, n) AS CASE WHEN n = 0 THEN NULL ELSE CAST(CAST(
-    (CAST(CAST(s AS DECIMAL(38,10)) * 10000000000 AS HUGEINT) * 2 + sign(s) * n) // (n * 2)
-    AS DECIMAL(38,0)) * 0.0000000001 AS DECIMAL(38,10)) END
-"""
 #: Columns that are the quotient of two numerics, by query: DuckDB divides those as doubles, so it is no judge of
 #: the last digits. Everything else is compared digit for digit.
 _QUOTIENTS = {8: 1, 14: 0, 17: 0}
@@ -33,7 +28,7 @@ class Live:
         self.connection, self.judge = connection, judge
         self.numbers: list[int] = []
         self.answered: set[int] = set()
-        judge.execute(_AVERAGE)
+        judge.execute(AVERAGE)
 
     def create(self, numbers: Iterable[int]) -> None:
         """Makes the views."""

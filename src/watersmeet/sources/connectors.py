@@ -12,11 +12,13 @@ from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.files import FileSource
+from watersmeet.sources.nexmark import NexmarkSource
 from watersmeet.sources.options import refuse
 
 CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "datagen": DatagenSource,
     "file": FileSource,
+    "nexmark": NexmarkSource,
     "posix_fs": FileSource,
 }
 

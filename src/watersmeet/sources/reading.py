@@ -9,6 +9,7 @@ from watersmeet.errors import error
 from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
 from watersmeet.sources.datagen import read_datagen_slice
 from watersmeet.sources.filerows import read_file_slice
+from watersmeet.sources.nexmark import read_nexmark_slice
 from watersmeet.types import Field
 
 
@@ -24,4 +25,6 @@ def read_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field],
         return read_file_slice(piece, spec, columns, dead_letters)
     if piece["kind"] == "datagen":
         return read_datagen_slice(piece, spec, columns)
+    if piece["kind"] == "nexmark":
+        return read_nexmark_slice(piece, spec, columns)
     raise error("INTERNAL_ERROR", f"no source has slices of kind {piece['kind']}")

@@ -1,0 +1,10 @@
+-- Nexmark's streams, generated: 2 % people, 6 % auctions, 92 % bids.
+CREATE SOURCE person (id bigint, name varchar, email_address varchar, credit_card varchar, city varchar, state varchar,
+    date_time timestamp, extra varchar)
+    WITH (connector = 'nexmark', nexmark.table.type = 'Person', nexmark.event.num = 20000);
+CREATE SOURCE auction (id bigint, item_name varchar, description varchar, initial_bid bigint, reserve bigint,
+    date_time timestamp, expires timestamp, seller bigint, category bigint, extra varchar)
+    WITH (connector = 'nexmark', nexmark.table.type = 'Auction', nexmark.event.num = 20000);
+CREATE SOURCE bid (auction bigint, bidder bigint, price bigint, channel varchar, url varchar, date_time timestamp,
+    extra varchar)
+    WITH (connector = 'nexmark', nexmark.table.type = 'Bid', nexmark.event.num = 20000);
