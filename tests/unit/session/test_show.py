@@ -111,7 +111,7 @@ def test_variables(connection, run, fails):
     cursor = connection.execute("SET streaming_enable_delta_join = true")
     assert "has no effect" in cursor.notices[0]
     rows = {name: value for name, value, _ in run("SHOW ALL")}
-    assert rows["streaming_enable_bushy_join"] == "false"
+    assert rows["streaming_enable_delta_join"] == "true"
     assert rows["batch_enable_lookup_join"] == "true"
     assert list(rows) == sorted(rows)
     assert [r[0] for r in run("SHOW ALL LIKE 'time%'")] == ["timezone"]
