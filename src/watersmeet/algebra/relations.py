@@ -153,7 +153,7 @@ class Join(Relation):
     `kind` semi and anti give the left columns only. Outer kinds null-extend and make the
     other side's columns nullable. Without keys the right input must be `single_row` or small:
     it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
-    of the statement's text if that is known.
+    of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
     """
 
     left: Relation
@@ -163,6 +163,7 @@ class Join(Relation):
     residual: Scalar | None = None
     broadcast: bool = False
     span: Span | None = field(default=None, compare=False)
+    spread: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for k in self.keys:
@@ -214,6 +215,7 @@ class Aggregate(Relation):
     keys: tuple[Scalar, ...]
     calls: tuple[AggregateCall, ...]
     outputs: tuple[Column, ...]
+    spread: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.keys) + len(self.calls)

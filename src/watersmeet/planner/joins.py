@@ -87,11 +87,12 @@ class JoinLowering:
         elif not node.keys:
             one, other = self._gathered(left.operator), self._gathered(right.operator)
         else:
-            one, other = self._meeting(left, right, [k.null_safe for k in node.keys])
+            one, other = self._meeting(left, right, node)
         return replace(left, operator=one), replace(right, operator=other)
 
-    def _meeting(self, left: _Side, right: _Side, null_safe: Sequence[bool]) -> tuple[Operator, Operator]:
+    def _meeting(self, left: _Side, right: _Side, node: Join) -> tuple[Operator, Operator]:
         """The cheapest way to meet: the earliest stage, then the fewest exchanges, then the left side stays."""
+        null_safe = [k.null_safe for k in node.keys]
         placement = self.builder.placement
         stages = placement.stage(left.operator.id), placement.stage(right.operator.id)
         orders = [matching(placement.distribution(s.operator.id), s.keys, null_safe) for s in (left, right)]
@@ -101,7 +102,7 @@ class JoinLowering:
             late = stages.index(max(stages))
             sent = [self.builder.exchange(s.operator, [s.keys[i] for i in orders[0]]) for s in (left, right)]
             return (left.operator, sent[1]) if late == 0 else (sent[0], right.operator)
-        options = [(max(stages) + 1, 2, list(range(len(left.keys))), (True, True))]
+        options = [(max(stages) + 1, 2, list(node.spread or range(len(left.keys))), (True, True))]
         for stays, order in enumerate(orders):
             if order:
                 target = max(stages[stays], stages[1 - stays] + 1)

@@ -181,7 +181,8 @@ class Lowering:
 
         keys = tuple(dict.fromkeys(positions[identity(resolved[id(k)])] for k in node.keys))
         specs = dict.fromkeys((_spec(c, place(c.argument), place(c.filter)), c.type) for _, c in calls)
-        op = self._grouped(op, keys)
+        chosen = [node.keys[i] for i in node.spread]
+        op = self._grouped(op, keys, [positions[identity(resolved[id(k)])] for k in chosen])
         fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
         fields += [(kind, spec.function != "count") for spec, kind in specs]
         append_only = not specs and op.append_only  # DISTINCT of rows that stay
@@ -194,13 +195,13 @@ class Lowering:
                    for c, call in calls]
         return of_operator(made, at_key + at_call)
 
-    def _grouped(self, op: Operator, keys: tuple[int, ...]) -> Operator:
-        """`op` with all rows of a group in one bucket."""
+    def _grouped(self, op: Operator, keys: tuple[int, ...], spread: list[int]) -> Operator:
+        """`op` with all rows of a group in one bucket: that of the columns `spread`, or of all `keys`."""
         if self.builder.buckets == 1:
             return op
         distribution = self.builder.placement.distribution(op.id)
         here = distribution == () if not keys else matching(distribution, keys) is not None
-        return op if here else self.builder.exchange(op, keys)
+        return op if here else self.builder.exchange(op, spread or keys)
 
     def top(self, tree: Relation, columns: Iterable[tuple[Column, Field]]) -> Operator:
         """The operator with exactly `columns`, each in the type of its field."""

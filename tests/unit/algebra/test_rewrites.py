@@ -253,3 +253,19 @@ def test_columns_are_pruned_down_to_the_scans():
     assert [len(n.calls) for n in walk(calls) if isinstance(n, Aggregate)] == [1]
     rows = prune_columns(project(values([[1, 2]]), o="v1"))
     assert [n.outputs[0].id for n in walk(rows) if isinstance(n, Values)] == ["v1"]
+
+
+@pytest.mark.parametrize(("on", "residual", "predicate", "kinds"), [
+    ("a.k = b.k", None, "b.k IS NULL", ["anti"]),
+    ("a.k = b.k", None, "b.k IS NULL AND a.x > 1", ["anti"]),
+    ("a.k = b.k", "a.x < b.x", "b.x IS NULL", ["anti"]),
+    ("a.k = b.k", "coalesce(b.x, 1) = 1", "b.x IS NULL", ["left"]),
+    ("a.k = b.k", None, "b.x IS NULL", ["left"]),
+    ("a.k == b.k", None, "b.k IS NULL", ["left"]),
+    ("a.k = b.k", None, "b.k IS NULL OR a.x > 1", ["left"]),
+    ("a.k = b.k", None, "a.k IS NULL", ["left"]),
+])  # fmt: skip
+def test_null_tests_of_what_matches_have(on, residual, predicate, kinds):
+    tree = rewrite(where(join(a, b, "left", on, residual), predicate))
+    assert [n.kind for n in walk(tree) if isinstance(n, Join)] == kinds
+    assert [c.id for c in tree.columns] == [c.id for c in (*a.columns, *b.columns)]

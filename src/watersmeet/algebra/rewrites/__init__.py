@@ -9,23 +9,27 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.rewrites.antijoins import make_anti_joins
 from watersmeet.algebra.rewrites.disjunctions import factor_disjunctions
 from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
 from watersmeet.algebra.rewrites.joinorder import JoinOrder, connect_joins, ordered
 from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
 from watersmeet.algebra.rewrites.pruning import prune_columns
 from watersmeet.algebra.rewrites.pushdown import push_filters
+from watersmeet.algebra.rewrites.spreading import spread_for_readers
 from watersmeet.algebra.trees import Rule
 
 __all__ = ["RULES", "JoinOrder", "rewrite"]
 
 #: The order is part of the plan: conditions reach the joins before these are ordered, and the ordered
-#: joins take them once more; columns are pruned when everything else has its place.
+#: joins take them once more; columns are pruned when everything else has its place. Only then it is known
+#: who reads what, and where rows have to be.
 RULES: Final[tuple[Rule, ...]] = (
     fold_constants,
     fold_filters,
     factor_disjunctions,
     push_filters,
+    make_anti_joins,
     connect_joins,
     push_filters,
     fold_constants,
@@ -33,6 +37,7 @@ RULES: Final[tuple[Rule, ...]] = (
     remove_duplicate_keys,
     prune_columns,
     fold_projects,
+    spread_for_readers,
 )
 
 

@@ -1,0 +1,48 @@
+"""LEFT JOINs of which only the rows without a match are wanted."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from watersmeet.algebra.nulls import strict_columns
+from watersmeet.algebra.relations import Filter, Join, Project, Relation
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import filtered, read, transform_up
+
+
+def make_anti_joins(tree: Relation) -> Relation:
+    """Null tests of what every match has become anti joins, which keep and send on less.
+
+    Filter(b.k IS NULL, a LEFT JOIN b ON a.k = b.k)   ->   Project(a.*, NULL …, a ANTI JOIN b ON a.k = b.k)
+    """
+    return transform_up(tree, _anti)
+
+
+def _anti(node: Relation) -> Relation:
+    if not (isinstance(node, Filter) and isinstance(node.input, Join) and node.input.kind == "left" and node.input.keys):
+        return node
+    join = node.input
+    never_null = _not_null_in_matches(join)
+    parts = conjuncts(node.predicate)
+    kept = [p for p in parts if _tested(p) not in never_null]
+    if len(kept) == len(parts):
+        return node
+    anti = Join(join.left, join.right, "anti", join.keys, join.residual, span=join.span)
+    exprs = tuple(read(c) if c.id in join.left.ids else
+                  Scalar(exp.cast(exp.null(), c.type.duckdb, dialect="duckdb"), c.type) for c in join.columns)
+    return filtered(Project(anti, join.columns, exprs), kept)
+
+
+def _not_null_in_matches(join: Join) -> frozenset[str]:
+    """Columns of the right input that no row with a match has as NULL."""
+    found = {c for k in join.keys if not k.null_safe for c in strict_columns(k.right.expression)}
+    found.update(*[strict_columns(p.expression) for p in conjuncts(join.residual)])
+    return frozenset(found & join.right.ids)
+
+
+def _tested(part: Scalar) -> str | None:
+    """The column of `column IS NULL`."""
+    node = part.expression
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null) and isinstance(node.this, exp.Column):
+        return str(node.this.name)
+    return None
