@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.tpch.data import QUERIES, SCHEMA
 
 import watersmeet
-from tests.tpch.data import QUERIES, SCHEMA
 from watersmeet.circuit.operators import Exchange
 from watersmeet.dialects import parse
 from watersmeet.planner import assemble, compile_view
