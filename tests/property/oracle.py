@@ -30,6 +30,7 @@ class Oracle:
     def __init__(self, tables: tuple[Table, ...]) -> None:
         self.connection = duckdb.connect(config={"threads": 1})
         self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self.connection.execute(AVERAGE)
         for name, average in (("float_sum", False), ("float_avg", True)):
             # As text: DuckDB takes a NaN from Python for NULL.

@@ -19,12 +19,14 @@ _LARGE_TABLE = 60
 class Run:
     """A case on Watersmeet and on the oracle.
 
-    views: the materialised views and their queries. done: what was executed. changes: the statements that changed tables.
+    make_case: makes the case of a seed. views: the materialised views and their queries. done: what was executed. changes: the statements that changed tables.
     """
+
+    make_case = Generator
 
     def __init__(self, seed: int, path: str | None, options: dict) -> None:
         self.seed = seed
-        self.case = Generator(seed).case()
+        self.case = self.make_case(seed).case()
         self.oracle = Oracle(self.case.tables)
         self.path, self.options = path, options
         self.connection = watersmeet.connect(path, **options)

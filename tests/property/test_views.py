@@ -16,15 +16,15 @@ from tests.property.runs import run
 REGRESSIONS: tuple[int, ...] = ()
 
 
-def chosen(default: range) -> list[int]:
+def chosen(default: range, regressions: tuple[int, ...] = ()) -> list[int]:
     text = os.environ.get("WATERSMEET_SEEDS")
     if text:
         first, last = text.split("-")
         return list(range(int(first), int(last)))
-    return [*REGRESSIONS, *default]
+    return [*regressions, *default]
 
 
-@pytest.mark.parametrize("seed", chosen(range(25)))
+@pytest.mark.parametrize("seed", chosen(range(25), REGRESSIONS))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

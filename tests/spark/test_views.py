@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.property.test_deep import run as run_deep
 from tests.property.test_views import run as run_seed
 from tests.slt.test_text import files
 from tests.slt.test_text import run as run_text
@@ -22,6 +23,11 @@ def spark_stays():
 @pytest.mark.parametrize("seed", range(12))
 def test_random_views(seed: int) -> None:
     run_seed(seed, runtime="spark", parallelism=1 + seed % 3)
+
+
+@pytest.mark.parametrize("seed", range(2000, 2024))
+def test_deep_views(seed: int) -> None:
+    run_deep(seed, runtime="spark", parallelism=1 + seed % 2)
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: p.name)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
@@ -208,21 +209,21 @@ def run_history(op: Aggregate, epochs: list[list[tuple[tuple[object, ...], int]]
     return history
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(histories(), st.lists(st.sampled_from(CALLS), max_size=5), st.sampled_from([(0,), (), (0, 4), (2,), (6, 3)]))
 def test_results_equal_the_reference_after_every_epoch(epochs, calls, keys):
     run_history(aggregate_of(SCHEMA, keys, *calls), epochs)
 
 
 def test_all_calls_together():
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(histories(), st.booleans())
     def run(epochs, only_row):
         run_history(aggregate_of(SCHEMA, () if only_row else (0,), *CALLS), epochs)
     run()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(histories(append_only=True), st.sampled_from([(0,), ()]))
 def test_append_only_input(epochs, keys):
     history = run_history(aggregate_of(SCHEMA, keys, *CALLS[-13:]), epochs, append_only=True)
@@ -236,14 +237,14 @@ def test_nothing_depends_on_distinct_hashes(monkeypatch, mask):
     for module in (groups_module, latest_module):
         monkeypatch.setattr(module, "is_bijective", lambda kind: False)
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(histories(), st.lists(st.sampled_from(CALLS), max_size=4), st.sampled_from([(0,), (1,), (0, 4), (2,)]))
     def run(epochs, calls, keys):
         run_history(aggregate_of(SCHEMA, keys, *calls), epochs)
     run()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(histories(), st.lists(st.sampled_from(CALLS), min_size=1, max_size=6), st.sampled_from([(0,), (), (0, 4), (2,)]),
        st.randoms())
 def test_permuted_and_recut_input_gives_the_same_bytes(epochs, calls, keys, random):

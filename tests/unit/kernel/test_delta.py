@@ -10,9 +10,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 
 from watersmeet.kernel import columns as col
@@ -101,7 +102,7 @@ def check_consolidation(delta, keys, seed):
     assert str(again.columns.to_pylist()) == str(done.columns.to_pylist())
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(deltas(), st.data())
 def test_consolidate_is_a_counter_in_canonical_order(delta, data):
     width = delta.columns.num_columns
@@ -109,7 +110,7 @@ def test_consolidate_is_a_counter_in_canonical_order(delta, data):
     check_consolidation(delta, keys, 1)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(deltas(), st.sampled_from([0, 1]))
 def test_consolidate_when_hashes_collide(delta, mask):
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +119,7 @@ def test_consolidate_when_hashes_collide(delta, mask):
         check_consolidation(delta, (), 3)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(deltas())
 def test_without_cancelling_leaves_one_sign_per_row(delta):
     done = without_cancelling(delta)

@@ -8,8 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 
 from watersmeet.kernel import exact_sum, wide
 
@@ -34,7 +35,7 @@ def nearest(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.tuples(st.integers(0, 3), FINITE, st.sampled_from([1, -1, 2, 1000])), max_size=20))
 def test_sums_are_exact_and_rounded_once(rows):
     expected = [nearest(sum((Fraction(v) * w for g, v, w in rows if g == k), Fraction(0))) for k in range(4)]
@@ -43,7 +44,7 @@ def test_sums_are_exact_and_rounded_once(rows):
     assert sums(rows[::-1], 4) == found
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=12))
 def test_reals_are_rounded_once_to_24_bits(values):
     total = sum(map(Fraction, values), Fraction(0))
@@ -95,7 +96,7 @@ def test_many_rows_in_pieces(monkeypatch):
     assert sums(rows, 700) == [math.fsum(values[k::700]) for k in range(700)]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.tuples(st.integers(-(10**37), 10**37), st.integers(1, 2**40)), min_size=1, max_size=8),
        st.integers(-12, 20))
 def test_wide_quotients(pairs, power):

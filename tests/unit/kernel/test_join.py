@@ -8,9 +8,10 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, step_join, weaken_hashes
 
 from watersmeet.circuit.operators import Join
@@ -112,13 +113,13 @@ def cases(draw):
     return make_join(kind, schema, range(count), keys, null_safe, residual, output), schema, values
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(cases(), st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 12))
 def test_random_histories(case, seed, epochs, size):
     run_history(*case, seed, epochs, size)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
 def test_random_histories_when_hashes_collide(case, seed, mask):
     with pytest.MonkeyPatch.context() as patch:
@@ -126,7 +127,7 @@ def test_random_histories_when_hashes_collide(case, seed, mask):
         run_history(*case, seed, 5, 8)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(cases(), st.integers(0, 10**6))
 def test_order_and_cut_of_the_input_do_not_matter(case, seed):
     """The permutation law: the same multiset gives the same bytes, of output and of state."""

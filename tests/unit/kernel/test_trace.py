@@ -8,9 +8,10 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_delta import VALUES, deltas
 
@@ -34,7 +35,7 @@ def content_of(runs):
     return {r: d for r, d in counts.items() if d}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(deltas(), st.data())
 def test_a_run_survives_its_stored_form(delta, data):
     width = delta.columns.num_columns
@@ -68,7 +69,7 @@ def test_equal_rows_make_equal_bytes_whatever_stands_behind_nulls():
     assert runs[0].to_ipc().equals(runs[1].to_ipc())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.booleans())
 def test_merging_changes_nothing(seed, retract, weak, segments):
     with pytest.MonkeyPatch.context() as patch:
@@ -165,7 +166,7 @@ def test_a_row_and_its_retraction_leave_the_trace():
     assert trace.runs == ()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10**6))
 def test_lookup_finds_every_entry_of_a_hash(seed):
     rng = random.Random(seed)

@@ -7,9 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import Upsert
@@ -52,13 +53,13 @@ def run_history(keys, seed, epochs, size, *, mangle=None):
 KEYS = st.sampled_from([[0], [1], [0, 1], [2, 0], [0, 1, 2]])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(KEYS, st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 15))
 def test_random_histories(keys, seed, epochs, size):
     run_history(keys, seed, epochs, size)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(KEYS, st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
 def test_random_histories_when_hashes_collide(keys, seed, mask):
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +67,7 @@ def test_random_histories_when_hashes_collide(keys, seed, mask):
         run_history(keys, seed, 5, 8)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(KEYS, st.integers(0, 10**6))
 def test_order_and_cut_of_the_input_do_not_matter(keys, seed):
     def mangle(rng, delta):

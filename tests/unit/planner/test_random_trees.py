@@ -8,6 +8,7 @@ import duckdb
 import pytest
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
+from tests.thorough import THOROUGH
 from tests.trees import group, join, project, scan, sink_of, union, unnest, values, where
 
 from watersmeet.algebra.relations import Column, Project, Union
@@ -18,7 +19,7 @@ from watersmeet.errors import Error
 from watersmeet.planner import assemble, compile_view
 from watersmeet.types import INTEGER
 
-SEEDS = 40
+SEEDS = 40 if THOROUGH else 8
 KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 
 from watersmeet import types as t
 from watersmeet.sources import convert
@@ -19,14 +20,14 @@ MOMENT = st.datetimes().map(str) | st.datetimes().map(lambda d: d.isoformat(time
     st.text(alphabet="0123456789-: .T", min_size=8, max_size=26) | st.dates().map(str)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.sampled_from([t.DOUBLE, t.REAL, t.INTEGER, t.BIGINT, t.SMALLINT, t.NUMERIC, SqlType("numeric", 10, 2)]),
        st.lists(NUMBER, min_size=1, max_size=3))
 def test_numbers(kind: SqlType, texts: list[str]) -> None:
     same(kind, texts)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.sampled_from([t.TIMESTAMP, t.DATE]), st.lists(MOMENT, min_size=1, max_size=3))
 def test_times(kind: SqlType, texts: list[str]) -> None:
     same(kind, texts)

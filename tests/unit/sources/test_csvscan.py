@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.thorough import examples
 
 from watersmeet.sources import csvscan
 from watersmeet.sources.csvscan import Dialect, scan_rows
@@ -61,7 +62,7 @@ def test_without_quotes_every_newline_ends_a_row() -> None:
     assert rows(b'1,"a\nb"\n', Dialect(quote="")) == [b'1,"a\n', b'b"\n']
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(st.text(alphabet='ab,"\n\r', max_size=40), st.booleans())
 @example('a"\n"', False)
 @example('""\n"', True)
@@ -72,7 +73,7 @@ def test_numpy_and_rules_agree(text: str, final: bool) -> None:
     assert (index.ends.tolist(), index.bad.tolist(), index.complete) == (ends, bad, complete)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(alphabet='a,"\n\r', max_size=30), st.text(alphabet='a,"\n\r', max_size=30))
 def test_complete_rows_do_not_change_when_text_follows(first: str, more: str) -> None:
     data = (first + more).encode()

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, relation
 
 from watersmeet import types as t
@@ -73,7 +74,7 @@ def with_dots(options: dict[str, str]) -> dict[str, str]:
     return {("fields.a._.kind" if n == "fields__a_____kind" else n): v for n, v in options.items()}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(1, 199), max_size=6))
 def test_rows_do_not_depend_on_how_ranges_are_cut(cuts: list[int]) -> None:
     assert table(datagen(ALL, **with_dots(OPTIONS)), cuts, 200).equals(table(datagen(ALL, **with_dots(OPTIONS)), [], 200))

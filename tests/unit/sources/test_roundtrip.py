@@ -9,8 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
 from watersmeet import types as t
@@ -39,7 +40,7 @@ def drive(text: str | bytes, kind: str, budget: tuple[int, int], columns: Any = 
     return driver
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS, st.sampled_from(["\n", "\r\n"]), BUDGET, st.booleans())
 def test_csv_at_any_budget(rows: list[Any], line_end: str, budget: tuple[int, int], ended: bool) -> None:
     text = csv_text(rows, line_end)
@@ -48,7 +49,7 @@ def test_csv_at_any_budget(rows: list[Any], line_end: str, budget: tuple[int, in
     assert driver.dead == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, BUDGET)
 def test_json_lines_at_any_budget(rows: list[Any], budget: tuple[int, int]) -> None:
     text = "".join(json.dumps(dict(zip("nsu", row, strict=True))) + "\n" for row in rows)
@@ -57,7 +58,7 @@ def test_json_lines_at_any_budget(rows: list[Any], budget: tuple[int, int]) -> N
     assert driver.dead == []
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=60).map(lambda b: bytes(b'1a,"\n\r\xc3\xa9 '[x % 9] for x in b)), BUDGET, st.integers(1, 3))
 def test_rubbish_is_cut_to_the_same_rows_and_dead_letters(text: bytes, budget: tuple[int, int], width: int) -> None:
     names = ["n", "s", "u"][:width]
@@ -69,7 +70,7 @@ def test_rubbish_is_cut_to_the_same_rows_and_dead_letters(text: bytes, budget: t
     assert cut.dead[:count] == whole.dead[:count]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, st.lists(st.integers(0, 400), max_size=6))
 def test_csv_that_grows_at_any_byte(rows: list[Any], cuts: list[int]) -> None:
     data = csv_text(rows, "\n").encode()

@@ -8,9 +8,10 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from support import CATALOG, NESTED, Database, catalog, counted, read, rows_table
+from tests.thorough import examples
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import Error
@@ -63,7 +64,7 @@ class Model:
         return self.raw[rows[index % len(rows)]] if rows else None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, HealthCheck.function_scoped_fixture)
 @given(steps=STEPS, small_rows=st.sampled_from([0, 1 << 16]))
 def test_random_histories_against_a_counter(tmp_path_factory, steps, small_rows):
     """Also as if the tables were large, which are searched in another way."""
