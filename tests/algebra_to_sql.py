@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Repeat, Scan, Union, Unnest, Values
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Apply,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Repeat,
+    Scan,
+    Union,
+    Unnest,
+    Values,
+)
 from watersmeet.algebra.rewrites.keys import as_predicate
 
 
@@ -57,6 +69,24 @@ def _(node: Join):
         some = "EXISTS" if node.kind == "semi" else "NOT EXISTS"
         return f"(SELECT * FROM {_from(node.left)} WHERE {some} (SELECT 1 FROM {_from(node.right)} WHERE {on}))"
     return f"(SELECT * FROM {_from(node.left)} {node.kind.upper()} JOIN {_from(node.right)} ON {on})"
+
+
+@_from.register
+def _(node: Apply):
+    """DuckDB finds the left side's columns in the right one by their ids, because ids are unique."""
+    left, right = _from(node.left), _from(node.right)
+    if node.kind in ("inner", "left"):
+        return f"(SELECT * FROM {left} {node.kind.upper()} JOIN LATERAL {right} ON TRUE)"
+    if not node.pairs:
+        truth = f"EXISTS {right}"
+    else:
+        lefts, rights = (", ".join(s.sql() for s in side) for side in zip(*[(k.left, k.right) for k in node.pairs]))
+        truth = f"({lefts}) IN (SELECT {rights} FROM {right})"
+    if node.kind == "mark":
+        return f'(SELECT *, {truth if node.null_aware else f"coalesce({truth}, FALSE)"} AS "{node.mark.id}" FROM {left})'
+    if node.kind == "semi":
+        return f"(SELECT * FROM {left} WHERE {truth})"
+    return f"(SELECT * FROM {left} WHERE NOT {truth if node.null_aware else f'coalesce({truth}, FALSE)'})"
 
 
 @_from.register

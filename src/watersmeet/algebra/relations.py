@@ -1,7 +1,8 @@
-"""Nodes of the logical algebra: frozen, self-checking, each with its output columns.
+"""Nodes of the logical algebra: frozen, each with its output columns.
 
-`columns` of a node are what it gives; ids are unique within one view's tree. Expressions may
-only read columns of the node's inputs. Multiplicities count: every node is a multiset.
+`columns` of a node are what it gives; ids are unique within one view's tree. Expressions read
+columns of the node's inputs, and inside the right input of an `Apply` those of its left input, at any
+depth: `free` tells which. Multiplicities count: every node is a multiset.
 """
 
 from __future__ import annotations
@@ -45,11 +46,17 @@ class Relation:
         """The ids of the output columns."""
         return frozenset(c.id for c in self.columns)
 
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The node's own expressions."""
+        return ()
 
-def _check(scalar: Scalar, *inputs: Relation) -> None:
-    known = frozenset[str]().union(*[i.ids for i in inputs])
-    unknown = scalar.columns - known
-    assert not unknown, f"{scalar.sql()} reads {sorted(unknown)}, inputs give {sorted(known)}"
+    @cached_property
+    def free(self) -> frozenset[str]:
+        """The ids of columns that the tree reads and that none of its nodes gives: those of the query around it."""
+        none = frozenset[str]()
+        own = none.union(*[s.columns for s in self.scalars]) - none.union(*[i.ids for i in self.inputs])
+        return own.union(*[i.free for i in self.inputs])
 
 
 @dataclass(frozen=True)
@@ -79,10 +86,14 @@ class Scan(Relation):
 
 @dataclass(frozen=True)
 class Values(Relation):
-    """Constant rows. Every scalar is free of columns."""
+    """Constant rows. No scalar reads columns, except those of a query around it."""
 
     rows: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Column, ...]
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return tuple(s for row in self.rows for s in row)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -100,8 +111,9 @@ class Filter(Relation):
     input: Relation
     predicate: Scalar
 
-    def __post_init__(self) -> None:
-        _check(self.predicate, self.input)
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (self.predicate,)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -122,8 +134,10 @@ class Project(Relation):
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.exprs)
-        for e in self.exprs:
-            _check(e, self.input)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return self.exprs
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -165,16 +179,14 @@ class Join(Relation):
     span: Span | None = field(default=None, compare=False)
     spread: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        for k in self.keys:
-            _check(k.left, self.left)
-            _check(k.right, self.right)
-        if self.residual is not None:
-            _check(self.residual, self.left, self.right)
-
     @property
     def inputs(self) -> tuple[Relation, ...]:
         return (self.left, self.right)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        sides = tuple(s for k in self.keys for s in (k.left, k.right))
+        return sides if self.residual is None else (*sides, self.residual)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -187,6 +199,54 @@ class Join(Relation):
         return extended(self.left.columns, self.kind in ("right", "full")) + extended(
             self.right.columns, self.kind in ("left", "full")
         )
+
+
+ApplyKind = Literal["inner", "left", "semi", "anti", "mark"]
+
+
+@dataclass(frozen=True)
+class Apply(Relation):
+    """A dependent join: `right` is evaluated for each row of `left`, whose columns it may read. Gone after `unnest`.
+
+    inner, left: LATERAL; the columns of both sides. semi, anti: the left rows for which some, or no, right
+    row has all `pairs` (left side over left, right side over right) equal. mark: the left columns and
+    `mark`, true where semi passes the row and false elsewhere. null_aware (anti, mark): SQL's rule for IN: without
+    an equal row the result is NULL if a comparison was NULL; anti passes a row only where it is false.
+    span: the place of the subquery in the statement's text.
+    """
+
+    left: Relation
+    right: Relation
+    kind: ApplyKind
+    pairs: tuple[KeyPair, ...] = ()
+    mark: Column | None = None
+    null_aware: bool = False
+    span: Span | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        assert (self.mark is not None) == (self.kind == "mark")
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left, self.right)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return tuple(s for k in self.pairs for s in (k.left, k.right))
+
+    @cached_property
+    def free(self) -> frozenset[str]:
+        own = frozenset[str]().union(*[s.columns for s in self.scalars]) - self.right.ids
+        return self.left.free | ((own | self.right.free) - self.left.ids)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        if self.mark is not None:
+            return (*self.left.columns, self.mark)
+        if self.kind in ("semi", "anti"):
+            return self.left.columns
+        nullable = self.kind == "left"
+        return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns)
 
 
 AggregateFunction = Literal["count", "sum", "avg", "min", "max", "bool_and", "bool_or"]
@@ -219,12 +279,10 @@ class Aggregate(Relation):
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.keys) + len(self.calls)
-        for key in self.keys:
-            _check(key, self.input)
-        for call in self.calls:
-            for part in (call.argument, call.filter):
-                if part is not None:
-                    _check(part, self.input)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return self.keys + tuple(p for c in self.calls for p in (c.argument, c.filter) if p is not None)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -258,10 +316,15 @@ class Unnest(Relation):
         assert self.outer or self.condition is None
         for array in self.arrays:
             assert array.type.name == "array"
-            _check(array, self.input)
-        if self.condition is not None:
-            unknown = self.condition.columns - self.ids
-            assert not unknown, f"{self.condition.sql()} reads {sorted(unknown)}"
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return self.arrays
+
+    @cached_property
+    def free(self) -> frozenset[str]:
+        own = self.condition.columns - self.ids if self.condition is not None else frozenset[str]()
+        return own.union(self.input.free, *[a.columns - self.input.ids for a in self.arrays])
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -303,8 +366,9 @@ class Repeat(Relation):
     input: Relation
     times: Scalar
 
-    def __post_init__(self) -> None:
-        _check(self.times, self.input)
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (self.times,)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from watersmeet.algebra.relations import (
     Aggregate,
+    Apply,
     Column,
     Filter,
     Join,
@@ -29,7 +30,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
         return node
     if isinstance(node, (Filter, Project, Aggregate, Repeat, Unnest)):
         return replace(node, input=inputs[0])
-    if isinstance(node, Join):
+    if isinstance(node, (Join, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])
     if isinstance(node, Union):
         return replace(node, parts=tuple(inputs))
@@ -79,17 +80,3 @@ def is_empty(node: Relation) -> bool:
 def is_constant(node: Relation) -> bool:
     """True if the node's rows do not depend on any relation of the catalog."""
     return not any(isinstance(n, Scan) for n in walk(node))
-
-
-def is_single_row(node: Relation) -> bool:
-    """True if the node has at most one row whatever the inputs are."""
-    if isinstance(node, Values):
-        return len(node.rows) <= 1
-    if isinstance(node, Aggregate):
-        return not any(k.columns for k in node.keys)  # one group, or none
-    if isinstance(node, (Project, Filter)):
-        return is_single_row(node.input)
-    if isinstance(node, Join):
-        both = is_single_row(node.left) and (is_single_row(node.right) or node.kind in ("semi", "anti"))
-        return both and node.kind != "full"
-    return False

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.rewrites.keys import paired
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import is_constant, is_single_row
+from watersmeet.algebra.trees import is_constant
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error, error

@@ -77,7 +77,11 @@ class Content:
 
     def view(self, sql: str) -> list[tuple]:
         """The rows of a query as a view has them."""
-        translated = to_sql(bound(sql, self.catalog, needs_names=False).tree)
+        return self.tree(bound(sql, self.catalog, needs_names=False).tree)
+
+    def tree(self, tree) -> list[tuple]:
+        """The rows of a tree of the algebra."""
+        translated = to_sql(tree)
         self.connection.execute("USE ids")
         try:
             return self.rows(translated)

@@ -17,14 +17,16 @@ from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
 from watersmeet.algebra.rewrites.pruning import prune_columns
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.rewrites.spreading import spread_for_readers
+from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.trees import Rule
 
 __all__ = ["RULES", "JoinOrder", "rewrite"]
 
-#: The order is part of the plan: conditions reach the joins before these are ordered, and the ordered
-#: joins take them once more; columns are pruned when everything else has its place. Only then it is known
-#: who reads what, and where rows have to be.
+#: The order is part of the plan: no other rule knows dependent joins; conditions reach the joins before these are
+#: ordered, and the ordered joins take them once more; columns are pruned when everything else has its place. Only
+#: then it is known who reads what, and where rows have to be.
 RULES: Final[tuple[Rule, ...]] = (
+    unnest,
     fold_constants,
     fold_filters,
     factor_disjunctions,

@@ -8,12 +8,13 @@ from typing import Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import Join, Project, Relation
 from watersmeet.algebra.rewrites.joingraph import JoinGraph, Mask, text_of
 from watersmeet.algebra.rewrites.jointrees import JoinPlan, JoinTrees
 from watersmeet.algebra.rewrites.keys import as_predicate, key_pair
 from watersmeet.algebra.scalars import Scalar, conjunction
-from watersmeet.algebra.trees import exactly, filtered, is_single_row, read
+from watersmeet.algebra.trees import exactly, filtered, read
 
 JoinOrder = Literal["bushy", "left-deep", "written"]
 

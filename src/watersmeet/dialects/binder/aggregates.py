@@ -14,15 +14,16 @@ from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.functions import is_aggregate
-from watersmeet.dialects.binder.scope import ScopeContext
+from watersmeet.dialects.binder.scope import ScopeContext, SubqueryValues
 from watersmeet.dialects.binder.shared import Binding, value_of
-from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, NUMERIC, VARCHAR, SqlType
 
 _FUNCTIONS: Final = get_args(AggregateFunction)
-_UNORDERED: Final = ("jsonb", "array", "struct", "boolean", "interval")
+#: Types that have no least and greatest value.
+UNORDERED: Final = ("jsonb", "array", "struct", "boolean", "interval")
 
 
 def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
@@ -57,7 +58,7 @@ def result_type(name: str, kind: SqlType, node: exp.Expression, ctx: Context) ->
             raise _no_function(name, kind, node, ctx)
         return BOOLEAN
     if name in ("min", "max"):
-        if kind.name in _UNORDERED:
+        if kind.name in UNORDERED:
             raise _no_function(name, kind, node, ctx)
         return kind
     if not kind.is_numeric:
@@ -94,6 +95,7 @@ class Grouping(Context):
         self.keys = tuple(Scalar(bare(k.expression), k.type, k.nullable) for k in keys)
         self.key_columns = tuple(
             binding.new_column(n, k.type, k.nullable) for n, k in zip(key_names, keys, strict=True))
+        self.subqueries: SubqueryValues | None = None
         self.calls: list[AggregateCall] = []
         self.call_columns: list[Column] = []
 
@@ -106,7 +108,8 @@ class Grouping(Context):
     def column(self, node: exp.Column) -> Value:
         table = node.args.get("table")
         shown = f"{name_of(table)}.{name_of(node.this)}" if table is not None else name_of(node.this)
-        return self.grouped(self.below.column(node), shown, node)
+        value = self.below.column(node)
+        return self.grouped(value, shown, node) if self.below.scope.gives(value) else value
 
     def grouped(self, value: Value, shown: str, node: exp.Expression) -> Value:
         """The group key that `value` (of the rows below) is; COLUMN_NOT_GROUPED if it is none."""
@@ -120,8 +123,11 @@ class Grouping(Context):
         name = aggregate_name(node, self)
         if name is not None:
             return self._call(name, node)
-        if isinstance(node, (exp.Column, exp.Literal, exp.Star, exp.Query, exp.Exists)) or not any(
-                k.column is None for k in self.keys):
+        found = None if self.subqueries is None else self.subqueries.value(node, self)
+        if found is not None:
+            return found
+        if isinstance(node, (exp.Column, exp.Literal, exp.Star)) or not any(k.column is None for k in self.keys) or (
+                node.find(exp.Query, exp.Exists) is not None):
             return None
         try:
             value = bind_value(node, self.below)
@@ -149,7 +155,7 @@ class Grouping(Context):
         return self._add(call, name, nullable=name != "count")
 
     def _inside(self, clause: str) -> ScopeContext:
-        return ScopeContext(self.text, self.below.scope, clause)
+        return ScopeContext(self.text, self.below.scope, clause, self.below.subqueries)
 
     def _bound(self, name: AggregateFunction, node: exp.Expression, condition: Scalar | None) -> AggregateCall:
         arguments = list(node.expressions)
@@ -166,6 +172,8 @@ class Grouping(Context):
         if isinstance(arguments[0], exp.Order):
             raise self.not_supported(f"ORDER BY in {name}", node)
         value = bind_value(arguments[0], self._inside("the argument of an aggregate function"))
+        if columns_of(value) and not self.below.scope.gives(value):
+            raise self.not_supported("an aggregate function of columns of the query around it alone", node)
         if value.unknown:
             value = cast(value, DOUBLE if name in ("sum", "avg") else BOOLEAN if name.startswith("bool") else VARCHAR,
                          self, node)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
-from watersmeet.dialects.binder.joins import check_aliases, columns_of, join
+from watersmeet.dialects.binder.joins import check_aliases, join
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
-from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.binder.subqueries import Subqueries
+from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT, INTEGER
@@ -29,7 +30,6 @@ class SetFunctions:
         self.binding = binding
         self.arrays: list[Scalar] = []
         self.elements: list[Column] = []
-        self.places: list[exp.Expression] = []
 
     def add(self, name: str, array: Value, node: exp.Expression) -> Value:
         """The value in each row of a function with the rows `array`."""
@@ -40,15 +40,10 @@ class SetFunctions:
                         sql=self.env.text, span=place_of(node), hint="Call the inner one in FROM.")
         self.arrays.append(scalar)
         self.elements.append(self.binding.new_column(name, kind, nullable=True))
-        self.places.append(node)
         return value_of(self.elements[-1])
 
     def tree(self, relation: Relation) -> Relation:
         """`relation` with the functions' columns; itself if there are none."""
-        for array, place in zip(self.arrays, self.places, strict=True):
-            if array.columns - relation.ids:
-                raise error("FEATURE_NOT_SUPPORTED", "a correlated reference in a set-returning function is not supported",
-                            sql=self.env.text, span=place_of(place), hint="Call the function in FROM.")
         return Unnest(relation, tuple(self.arrays), tuple(self.elements)) if self.arrays else relation
 
 
@@ -58,9 +53,10 @@ class Chain:
     A table function that reads columns becomes an Unnest on the item that has them, so that it never needs a join.
     """
 
-    def __init__(self, env: Environment, binding: Binding) -> None:
+    def __init__(self, env: Environment, binding: Binding, subqueries: Callable[[Scope], Subqueries]) -> None:
         self.env = env
         self.binding = binding
+        self.subqueries = subqueries
         self._items: list[Sourced] = []
         self._written: list[Scope] = []
         self._commas: list[exp.Join] = []
@@ -76,7 +72,7 @@ class Chain:
         comma = bool(node.meta.get("comma"))
         if isinstance(item, TableCall):
             arrays = self._arrays(item, self.left)
-            reads = frozenset[str]().union(*[columns_of(a) for a in arrays])
+            reads = frozenset[str]().union(*[columns_of(a) for a in arrays]) & self.left_ids
             if reads:
                 self._lateral(node, item, arrays, reads)
                 return
@@ -86,7 +82,7 @@ class Chain:
             self._items.append(item)
             self._written.append(item[1])
         else:
-            self._items[-1] = join(self._items[-1], item, node, self.env)
+            self._items[-1] = join(self._items[-1], item, node, self.env, self.subqueries)
             self._written[-1] = self._items[-1][1]
 
     @property
@@ -104,7 +100,7 @@ class Chain:
         """The items joined into one."""
         whole = self._items[0]
         for item, node in zip(self._items[1:], self._commas, strict=True):
-            whole = join(whole, item, node, self.env)
+            whole = join(whole, item, node, self.env, self.subqueries)
         self._items, self._written, self._commas = [whole], [self.left], []
 
     # -- table functions ----------------------------------------------------------------------------------------
@@ -127,16 +123,10 @@ class Chain:
         column = self.binding.new_column("dummy", INTEGER, nullable=False)
         one = Values(((Scalar(exp.Literal.number(0), INTEGER, nullable=False),),), (column,))
         arrays = self._arrays(call, Scope(outer=self.env.outer))
-        if any(columns_of(a) for a in arrays):
-            raise error("FEATURE_NOT_SUPPORTED", "a correlated reference in a function in FROM is not supported",
-                        sql=self.env.text, span=place_of(call.calls[0][2]))
         unnested = self._unnested(one, call, arrays)
         return unnested, self._scope(call, unnested)
 
     def _lateral(self, node: exp.Join, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
-        if not reads <= self.left_ids:
-            raise error("FEATURE_NOT_SUPPORTED", "a correlated reference in a function in FROM is not supported",
-                        sql=self.env.text, span=place_of(call.calls[0][2]))
         if node.side.upper() in ("RIGHT", "FULL"):
             raise error("SYNTAX_ERROR", f"a function that reads columns can't stand right of {node.side.upper()} JOIN",
                         sql=self.env.text, span=place_of(call.calls[0][2]),
@@ -175,9 +165,6 @@ class Chain:
         condition = node.args.get("on")
         parts = [] if condition is None else conjuncts(
             bind_condition(condition, ScopeContext(self.env.text, scope, "JOIN/ON"), "JOIN/ON").finish())
-        if any(p.columns - unnested.ids for p in parts):
-            raise error("FEATURE_NOT_SUPPORTED", "a correlated reference in JOIN/ON is not supported", sql=self.env.text,
-                        span=place_of(node))
         parts = [p for p in parts if not (isinstance(p.expression, exp.Boolean) and p.expression.this)]
         if node.side.upper() == "LEFT":
             return Unnest(unnested.input, unnested.arrays, unnested.elements, unnested.ordinality, outer=True,

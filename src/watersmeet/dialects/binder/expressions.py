@@ -153,6 +153,8 @@ def _quantified(node: Any, ctx: Context) -> Value:
     inner = quantifier.this
     if isinstance(inner, exp.Paren):
         inner = inner.this
+    if isinstance(inner, (exp.Query, exp.Subquery)):
+        return _subquery(inner, ctx)
     if not isinstance(node, exp.EQ) or isinstance(quantifier, exp.All):
         raise ctx.not_supported("ALL, or ANY with an operator other than =,", node)
     item, array = bind_value(node.this, ctx), bind_value(inner, ctx)
@@ -189,8 +191,7 @@ def _between(node: Any, ctx: Context) -> Value:
 
 def _in(node: Any, ctx: Context) -> Value:
     if node.args.get("query") is not None:
-        raise ctx.not_supported("IN (SELECT …) here", node,
-                                hint="It may stand in WHERE, alone or joined by AND.")
+        return _subquery(node, ctx)
     if isinstance(node.this, exp.Tuple):
         choices = [exp.EQ(this=node.this.copy(), expression=e.copy()) for e in node.expressions]
         return bind_value(exp.Paren(this=reduce(lambda a, b: exp.Or(this=a, expression=b), choices)), ctx)
@@ -303,6 +304,11 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
     return reader
 
 
+def _subquery(node: Any, ctx: Context) -> Value:
+    """A subquery where the context has none."""
+    raise ctx.not_supported(f"a subquery in {ctx.clause}", node)
+
+
 def _star(node: Any, ctx: Context) -> Value:
     raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
 
@@ -356,8 +362,7 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
     exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
     exp.Star: _star,
-    exp.Exists: _refused("EXISTS other than in WHERE, alone or joined by AND,"),
-    exp.Subquery: _refused("a scalar subquery"), exp.Select: _refused("a scalar subquery"),
+    exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _subquery,
     exp.Window: _refused("a window function"), exp.Filter: _refused("FILTER here"),
     exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),

@@ -2,65 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
+from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.dialects.binder.casts import coerce
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
+from watersmeet.dialects.binder.keys import equality_key, key_of
 from watersmeet.dialects.binder.operators import comparable, compare
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, ScopeTable
 from watersmeet.dialects.binder.shared import Environment
-from watersmeet.dialects.binder.values import Value, common_type
+from watersmeet.dialects.binder.subqueries import Subqueries, has_subquery
+from watersmeet.dialects.binder.values import Value, columns_of, common_type
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 
 _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
-SUBQUERIES: Final = (exp.Subquery, exp.Exists, exp.Select, exp.SetOperation)
 
 
-def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join,
-         env: Environment) -> tuple[Relation, Scope]:
-    """`left JOIN right`; without a condition an inner join without keys."""
+def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join, env: Environment,
+         subqueries: Callable[[Scope], Subqueries]) -> tuple[Relation, Scope]:
+    """`left JOIN right`; without a condition an inner join without keys. subqueries: those of a condition over a scope."""
     check_aliases(left[1], right[1], node, env)
     kind = _KINDS[node.side.upper()]
+    dependent = bool(right[0].free & left[0].ids)
+    if dependent and kind not in ("inner", "left"):
+        raise error("SYNTAX_ERROR", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.", sql=env.text,
+                    span=place_of(node.this))
     using = [name_of(i) for i in node.args.get("using") or []]
     if node.method.upper() == "NATURAL":
         names = {c.name for c in right[1].visible}
         using = [c.name for c in left[1].visible if c.name in names]
     if using:
+        if dependent:
+            raise error("FEATURE_NOT_SUPPORTED", "USING with a LATERAL reference is not supported", sql=env.text,
+                        span=place_of(node), hint="Write ON.")
         return _using(left, right, kind, using, node, env)
     scope = _both(left[1], right[1], env.outer)
     condition = node.args.get("on")
-    keys: list[KeyPair] = []
-    residual: list[Scalar] = []
-    if condition is not None:
-        _refuse_subqueries(condition, env)
-        ctx = ScopeContext(env.text, scope, "JOIN/ON")
-        keys, residual = split(condition_parts(condition), left[0], right[0], ctx)
-        _check_columns([*residual, *[s for k in keys for s in (k.left, k.right)]], left[0], right[0], condition, env)
-    relation = Join(left[0], right[0], kind, tuple(keys), conjunction(residual), span=place_of(node))
+    parts = [] if condition is None else condition_parts(condition)
+    on = _On(left[0], right[0], kind, scope, node, env, subqueries)
+    relation = on.dependent(parts) if dependent else on.joined(parts)
     return relation, _refreshed(scope, relation)
 
 
-def _refuse_subqueries(condition: exp.Expression, env: Environment) -> None:
-    inner = condition.find(*SUBQUERIES)
-    if inner is not None:
-        raise error("FEATURE_NOT_SUPPORTED", "a subquery in JOIN/ON is not supported", sql=env.text,
-                    span=place_of(inner))
+class _On:
+    """A join and the parts of its condition."""
+
+    def __init__(self, left: Relation, right: Relation, kind: JoinKind, scope: Scope, node: exp.Join, env: Environment,
+                 subqueries: Callable[[Scope], Subqueries]) -> None:
+        self.left = left
+        self.right = right
+        self.kind = kind
+        self.scope = scope
+        self.env = env
+        self.node = node
+        self.subqueries = subqueries
+
+    def _context(self) -> tuple[ScopeContext, Subqueries]:
+        subqueries = self.subqueries(self.scope)
+        return ScopeContext(self.env.text, self.scope, "JOIN/ON", subqueries), subqueries
+
+    def dependent(self, parts: Sequence[exp.Expression]) -> Relation:
+        """A LATERAL join: its condition may stand inside of the right side, because that may read the left one."""
+        ctx, subqueries = self._context()
+        kind: Literal["inner", "left"] = "left" if self.kind == "left" else "inner"
+        if kind == "inner":
+            joined = Apply(self.left, self.right, kind, span=place_of(self.node))
+            return subqueries.filtered(joined, parts, ctx, "JOIN/ON")
+        right = subqueries.filtered(self.right, [p for p in parts if not _is_literal_true(p)], ctx, "JOIN/ON")
+        return Apply(self.left, right, kind, span=place_of(self.node))
+
+    def joined(self, parts: Sequence[exp.Expression]) -> Relation:
+        """A join whose sides do not depend on each other. Subqueries are evaluated on the side that they read."""
+        plain = [p for p in parts if not has_subquery(p)]
+        others = [p for p in parts if has_subquery(p)]
+        if others and self.kind == "inner":
+            ctx, subqueries = self._context()
+            return subqueries.filtered(self._plain(plain, []), others, ctx, "JOIN/ON")
+        residual: list[Scalar] = []
+        for part in others:
+            ctx, subqueries = self._context()
+            value = bind_condition(part, ctx, "JOIN/ON")
+            reads = (columns_of(value) | subqueries.reads()) & (self.left.ids | self.right.ids)
+            if reads <= self.left.ids:
+                self.left = subqueries.applied(self.left)
+            elif reads <= self.right.ids:
+                self.right = subqueries.applied(self.right)
+            else:
+                return self._of_both_sides(parts, part)
+            residual += conjuncts(value.finish())
+        return self._plain(plain, residual)
+
+    def _plain(self, parts: Sequence[exp.Expression], more: Sequence[Scalar]) -> Relation:
+        keys, residual = split(parts, self.left, self.right, self._context()[0])
+        return Join(self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=place_of(self.node))
+
+    def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Relation:
+        if self.kind == "full":
+            raise error("FEATURE_NOT_SUPPORTED", "a subquery of both sides in ON of a FULL JOIN is not supported",
+                        sql=self.env.text, span=place_of(part))
+        kept, other = (self.left, self.right) if self.kind == "left" else (self.right, self.left)
+        ctx, subqueries = self._context()
+        return Apply(kept, subqueries.filtered(other, parts, ctx, "JOIN/ON"), "left", span=place_of(self.node))
 
 
-def _check_columns(scalars: Sequence[Scalar], left: Relation, right: Relation, node: exp.Expression,
-                   env: Environment) -> None:
-    known = left.ids | right.ids
-    if any(s.columns - known for s in scalars):
-        raise error("FEATURE_NOT_SUPPORTED", "a correlated reference in JOIN/ON is not supported", sql=env.text,
-                    span=place_of(node))
+def _is_literal_true(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Boolean) and bool(node.this)
 
 
 def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
@@ -89,7 +142,7 @@ def _refreshed(scope: Scope, relation: Relation) -> Scope:
         return ScopeColumn(column.name, Value(value.expression, value.type, now))
 
     tables = tuple(ScopeTable(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)
-    return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer, scope.sealed)
+    return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
 
 
 def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: JoinKind, names: Sequence[str],
@@ -104,7 +157,7 @@ def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: Jo
         if "start" in place.meta:
             equality.meta.update({"start": place.meta["start"], "end": place.meta["end"]})
         comparable(equality, a, b, ctx)
-        keys.append(_key_pair(a, b, ctx, place, null_safe=False))
+        keys.append(key_of(place, a, b, ctx))
         merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
     relation = Join(left[0], right[0], kind, tuple(keys), None, span=place_of(node))
     rest = [c for c in (*left[1].visible, *right[1].visible) if c.name not in names]
@@ -173,28 +226,3 @@ def split(parts: Sequence[exp.Expression], left: Relation, right: Relation,
 
 def _is_true(scalar: Scalar) -> bool:
     return isinstance(scalar.expression, exp.Boolean) and bool(scalar.expression.this)
-
-
-def equality_key(node: exp.Expression, a: Value, b: Value, left: Relation, right: Relation,
-                 ctx: Context) -> KeyPair | None:
-    """The key of an equality, if one side reads only `left` and the other only `right`."""
-    reads_a, reads_b = columns_of(a), columns_of(b)
-    if not reads_a or not reads_b:
-        return None
-    null_safe = isinstance(node, exp.NullSafeEQ)
-    if reads_a <= left.ids and reads_b <= right.ids:
-        return _key_pair(a, b, ctx, node, null_safe=null_safe)
-    if reads_b <= left.ids and reads_a <= right.ids:
-        return _key_pair(b, a, ctx, node, null_safe=null_safe)
-    return None
-
-
-def columns_of(value: Value) -> frozenset[str]:
-    """The ids of the columns that a value reads."""
-    return frozenset(c.name for c in value.expression.find_all(exp.Column))
-
-
-def _key_pair(a: Value, b: Value, ctx: Context, node: exp.Expression, *, null_safe: bool) -> KeyPair:
-    kind = common_type([a.type, b.type])
-    assert kind is not None, "compare() has checked it"
-    return KeyPair(coerce(a, kind, ctx, node).finish(), coerce(b, kind, ctx, node).finish(), null_safe)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 from sqlglot import exp
 
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import did_you_mean
 
@@ -34,14 +36,23 @@ class Scope:
     """What FROM offers.
 
     tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
-    merged is in it once, first. outer: the scope around a subquery. sealed: names of `outer`
-    are found only to be refused (a correlation that is not supported there).
+    merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
+    columns is to a subquery in it, if not itself (above a GROUP BY).
     """
 
     tables: tuple[ScopeTable, ...] = ()
     visible: tuple[ScopeColumn, ...] = ()
     outer: Scope | None = None
-    sealed: bool = False
+    from_inside: Callable[[Value, str, exp.Column], Value] | None = None
+
+    @cached_property
+    def _ids(self) -> frozenset[str]:
+        columns = [*self.visible, *[c for t in self.tables for c in t.columns]]
+        return frozenset().union(*[columns_of(c.value) for c in columns])
+
+    def gives(self, value: Value) -> bool:
+        """True if the value reads a column of this scope, and not only of those around it."""
+        return bool(columns_of(value) & self._ids)
 
     def resolve(self, node: exp.Column, ctx: Context) -> Value:
         """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
@@ -71,13 +82,16 @@ class Scope:
                             hint=self._qualifiers(name))
         if found:
             return found[0].value
-        if self.outer is not None:
-            outer = self.outer._find(node, ctx)
-            if outer is not None and self.sealed:
-                raise ctx.not_supported("a correlated reference here", node,
-                                        detail="Only WHERE of the subquery itself may refer to the query around it.")
-            return outer
-        return None
+        return None if self.outer is None else self.outer._seen(node, ctx)
+
+    def _seen(self, node: exp.Column, ctx: Context) -> Value | None:
+        """What a subquery finds in this scope."""
+        found = self._find(node, ctx)
+        if found is None or self.from_inside is None or not self.gives(found):
+            return found
+        qualifier = node.args.get("table")
+        shown = name_of(node.this) if qualifier is None else f"{name_of(qualifier)}.{name_of(node.this)}"
+        return self.from_inside(found, shown, node)
 
     def _qualifiers(self, name: str) -> str | None:
         aliases = [t.alias for t in self.tables if t.alias and any(c.name == name for c in t.columns)]
@@ -114,22 +128,30 @@ class Scope:
         """The item of FROM with this alias."""
         return next((t for t in self.tables if t.alias == alias), None)
 
-    def inside(self, outer: Scope | None, *, sealed: bool = False) -> Scope:
-        """The same scope within another one."""
-        return Scope(self.tables, self.visible, outer, sealed)
-
 
 def single(alias: str | None, columns: Sequence[ScopeColumn]) -> Scope:
     """The scope of one item of FROM."""
     return Scope((ScopeTable(alias, tuple(columns)),), tuple(columns))
 
 
-class ScopeContext(Context):
-    """An expression that reads the columns of a scope."""
+class SubqueryValues(Protocol):
+    """What knows the subqueries of a clause."""
 
-    def __init__(self, text: str, scope: Scope, clause: str) -> None:
+    def value(self, node: exp.Expression, ctx: Context, /) -> Value | None:
+        """The value of an expression that is a subquery, else None."""
+        ...
+
+
+class ScopeContext(Context):
+    """An expression that reads the columns of a scope; with `subqueries` it may have some."""
+
+    def __init__(self, text: str, scope: Scope, clause: str, subqueries: SubqueryValues | None = None) -> None:
         super().__init__(text, clause)
         self.scope = scope
+        self.subqueries = subqueries
+
+    def special(self, node: exp.Expression) -> Value | None:
+        return None if self.subqueries is None else self.subqueries.value(node, self)
 
     def column(self, node: exp.Column) -> Value:
         return self.scope.resolve(node, self)
@@ -143,6 +165,10 @@ def item_name(node: exp.Expression) -> str | None:
         return name_of(node.expression)
     if isinstance(node, exp.Paren):
         return item_name(node.this)
+    if isinstance(node, exp.Subquery):
+        inside = node.unnest()
+        items = inside.expressions if isinstance(inside, exp.Select) else []
+        return None if not items else name_of(items[0].args["alias"]) if isinstance(items[0], exp.Alias) else item_name(items[0])
     if isinstance(node, exp.Bracket):
         return item_name(node.this)
     if isinstance(node, exp.Cast):

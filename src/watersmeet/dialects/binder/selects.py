@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Project, Relation, Values
-from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.dialects.binder import subqueries
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.dialects.binder.aggregates import Grouping, has_aggregate
 from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.expressions import bind_condition, bind_value
-from watersmeet.dialects.binder.joins import columns_of, condition_parts
+from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.joins import condition_parts
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
-from watersmeet.dialects.binder.setfunctions import table_call
-from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, filtered, scope_columns
+from watersmeet.dialects.binder.setfunctions import TableCall, table_call
+from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.dialects.binder.sources import (
     BindQuery,
     alias_of,
@@ -26,8 +26,8 @@ from watersmeet.dialects.binder.sources import (
     bind_values,
     check_arguments,
     not_supported,
-    with_ctes,
 )
+from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
@@ -38,6 +38,7 @@ _KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "g
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
 
 Sourced = tuple[Relation, Scope]
+Item = tuple[Value, str | None, exp.Expression]
 
 
 class Selecting:
@@ -54,15 +55,16 @@ class Selecting:
         """The whole query."""
         self._check()
         relation, scope = self.source()
-        relation, correlated = self.where(relation, scope)
-        if correlated:
-            raise not_supported("a correlated reference here", correlated[0], self.env)
-        return self.selected(relation, scope)
+        return self.selected(self.where(relation, scope), scope)
+
+    def _subqueries(self, scope: Scope) -> Subqueries:
+        """Those of a clause whose columns are those of `scope`."""
+        return Subqueries(self.env, self.binding, self.bind, scope)
 
     def _check(self) -> None:
         check_arguments(self.node, _KNOWN, self.env.text, "a view")
         for lateral in self.node.args.get("laterals") or []:
-            raise not_supported("LATERAL", lateral, self.env)
+            raise not_supported("LATERAL VIEW", lateral, self.env)
 
     # -- FROM ---------------------------------------------------------------------------------------------------
 
@@ -78,23 +80,27 @@ class Selecting:
 
     def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
         """`first JOIN …, second JOIN …`."""
-        chain = Chain(self.env, self.binding)
-        chain.start(table_call(first) or self._item(first))
+        chain = self._chain_of(table_call(first) or self._item(first))
         for node in joins:
             self._check_join(node)
-            chain.add(node, table_call(node.this) or self._item(node.this))
+            chain.add(node, table_call(node.this) or self._item(node.this, chain.left))
         return chain.result()
+
+    def _chain_of(self, first: Sourced | TableCall) -> Chain:
+        chain = Chain(self.env, self.binding, self._subqueries)
+        chain.start(first)
+        return chain
 
     def _check_join(self, node: exp.Join) -> None:
         if node.method.upper() == "ASOF":
             raise error("FEATURE_NOT_SUPPORTED", "ASOF JOIN is not supported", sql=self.env.text, span=place_of(node.this))
         check_arguments(node, _JOIN, self.env.text, "a join")
 
-    def _item(self, node: exp.Expression) -> Sourced:
+    def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:
+        """An item of FROM. left: what stands to its left, for LATERAL."""
         call = table_call(node)
         if call is not None:
-            chain = Chain(self.env, self.binding)
-            chain.start(call)
+            chain = self._chain_of(call)
             return self._nested(chain.result(), node)
         if isinstance(node, exp.Table):
             sourced = bind_table(node, self.env, self.binding, self.bind)
@@ -106,18 +112,23 @@ class Selecting:
             alias, names = alias_of(node)
             return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
         if isinstance(node, exp.Lateral):
-            raise not_supported("LATERAL", node, self.env)
+            return self._lateral(node, left)
         raise not_supported(f"{type(node).__name__.upper()} in FROM of a view", node, self.env)
 
+    def _lateral(self, node: exp.Lateral, left: Scope | None) -> Sourced:
+        check_arguments(node, frozenset({"this", "alias"}), self.env.text, "LATERAL")
+        if not isinstance(node.this, exp.Subquery):
+            raise not_supported("LATERAL of this form", node, self.env)
+        env = Environment(self.env.text, self.env.ctes, self.env.outer if left is None else left)
+        return bind_derived(node, env, self.binding, self.bind)
+
     def _nested(self, sourced: Sourced, node: exp.Expression) -> Sourced:
-        inner = node.args.get("joins") or []
-        if not inner:
+        if not node.args.get("joins"):
             return sourced
-        chain = Chain(self.env, self.binding)
-        chain.start(sourced)
-        for part in inner:
+        chain = self._chain_of(sourced)
+        for part in node.args["joins"]:
             self._check_join(part)
-            chain.add(part, table_call(part.this) or self._item(part.this))
+            chain.add(part, table_call(part.this) or self._item(part.this, chain.left))
         return chain.result()
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
@@ -134,85 +145,52 @@ class Selecting:
 
     # -- WHERE --------------------------------------------------------------------------------------------------
 
-    def where(self, relation: Relation, scope: Scope) -> tuple[Relation, list[exp.Expression]]:
-        """The filtered relation, and the conditions that also read the query around this one."""
+    def where(self, relation: Relation, scope: Scope) -> Relation:
+        """The filtered relation."""
         clause = self.node.args.get("where")
         if clause is None:
-            return relation, []
-        ctx = ScopeContext(self.env.text, scope, "WHERE")
-        simple: list[Scalar] = []
-        correlated: list[exp.Expression] = []
-        predicates: list[subqueries.Predicate] = []
-        for part in condition_parts(clause.this):
-            predicate = subqueries.recognised(part)
-            if predicate is not None:
-                predicates.append(predicate)
-                continue
-            if subqueries.has_subquery(part):
-                raise subqueries.refused(part, ctx)
-            value = bind_condition(part, ctx, "WHERE")
-            if columns_of(value) <= relation.ids:
-                simple += conjuncts(value.finish())
-            else:
-                correlated.append(part)
-        relation = filtered(relation, simple)
-        for predicate in predicates:
-            relation = subqueries.apply(predicate, relation, ctx, lambda q: self._inner(q, scope), self.binding)
-        return relation, correlated
-
-    def _inner(self, query: exp.Expression, scope: Scope) -> subqueries.Inner:
-        """A subquery of WHERE. A plain SELECT may refer to `scope` in its own WHERE; anything else may not."""
-        while isinstance(query, exp.Subquery) and not any(query.args.get(k) for k in ("limit", "order", "with_")):
-            query = query.this
-        if not isinstance(query, exp.Select) or not self._is_plain(query):
-            sealed = Scope((), (), scope, sealed=True)
-            bound = self.bind(query, Environment(self.env.text, self.env.ctes, sealed), self.binding)
-            columns = scope_columns(bound.relation.columns)
-            ctx = ScopeContext(self.env.text, Scope(), "a subquery")
-            return subqueries.Inner(bound.relation, tuple(c.value for c in columns), (query,) * len(columns), (), ctx)
-        env = with_ctes(query, Environment(self.env.text, self.env.ctes, scope))
-        part = Selecting(query, env, self.binding, self.bind)
-        part._check()
-        relation, inside = part.source()
-        relation, correlated = part.where(relation, inside)
-        ctx = ScopeContext(self.env.text, inside, "a subquery")
-        items = [(v, n) for v, _, n in part.items(ctx, inside)]
-        relation = part.sets.tree(relation)
-        return subqueries.Inner(relation, tuple(v for v, _ in items), tuple(n for _, n in items), tuple(correlated), ctx)
-
-    def _is_plain(self, query: exp.Select) -> bool:
-        ctx = Context(self.env.text)
-        grouped = any(query.args.get(k) for k in ("group", "having", "limit", "offset"))
-        return not grouped and not any(has_aggregate(e, ctx) for e in query.expressions)
+            return relation
+        subqueries = self._subqueries(scope)
+        ctx = ScopeContext(self.env.text, scope, "WHERE", subqueries)
+        return subqueries.filtered(relation, condition_parts(clause.this), ctx, "WHERE")
 
     # -- the select list ----------------------------------------------------------------------------------------
 
     def selected(self, relation: Relation, scope: Scope) -> Bound:
         """GROUP BY, HAVING, the select list and DISTINCT over what WHERE left."""
-        below = ScopeContext(self.env.text, scope, "SELECT")
+        subqueries = self._subqueries(scope)
+        below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
         having, group = self.node.args.get("having"), self.node.args.get("group")
-        ctx: Context = below
         if group or having or any(has_aggregate(e, below) for e in self.node.expressions):
-            ctx = grouping = self._grouping(group, below, scope)
-            items = self.items(ctx, scope)
-            parts: list[Scalar] = []
-            if having is not None:
-                grouping.clause = "HAVING"
-                if subqueries.has_subquery(having.this):
-                    raise subqueries.refused(having.this, ctx)
-                parts = conjuncts(bind_condition(having.this, ctx, "HAVING").finish())
-            relation = filtered(grouping.tree(relation), parts)
+            relation, items = self._grouped(relation, below, group, having)
         else:
-            items = self.items(ctx, scope)
+            items = self.items(below, scope)
+            relation = subqueries.applied(relation)
         relation = self.sets.tree(relation)
         relation, outputs = self._project(relation, items)
         if self.node.args.get("distinct"):
             relation, outputs = self._distinct(relation, outputs)
         return Bound(relation, outputs)
 
-    def items(self, ctx: Context, scope: Scope) -> list[tuple[Value, str | None, exp.Expression]]:
+    def _grouped(self, relation: Relation, below: ScopeContext, group: exp.Group | None,
+                 having: exp.Having | None) -> tuple[Relation, list[Item]]:
+        """The groups that HAVING leaves, and the select list over them."""
+        ctx = self._grouping(group, below, below.scope)
+        inside = replace(below.scope, from_inside=ctx.grouped)
+        ctx.subqueries = in_items = self._subqueries(inside)
+        items = self.items(ctx, below.scope)
+        parts = [] if having is None else condition_parts(having.this)
+        ctx.clause = "HAVING"
+        ctx.subqueries = in_having = self._subqueries(inside)
+        # binding finds further aggregate calls, so that the node of the groups is made after it
+        having_parts = in_having.bound(parts, ctx, "HAVING")
+        assert isinstance(below.subqueries, Subqueries)
+        grouped = ctx.tree(below.subqueries.applied(relation))
+        return in_items.applied(having_parts(grouped)), items
+
+    def items(self, ctx: Context, scope: Scope) -> list[Item]:
         """The select list with stars expanded: value, name (None: it has none), place."""
-        found: list[tuple[Value, str | None, exp.Expression]] = []
+        found: list[Item] = []
         for node in self.node.expressions:
             star = _star_of(node)
             if star is not None:
@@ -220,8 +198,6 @@ class Selecting:
                           for c in self._expanded(star, node, scope)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            if subqueries.has_subquery(inner):
-                raise subqueries.refused(inner, ctx)
             name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else item_name(node)
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
@@ -247,17 +223,15 @@ class Selecting:
         return [c for c in columns if c.name not in dropped]
 
     def _project(self, relation: Relation,
-                 items: list[tuple[Value, str | None, exp.Expression]]) -> tuple[Relation, tuple[Output, ...]]:
+                 items: list[Item]) -> tuple[Relation, tuple[Output, ...]]:
         used: set[str] = set()
         columns: list[Column] = []
         outputs: list[Output] = []
         exprs: list[Scalar] = []
         for value, name, node in items:
             scalar = value.finish()
-            if scalar.columns - relation.ids:
-                raise not_supported("a correlated reference in a select list", node, self.env)
             same = scalar.column
-            if same is not None and same not in used:
+            if same is not None and same in relation.ids and same not in used:
                 column = Column(same, name or "?column?", scalar.type, scalar.nullable)
                 used.add(same)
             else:

@@ -13,7 +13,7 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
-from watersmeet.dialects.binder.scope import Scope, single
+from watersmeet.dialects.binder.scope import Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
     Bound,
@@ -151,15 +151,14 @@ def with_ctes(query: exp.Expression, env: Environment) -> Environment:
         own.add(name)
         if not isinstance(node.this, exp.Query) and not isinstance(node.this, exp.Values):
             raise not_supported("a data-modifying statement in WITH", node, env)
-        outer = None if env.outer is None else Scope((), (), env.outer, sealed=True)
-        ctes[name] = Cte(node.this, names, Environment(env.text, dict(ctes), outer))
+        ctes[name] = Cte(node.this, names, Environment(env.text, dict(ctes), env.outer))
     return Environment(env.text, ctes, env.outer)
 
 
-def bind_derived(node: exp.Subquery, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
-    """`(SELECT …) alias`: it does not see its neighbours; a correlation with the query around is refused."""
-    outer = None if env.outer is None else Scope((), (), env.outer, sealed=True)
-    bound = bind(node.this, Environment(env.text, env.ctes, outer), binding)
+def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding,
+                 bind: BindQuery) -> tuple[Relation, Scope]:
+    """`(SELECT …) alias`; env: without its neighbours unless it is LATERAL."""
+    bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
     return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
@@ -167,7 +166,7 @@ def bind_derived(node: exp.Subquery, env: Environment, binding: Binding, bind: B
 
 def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
     """`VALUES (…), (…)`: columns column1, column2 …."""
-    ctx = Context(env.text, "VALUES")
+    ctx = Context(env.text, "VALUES") if env.outer is None else ScopeContext(env.text, Scope(outer=env.outer), "VALUES")
     rows = [list(t.expressions) if isinstance(t, exp.Tuple) else [t] for t in node.expressions]
     width = len(rows[0])
     for row in rows:

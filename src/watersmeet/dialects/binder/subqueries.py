@@ -1,34 +1,46 @@
-"""EXISTS, IN and their negations in WHERE: semi and anti joins.
+"""Subqueries in expressions: scalar, EXISTS, IN, ANY, ALL. Each becomes a dependent join, which the algebra unnests.
 
-NOT IN follows the SQL standard: x NOT IN S is not true if x is NULL (unless S is empty) or if S
-has a NULL. See docs/SEMANTICS for how that differs from RisingWave.
+A condition that is nothing but EXISTS or IN filters by a semi or anti join; elsewhere a subquery is a
+column that a dependent join adds: the one value of a scalar subquery, the truth of EXISTS or IN.
+NOT IN follows the SQL standard: x NOT IN S is not true if x is NULL (unless S is empty) or if S has a
+NULL. See docs/SEMANTICS for how that differs from RisingWave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Join, KeyPair, Relation
-from watersmeet.algebra.scalars import Scalar, conjunction
+from watersmeet.algebra.cardinality import is_single_row
+from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
+from watersmeet.algebra.scalars import conjuncts
+from watersmeet.dialects.binder.aggregates import UNORDERED
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.expressions import bind_value
-from watersmeet.dialects.binder.joins import SUBQUERIES, columns_of, equality_key, split
-from watersmeet.dialects.binder.operators import compare
-from watersmeet.dialects.binder.scope import ScopeContext
-from watersmeet.dialects.binder.shared import Binding, filtered, one_row
+from watersmeet.dialects.binder.expressions import bind_condition, bind_value
+from watersmeet.dialects.binder.keys import key_of
+from watersmeet.dialects.binder.operators import comparable, compare
+from watersmeet.dialects.binder.scope import Scope
+from watersmeet.dialects.binder.shared import Binding, Environment, filtered, value_of
+from watersmeet.dialects.binder.sources import BindQuery
 from watersmeet.dialects.binder.values import Value, wrap
 from watersmeet.dialects.queries import place_of
-from watersmeet.errors import Error
-from watersmeet.types import BOOLEAN
+from watersmeet.types import BIGINT, BOOLEAN
+
+_NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
+    exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
+
+#: Which values of a set decide whether `x op y` is true for some of its y.
+_DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {
+    exp.LT: ("max",), exp.LTE: ("max",), exp.GT: ("min",), exp.GTE: ("min",), exp.NEQ: ("min", "max")}
 
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition of WHERE that is a subquery. items: the left side of IN, empty for EXISTS."""
+    """A subquery that is true or false. items: the left side of IN, empty for EXISTS."""
 
     node: exp.Expression
     query: exp.Expression
@@ -36,22 +48,8 @@ class Predicate:
     negated: bool
 
 
-@dataclass(frozen=True)
-class Inner:
-    """A bound subquery: its rows, the values of its select list, the conditions that refer to the query around it."""
-
-    relation: Relation
-    values: tuple[Value, ...]
-    places: tuple[exp.Expression, ...]
-    correlated: tuple[exp.Expression, ...]
-    context: ScopeContext
-
-
-BindInner = Callable[[exp.Expression], Inner]
-
-
 def recognised(node: exp.Expression) -> Predicate | None:
-    """The predicate that a part of WHERE is, None if it is no subquery of a known form."""
+    """The EXISTS or IN, maybe negated, that a condition is; None if it is none."""
     negated = False
     inner = node
     while isinstance(inner, (exp.Paren, exp.Not)):
@@ -70,17 +68,7 @@ def recognised(node: exp.Expression) -> Predicate | None:
 
 def has_subquery(node: exp.Expression) -> bool:
     """True if a subquery stands somewhere in the expression."""
-    return node.find(*SUBQUERIES) is not None
-
-
-def refused(node: exp.Expression, ctx: Context) -> Error:
-    """The error for a subquery where none can be."""
-    inner = node.find(*SUBQUERIES)
-    found = inner.find_ancestor(exp.In, exp.Exists, exp.Any, exp.All) if inner is not None else None
-    if isinstance(inner, exp.Exists) or isinstance(found, (exp.In, exp.Exists, exp.Any, exp.All)):
-        return ctx.not_supported("a subquery under OR or inside of an expression", inner,
-                                 hint="EXISTS and IN may stand in WHERE, alone or joined by AND.")
-    return ctx.not_supported("a scalar subquery", inner)
+    return node.find(exp.Subquery, exp.Exists, exp.Query) is not None
 
 
 def _is_query(node: exp.Expression) -> bool:
@@ -110,104 +98,168 @@ def _items(node: exp.Expression) -> tuple[exp.Expression, ...]:
     return (node,)
 
 
-def apply(predicate: Predicate, relation: Relation, ctx: ScopeContext, bind_inner: BindInner,
-          binding: Binding) -> Relation:
-    """`relation` with only the rows for which the predicate is true."""
-    joined = _joined(predicate, relation, ctx, bind_inner, binding)
-    return replace(joined, span=place_of(predicate.node)) if isinstance(joined, Join) else joined
+def _counts_only_if_true(node: exp.Expression) -> bool:
+    """True if the condition `node` may be false instead of NULL: it stands under AND and OR only."""
+    while isinstance(node.parent, (exp.And, exp.Or, exp.Paren)):
+        node = node.parent
+    return isinstance(node.parent, (exp.Where, exp.Having)) or (
+        isinstance(node.parent, exp.If) and node.arg_key == "this") or (
+        isinstance(node.parent, exp.Join) and node.arg_key == "on")
 
 
-def _joined(predicate: Predicate, relation: Relation, ctx: ScopeContext, bind_inner: BindInner,
-            binding: Binding) -> Relation:
-    if any(has_subquery(i) for i in predicate.items):
-        raise refused(predicate.items[0], ctx)
-    inner = bind_inner(predicate.query)
-    keys, residual = split(inner.correlated, relation, inner.relation, inner.context)
-    _check_reach(keys, residual, relation, inner, predicate, ctx)
-    if not predicate.items:
-        return _exists(predicate, relation, inner, keys, residual, binding)
-    if len(predicate.items) != len(inner.values):
-        few = "few" if len(inner.values) < len(predicate.items) else "many"
-        raise ctx.error("SYNTAX_ERROR", f"subquery has too {few} columns", predicate.query)
-    pairs = [_pair(node, item, relation, inner, ctx)
-             for node, item in zip(predicate.items, inner.values, strict=True)]
-    if not predicate.negated:
-        return _in(relation, inner, keys, residual, pairs)
-    return _not_in(predicate, relation, inner, keys, residual, pairs, ctx, binding)
+class Subqueries:
+    """The subqueries of one clause, whose columns are those of `scope`.
 
+    Binding an expression notes the dependent joins that it needs; `applied` adds them to the clause's relation.
+    """
 
-def _check_reach(keys: Sequence[KeyPair], residual: Sequence[Scalar], relation: Relation, inner: Inner,
-                 predicate: Predicate, ctx: Context) -> None:
-    known = relation.ids | inner.relation.ids
-    if any(s.columns - known for s in [*residual, *[x for k in keys for x in (k.left, k.right)]]):
-        raise ctx.not_supported("a reference to a query further out than the next one", predicate.node)
+    def __init__(self, env: Environment, binding: Binding, bind: BindQuery, scope: Scope) -> None:
+        self._env = Environment(env.text, env.ctes, scope)
+        self._binding = binding
+        self._bind = bind
+        self._pending: list[partial[Apply]] = []
+        self._known: dict[tuple[exp.Expression, bool], Value] = {}
 
+    def applied(self, relation: Relation) -> Relation:
+        """`relation` with the columns of the subqueries that were bound since the last time."""
+        for pending in self._pending:
+            relation = pending(relation)
+        self._pending = []
+        return relation
 
-def _exists(predicate: Predicate, relation: Relation, inner: Inner, keys: list[KeyPair], residual: list[Scalar],
-            binding: Binding) -> Relation:
-    kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
-    if not keys and not residual:
-        return Join(relation, one_row(inner.relation, binding), kind, (), None, broadcast=True)
-    return Join(relation, inner.relation, kind, tuple(keys), conjunction(residual))
+    def reads(self) -> frozenset[str]:
+        """The ids of the columns around them that the subqueries to be applied read."""
+        found = frozenset[str]()
+        for pending in self._pending:
+            pairs = pending.keywords.get("pairs", ())
+            found = found.union(pending.keywords["right"].free, *[p.left.columns for p in pairs])
+        return found
 
+    # -- conditions ---------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class _Pair:
-    """One `x = y` of IN: both sides, the comparison, and the key if the sides are apart."""
+    def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
+        """The rows of `relation` for which all parts are true; those without subqueries are tested first."""
+        return self.bound(parts, ctx, clause)(relation)
 
-    left: Value
-    right: Value
-    equal: Value
-    key: KeyPair | None
+    def bound(self, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Callable[[Relation], Relation]:
+        """What filters a relation by all parts, bound now."""
+        plain = [s for p in parts if not has_subquery(p) for s in conjuncts(bind_condition(p, ctx, clause).finish())]
+        others = []
+        for part in parts:
+            predicate = recognised(part)
+            if predicate is not None:
+                self._pass(predicate, ctx)
+            elif has_subquery(part):
+                others += conjuncts(bind_condition(part, ctx, clause).finish())
+        pending, self._pending = self._pending, []
 
+        def apply(relation: Relation) -> Relation:
+            relation = filtered(relation, plain)
+            for join in pending:
+                relation = join(relation)
+            return filtered(relation, others)
 
-def _pair(node: exp.Expression, right: Value, relation: Relation, inner: Inner, ctx: Context) -> _Pair:
-    left = bind_value(node, ctx)
-    equality = exp.EQ(this=node.copy(), expression=node.copy())
-    equal = compare(equality, left, right, ctx)
-    return _Pair(left, right, equal, equality_key(equality, left, right, relation, inner.relation, ctx))
+        return apply
 
+    def _pass(self, predicate: Predicate, ctx: Context) -> None:
+        """Notes the semi or anti join that passes the rows for which a condition is true."""
+        right, pairs = self._matched(predicate, ctx)
+        kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
+        self._pending.append(partial(Apply, right=right, kind=kind, pairs=pairs, null_aware=predicate.negated and bool(pairs),
+                                     span=place_of(predicate.node)))
 
-def _in(relation: Relation, inner: Inner, keys: list[KeyPair], residual: list[Scalar],
-        pairs: list[_Pair]) -> Relation:
-    keys = keys + [p.key for p in pairs if p.key is not None]
-    residual = residual + [p.equal.finish() for p in pairs if p.key is None]
-    return Join(relation, inner.relation, "semi", tuple(keys), conjunction(residual))
+    # -- values -------------------------------------------------------------------------------------------------
 
+    def value(self, node: exp.Expression, ctx: Context) -> Value | None:
+        """The value of an expression that is a subquery, else None."""
+        if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
+            return None
+        if isinstance(node, exp.Binary) and not (
+                isinstance(node.expression, (exp.Any, exp.All)) and _is_query(node.expression.this)):
+            return None
+        if isinstance(node, exp.In) and node.args.get("query") is None:
+            return None
+        true_only = _counts_only_if_true(node)
+        key = (node, true_only)
+        if key not in self._known:
+            self._known[key] = self._value(node, ctx, true_only=true_only)
+        return self._known[key]
 
-def _is_null(value: Value) -> Scalar:
-    return Scalar(exp.Is(this=wrap(value.expression), expression=exp.null()), BOOLEAN, nullable=False)
+    def _value(self, node: exp.Expression, ctx: Context, *, true_only: bool) -> Value:
+        if isinstance(node, exp.Subquery):
+            return self._scalar(node, ctx)
+        predicate = recognised(node)
+        if predicate is not None:
+            # the standard's NULL matters under a negation, so `<> ALL` has it too
+            return self._mark(predicate, ctx, true_only=true_only and not predicate.negated)
+        assert isinstance(node, exp.Binary)
+        return self._quantified(node, ctx, true_only=true_only)
 
+    def _scalar(self, node: exp.Expression, ctx: Context) -> Value:
+        right = self._bound(node)
+        if len(right.columns) != 1:
+            raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
+        if not is_single_row(right):
+            raise ctx.error("SCALAR_SUBQUERY_ROWS", "Scalar subquery might produce more than one row.", node,
+                            hint="Aggregate without GROUP BY, or ask for a whole key with =.")
+        self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node)))
+        (column,) = right.columns
+        return Value(value_of(column).expression, column.type)
 
-def _not_in(predicate: Predicate, relation: Relation, inner: Inner, keys: list[KeyPair], residual: list[Scalar],
-            pairs: list[_Pair], ctx: Context, binding: Binding) -> Relation:
-    open_pairs = [p for p in pairs if p.left.nullable or p.right.nullable]
-    if not open_pairs:
-        keys = keys + [p.key for p in pairs if p.key is not None]
-        residual = residual + [p.equal.finish() for p in pairs if p.key is None]
-        return Join(relation, inner.relation, "anti", tuple(keys), conjunction(residual))
-    if len(pairs) > 1:
-        raise ctx.not_supported("NOT IN of rows that can be NULL", predicate.node,
-                                hint="Write NOT EXISTS, or add IS NOT NULL to both sides.")
-    pair = pairs[0]
-    if keys or residual:
-        return _correlated_not_in(relation, inner, keys, residual, pair)
-    if pair.key is None or columns_of(pair.right) - inner.relation.ids:
-        raise ctx.not_supported("NOT IN of a constant", predicate.node, hint="Write NOT EXISTS.")
-    result: Relation = Join(relation, inner.relation, "anti", (pair.key,), None)
-    if pair.right.nullable:
-        nulls = filtered(inner.relation, [_is_null(pair.right)])
-        result = Join(result, one_row(nulls, binding), "anti", (), None, broadcast=True)
-    if pair.left.nullable:
-        result = Join(result, one_row(inner.relation, binding), "anti", (), _is_null(pair.left), broadcast=True)
-    return result
+    def _mark(self, predicate: Predicate, ctx: Context, *, true_only: bool) -> Value:
+        right, pairs = self._matched(predicate, ctx)
+        null_aware = not true_only and any(s.nullable for p in pairs for s in (p.left, p.right))
+        mark = self._binding.new_column("mark", BOOLEAN, null_aware)
+        self._pending.append(partial(Apply, right=right, kind="mark", pairs=pairs, mark=mark, null_aware=null_aware,
+                                     span=place_of(predicate.node)))
+        value = value_of(mark)
+        return Value(exp.Not(this=value.expression), BOOLEAN, null_aware) if predicate.negated else value
 
+    def _matched(self, predicate: Predicate, ctx: Context) -> tuple[Relation, tuple[KeyPair, ...]]:
+        """The subquery and its comparisons with the left side."""
+        lefts = [bind_value(i, ctx) for i in predicate.items]
+        right = self._bound(predicate.query)
+        if predicate.items and len(lefts) != len(right.columns):
+            few = "few" if len(right.columns) < len(lefts) else "many"
+            raise ctx.error("SYNTAX_ERROR", f"subquery has too {few} columns", predicate.query)
+        return right, tuple(self._pair(i, v, c, ctx) for i, v, c in zip(predicate.items, lefts, right.columns, strict=False))
 
-def _correlated_not_in(relation: Relation, inner: Inner, keys: list[KeyPair], residual: list[Scalar],
-                       pair: _Pair) -> Relation:
-    """Within the rows of one correlation: x = y, or one of them NULL."""
-    choices = [pair.equal.finish().expression]
-    choices += [_is_null(v).expression for v in (pair.left, pair.right) if v.nullable]
-    either = exp.Paren(this=exp.or_(*choices, copy=True))
-    residual = [*residual, Scalar(either, BOOLEAN, nullable=True)]
-    return Join(relation, inner.relation, "anti", tuple(keys), conjunction(residual))
+    def _pair(self, node: exp.Expression, left: Value, column: Column, ctx: Context) -> KeyPair:
+        equality = exp.EQ(this=node.copy(), expression=node.copy())
+        return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
+
+    def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
+        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op ANY (…))."""
+        is_all = isinstance(node.expression, exp.All)
+        kind = _NEGATED.get(type(node)) if is_all else type(node)
+        if kind not in _DECIDING or isinstance(node.this, exp.Tuple):
+            raise ctx.not_supported(f"this comparison with {'ALL' if is_all else 'ANY'} (SELECT …)", node)
+        operator = kind(this=node.this.copy(), expression=node.this.copy())
+        left = bind_value(node.this, ctx)
+        right = self._bound(_query(node.expression.this))
+        if len(right.columns) != 1:
+            raise ctx.error("SYNTAX_ERROR", "subquery has too many columns", node.expression)
+        left, given = comparable(operator, left, value_of(right.columns[0]), ctx)
+        if given.type.name in UNORDERED:
+            raise ctx.not_supported(f"an ordered comparison with values of type {given.type.sql}", node)
+        scalar = given.finish()
+        deciding = [AggregateCall(f, scalar, None, distinct=False, type=scalar.type) for f in _DECIDING[kind]]
+        counts = [AggregateCall("count", a, None, distinct=False, type=BIGINT) for a in (None, scalar)]
+        calls = (*deciding, *counts)
+        columns = tuple(self._binding.new_column(c.function, c.type, c.function != "count") for c in calls)
+        found = Aggregate(right, (), calls, columns)
+        self._pending.append(partial(Apply, right=found, kind="left", span=place_of(node)))
+        *bests, rows, known = [value_of(c).expression for c in columns]
+        tests = [compare(operator, left, Value(b, scalar.type), ctx).expression for b in bests]
+        some: exp.Expression = exp.or_(*tests, copy=True)
+        if true_only and not is_all:
+            return Value(exp.paren(some) if len(tests) > 1 else some, BOOLEAN)
+        unknown = exp.or_(exp.Is(this=wrap(left.expression), expression=exp.null()), exp.GT(this=rows, expression=known), copy=True)
+        empty = exp.EQ(this=rows.copy(), expression=exp.Literal.number(0))
+        result: exp.Expression = exp.Case(ifs=[
+            exp.If(this=some, true=exp.true()), exp.If(this=empty, true=exp.false()),
+            exp.If(this=unknown, true=exp.null())], default=exp.false())
+        return Value(exp.Not(this=exp.paren(result)) if is_all else exp.paren(result), BOOLEAN)
+
+    def _bound(self, query: exp.Expression) -> Relation:
+        return self._bind(query, self._env, self._binding).relation

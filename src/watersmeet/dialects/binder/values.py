@@ -62,6 +62,11 @@ class Value:
         return Scalar(duckdb_cast(self.expression, self.type), self.type, self.nullable)
 
 
+def columns_of(value: Value) -> frozenset[str]:
+    """The ids of the columns that a value reads."""
+    return frozenset(c.name for c in value.expression.find_all(exp.Column))
+
+
 def of_scalar(scalar: Scalar) -> Value:
     """The value of a finished scalar."""
     return Value(scalar.expression, scalar.type, scalar.nullable)

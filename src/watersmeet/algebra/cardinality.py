@@ -1,0 +1,72 @@
+"""How many rows a tree can have: at most one, where keys and constants prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Aggregate, Apply, Filter, Join, Project, Relation, Scan, Values
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.types import BOOLEAN
+
+_Ids = frozenset[str]
+
+
+def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
+    """True if the node has at most one row whatever the inputs are.
+
+    fixed: columns of the node that have one value in the rows in question. Columns of a query around
+    the tree have one value at a time.
+    """
+    if isinstance(node, Values):
+        return len(node.rows) <= 1
+    if isinstance(node, Scan):
+        return bool(node.key) and fixed.issuperset(node.key)
+    if isinstance(node, Filter):
+        return is_single_row(node.input, _closure(conjuncts(node.predicate), fixed, node.input.ids))
+    if isinstance(node, Project):
+        below = {e.column for c, e in zip(node.outputs, node.exprs, strict=True) if c.id in fixed and e.column}
+        return is_single_row(node.input, frozenset(below))
+    if isinstance(node, Aggregate):
+        keys = zip(node.outputs, node.keys, strict=False)
+        return all(c.id in fixed or not k.columns & node.input.ids for c, k in keys)
+    if isinstance(node, Apply):
+        return is_single_row(node.left, fixed & node.left.ids) and (
+            node.kind not in ("inner", "left") or is_single_row(node.right, fixed & node.right.ids))
+    if isinstance(node, Join):
+        return _join(node, fixed)
+    return False
+
+
+def _join(node: Join, fixed: _Ids) -> bool:
+    if node.kind in ("semi", "anti"):
+        return is_single_row(node.left, fixed)
+    if node.kind == "full":
+        return False
+    parts = conjuncts(node.residual)
+    parts += [Scalar(exp.EQ(this=k.left.expression.copy(), expression=k.right.expression.copy()), BOOLEAN) for k in node.keys]
+    if node.kind == "inner":
+        fixed = _closure(parts, fixed, node.left.ids | node.right.ids)
+    sides = [(node.left, node.right), (node.right, node.left)]
+    # An outer join has one row if its preserved side has one row and each of these one partner.
+    orders = {"inner": sides, "left": sides[:1], "right": sides[1:]}[node.kind]
+    return any(is_single_row(first, fixed & first.ids)
+               and is_single_row(second, _closure(parts, fixed | first.ids, node.left.ids | node.right.ids) & second.ids)
+               for first, second in orders)
+
+
+def _closure(parts: Iterable[Scalar], fixed: _Ids, own: _Ids) -> _Ids:
+    """`fixed` and the columns that the equalities among `parts` fix with it; what is not `own` is fixed."""
+    sides = []
+    for part in parts:
+        node = part.expression
+        if isinstance(node, (exp.EQ, exp.NullSafeEQ)):
+            one, other = Scalar(node.this.unnest(), part.type), Scalar(node.expression.unnest(), part.type)
+            sides += [(one, other), (other, one)]
+    found = fixed
+    while True:
+        more = {a.column for a, b in sides if a.column in own and not (b.columns & own) - found} - found
+        if not more:
+            return found
+        found |= {c for c in more if c}

@@ -1,0 +1,260 @@
+"""What a dependent join becomes once its right side is lifted: joins with the conditions that were taken up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AggregateCall,
+    Apply,
+    Column,
+    Join,
+    JoinKind,
+    Project,
+    Relation,
+    Values,
+)
+from watersmeet.algebra.rewrites.unnesting.lifted import (
+    Equality,
+    Lifted,
+    Names,
+    case,
+    equality,
+    equals,
+    is_not_null,
+    is_null,
+    is_one_constant_row,
+    one_row,
+    reference,
+)
+from watersmeet.algebra.rewrites.unnesting.lifting import Lifting
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.trees import exactly, filtered, read
+from watersmeet.errors import error
+from watersmeet.types import BIGINT, BOOLEAN
+
+_TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A right side that only equalities link to the left one. pure: conditions on the left side alone.
+
+    mapping: what stands in the right side for columns of the left one that expressions over both read.
+    """
+
+    right: Relation
+    equalities: tuple[Equality, ...]
+    pure: tuple[Scalar, ...]
+    mapping: Mapping[str, Scalar]
+
+    @property
+    def keys(self) -> tuple[Scalar, ...]:
+        """The right sides of the equalities, each once."""
+        return tuple(dict.fromkeys(e.inner for e in self.equalities))
+
+    def over(self, outputs: Sequence[Column]) -> list[Scalar]:
+        """The conditions of a join with the columns `outputs` in the place of `keys`."""
+        keys = self.keys
+        return [*self.pure, *[equals(read(outputs[keys.index(e.inner)]), Scalar(e.outer, e.inner.type), null_safe=e.null_safe)
+                              for e in self.equalities]]
+
+
+class Joining:
+    """Joins one dependent join's sides."""
+
+    def __init__(self, node: Apply, names: Names) -> None:
+        self.node = node
+        self.names = names
+        self.left = node.left
+        self.lifting = Lifting(node.left, names, node.span)
+        self.lifted = self.lifting.lift(node.right)
+        self.pairs = [(k.left, self.lifted.resolve(k.right)) for k in node.pairs]
+
+    def joined(self) -> Relation:
+        """The tree in place of the dependent join."""
+        node, lifted = self.node, self.lifted
+        if node.kind in ("inner", "left"):
+            return self._lateral()
+        if lifted.total:
+            return self._of_one_row()
+        if node.kind == "mark":
+            assert node.mark is not None
+            relation, value = self._three_valued() if node.null_aware else self._two_valued()
+            return self._with_mark(relation, value)
+        if node.kind == "anti" and node.null_aware:
+            return self._not_in()
+        return self._existence(self.left, lifted.relation, node.kind, [*lifted.conditions, *self._equal()])
+
+    def _equal(self) -> list[Scalar]:
+        return [equals(a, b) for a, b in self.pairs]
+
+    def _with_mark(self, relation: Relation, value: Scalar) -> Relation:
+        assert self.node.mark is not None
+        columns = self.left.columns
+        return Project(relation, (*columns, self.node.mark), (*[read(c) for c in columns], value))
+
+    # -- LATERAL and scalar subqueries --------------------------------------------------------------------------
+
+    def _lateral(self) -> Relation:
+        node, lifted = self.node, self.lifted
+        if is_one_constant_row(lifted.relation) and (node.kind == "inner" or not lifted.conditions):
+            row = lifted.relation
+            assert isinstance(row, Values)
+            constants = Project(self.left, self.left.columns + row.outputs, (*[read(c) for c in self.left.columns], *row.rows[0]))
+            return self._outputs(filtered(constants, lifted.conditions), lifted, None)
+        if node.kind == "inner" and not lifted.total:
+            return self._outputs(self._join(self.left, lifted.relation, "inner", lifted.conditions), lifted, None)
+        if lifted.total or not lifted.deferred:
+            return self._outputs(self._join(self.left, lifted.relation, "left", lifted.conditions), lifted, None)
+        marked, found = self._marked(lifted.relation)
+        return self._outputs(self._join(self.left, marked, "left", lifted.conditions), lifted, found)
+
+    def _outputs(self, joined: Relation, lifted: Lifted, found: Column | None) -> Relation:
+        """The columns of both sides; deferred ones are NULL where `found` is."""
+        if not lifted.deferred:
+            return exactly(joined, self.node.columns)
+        exprs = []
+        for column in self.node.columns:
+            value = lifted.value(column)
+            if found is not None and column.id in lifted.deferred:
+                value = case([(is_not_null(read(found)), value.expression)], None, column.type)
+            exprs.append(value)
+        return Project(joined, self.node.columns, tuple(exprs))
+
+    def _of_one_row(self) -> Relation:
+        """A predicate over exactly one row of each left row."""
+        node = self.node
+        joined = self._join(self.left, self.lifted.relation, "left", self.lifted.conditions)
+        equal = conjunction([equals(a, b) for a, b in self.pairs]) or _TRUE
+        known = Scalar(exp.Coalesce(this=exp.paren(equal.expression), expressions=[exp.false()]), BOOLEAN, nullable=False)
+        if node.kind == "mark":
+            return self._with_mark(joined, equal if node.null_aware else known)
+        if node.kind == "semi":
+            return exactly(filtered(joined, conjuncts(equal)), self.left.columns)
+        passed = exp.Not(this=exp.paren((equal if node.null_aware else known).expression))
+        return exactly(filtered(joined, [Scalar(passed, BOOLEAN)]), self.left.columns)
+
+    # -- semi and anti joins ------------------------------------------------------------------------------------
+
+    def _join(self, left: Relation, right: Relation, kind: JoinKind, parts: Iterable[Scalar]) -> Relation:
+        return Join(left, right, kind, (), conjunction(list(parts)), isinstance(right, Values), self.node.span)
+
+    def _existence(self, left: Relation, right: Relation, kind: JoinKind, parts: Sequence[Scalar]) -> Relation:
+        """The rows of `left` for which some, or no, row of `right` meets all parts. One row decides if none link the sides."""
+        right, linking = _own_parts(left, right, parts)
+        if not any(p.columns & right.ids for p in linking):
+            return Join(left, one_row(right, self.names), kind, (), conjunction(linking), broadcast=True, span=self.node.span)
+        return self._join(left, right, kind, linking)
+
+    def _not_in(self) -> Relation:
+        """NOT IN: no row is equal, and none might be."""
+        lifted = self.lifted
+        unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
+        if not unsure:
+            return self._existence(self.left, lifted.relation, "anti", [*lifted.conditions, *self._equal()])
+        if any(p.columns & lifted.relation.ids for p in lifted.conditions):
+            return self._existence(self.left, lifted.relation, "anti", [*lifted.conditions, *self._not_unequal()])
+        self._refuse_rows()
+        (left, right), pure = self.pairs[0], list(lifted.conditions)
+        result = self._existence(self.left, lifted.relation, "anti", [*pure, *self._equal()])
+        if right.nullable:
+            result = self._existence(result, lifted.relation, "anti", [*pure, is_null(right)])
+        if left.nullable:
+            result = self._existence(result, lifted.relation, "anti", [*pure, is_null(left)])
+        return result
+
+    def _not_unequal(self) -> list[Scalar]:
+        """For each pair: equal, or one side is NULL."""
+        parts = []
+        for a, b in self.pairs:
+            choices = [equals(a, b), *[is_null(v) for v in (a, b) if v.nullable]]
+            either = exp.paren(exp.or_(*[c.expression for c in choices], copy=True)) if len(choices) > 1 else choices[0].expression
+            parts.append(Scalar(either, BOOLEAN))
+        return parts
+
+    def _refuse_rows(self) -> None:
+        if len(self.pairs) > 1:
+            raise error("FEATURE_NOT_SUPPORTED", "NOT IN of rows that can be NULL is not supported", span=self.node.span,
+                        hint="Write NOT EXISTS, or add IS NOT NULL to both sides.")
+
+    # -- marks --------------------------------------------------------------------------------------------------
+
+    def _two_valued(self) -> tuple[Relation, Scalar]:
+        parts = [*self.lifted.conditions, *self._equal()]
+        relation, found = self._found(self.left, self.lifted, parts)
+        return relation, is_not_null(read(found))
+
+    def _three_valued(self) -> tuple[Relation, Scalar]:
+        lifted = self.lifted
+        unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
+        relation, value = self._two_valued()
+        if not unsure:
+            return relation, value
+        if len(self.pairs) > 1:
+            if not any(p.columns & lifted.relation.ids for p in lifted.conditions):
+                self._refuse_rows()
+            relation, found = self._found(relation, lifted, [*lifted.conditions, *self._not_unequal()])
+            unknown = is_not_null(read(found))
+        else:
+            (left, right), = self.pairs
+            relation, unknown = self._unknown(relation, left, right)
+        return relation, case([(value, exp.true()), (unknown, exp.null())], exp.false(), BOOLEAN)
+
+    def _found(self, left: Relation, lifted: Lifted, parts: Sequence[Scalar]) -> tuple[Relation, Column]:
+        """`left` with a column that is not NULL where some row of the lifted relation meets all parts."""
+        keyed = self._keyed(lifted, parts)
+        if keyed.keys:
+            outputs = self._key_columns(keyed)
+            right, found = self._marked(Aggregate(keyed.right, keyed.keys, (), outputs))
+        else:
+            outputs, right = (), one_row(keyed.right, self.names)
+            found = right.columns[0]
+        return self._join(left, right, "left", keyed.over(outputs)), found
+
+    def _unknown(self, left: Relation, one: Scalar, other: Scalar) -> tuple[Relation, Scalar]:
+        """`left`, and whether a comparison of `one` with the value `other` of a row that meets the conditions is NULL."""
+        keyed = self._keyed(self.lifted, self.lifted.conditions, [other])
+        other = other.substitute({i: s.expression for i, s in keyed.mapping.items()})
+        outputs = self._key_columns(keyed)
+        rows, known = (self.names.new("count", BIGINT, nullable=False) for _ in range(2))
+        calls = (AggregateCall("count", None, None, distinct=False, type=BIGINT),
+                 AggregateCall("count", other, None, distinct=False, type=BIGINT))
+        counted = Aggregate(keyed.right, keyed.keys, calls, (*outputs, rows, known))
+        joined = self._join(left, counted, "left", keyed.over(outputs))
+        some_null = exp.GT(this=reference(rows), expression=reference(known))
+        some_row = exp.GT(this=reference(rows), expression=exp.Literal.number(0))
+        return joined, Scalar(exp.or_(some_null, exp.and_(is_null(one).expression, some_row)), BOOLEAN)
+
+    def _keyed(self, lifted: Lifted, parts: Sequence[Scalar], more: Sequence[Scalar] = ()) -> Keyed:
+        """The right side with only equalities to link it to the left one; other links are settled by joining the domain.
+
+        more: expressions that are wanted too, as far as they read the left side.
+        """
+        right, linking = _own_parts(self.left, lifted.relation, parts)
+        mapping: Mapping[str, Scalar] = {}
+        wanted = self.lifting.reads(more)
+        if wanted or any(p.columns & right.ids and equality(p, right) is None for p in linking):
+            ground, mapping = self.lifting.grounded(Lifted(right, tuple(linking)), wanted)
+            right, linking = ground.relation, list(ground.conditions)
+        found = [equality(p, right) for p in linking]
+        pure = tuple(p for p, e in zip(linking, found, strict=True) if e is None)
+        return Keyed(right, tuple(e for e in found if e is not None), pure, mapping)
+
+    def _key_columns(self, keyed: Keyed) -> tuple[Column, ...]:
+        return tuple(self.names.new("key", k.type, k.nullable) for k in keyed.keys)
+
+    def _marked(self, right: Relation) -> tuple[Relation, Column]:
+        """`right` with a column that is TRUE."""
+        found = self.names.new("found", BOOLEAN, nullable=False)
+        return Project(right, (*right.columns, found), (*[read(c) for c in right.columns], _TRUE)), found
+
+
+def _own_parts(left: Relation, right: Relation, parts: Sequence[Scalar]) -> tuple[Relation, list[Scalar]]:
+    """`right` filtered by the parts that read only it, and the other parts."""
+    own = [p for p in parts if p.columns & right.ids and not p.columns & left.ids]
+    return filtered(right, own), [p for p in parts if p not in own]

@@ -1,0 +1,152 @@
+"""What a dependent relation is while it is freed of the columns of the query around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from sqlglot import exp
+
+from watersmeet.algebra.coercion import cast, part_of
+from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Values
+from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import read, walk
+from watersmeet.types import BOOLEAN, INTEGER, SqlType
+
+Ids = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A relation that reads no column of the domain any more, and what gives the dependent one back.
+
+    For each row of the domain the dependent relation has those rows of `relation` for which all
+    `conditions` (over both) are true. deferred: its columns that are not columns of `relation`, as expressions
+    over both. total: where no row meets the conditions there is one row still, with NULL for each column
+    of `relation`; never more than one does.
+    """
+
+    relation: Relation
+    conditions: tuple[Scalar, ...] = ()
+    deferred: Mapping[str, tuple[Column, Scalar]] = field(default_factory=dict)
+    total: bool = False
+
+    def resolve(self, scalar: Scalar) -> Scalar:
+        """A scalar over the dependent relation's columns as one over `relation` and the domain."""
+        return scalar.substitute({i: s.expression for i, (_, s) in self.deferred.items()})
+
+    def value(self, column: Column) -> Scalar:
+        """A column of the dependent relation."""
+        if column.id in self.deferred:
+            return cast(self.deferred[column.id][1], column.type)
+        return read(column)
+
+
+class Names:
+    """Makes columns with ids that the tree does not have."""
+
+    def __init__(self, tree: Relation) -> None:
+        used = [c.id for node in walk(tree) for c in node.columns]
+        self._next = count(max((int(i[1:]) for i in used if i[0] == "#" and i[1:].isdecimal()), default=0) + 1)
+
+    def new(self, name: str, kind: SqlType, nullable: bool) -> Column:
+        """A column of its own id."""
+        return Column(f"#{next(self._next)}", name, kind, nullable)
+
+
+def distinct(node: Relation, columns: Iterable[Column], names: Names) -> Aggregate:
+    """The distinct values of some columns, under new ids."""
+    wanted = tuple(columns)
+    outputs = tuple(names.new(c.name, c.type, c.nullable) for c in wanted)
+    return Aggregate(node, tuple(read(c) for c in wanted), (), outputs)
+
+
+def one_row(node: Relation, names: Names) -> Relation:
+    """One row if `node` has any, else none."""
+    mark = names.new("exists", INTEGER, nullable=False)
+    return distinct(Project(node, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),)), [mark], names)
+
+
+def equals(left: Scalar, right: Scalar, *, null_safe: bool = False) -> Scalar:
+    """`left = right`, or IS NOT DISTINCT FROM."""
+    sides = [_operand(s) for s in (left, right)]
+    kind = exp.NullSafeEQ if null_safe else exp.EQ
+    nullable = not null_safe and (left.nullable or right.nullable)
+    return Scalar(kind(this=sides[0], expression=sides[1]), BOOLEAN, nullable)
+
+
+def _operand(scalar: Scalar) -> exp.Expression:
+    """The expression as one side of an operator."""
+    plain = isinstance(scalar.expression, (exp.Column, exp.Cast, exp.Paren, exp.Literal, exp.Anonymous))
+    return scalar.expression.copy() if plain else exp.paren(scalar.expression)
+
+
+def is_null(scalar: Scalar) -> Scalar:
+    """`scalar IS NULL`."""
+    return Scalar(exp.Is(this=_operand(scalar), expression=exp.null()), BOOLEAN, nullable=False)
+
+
+def is_not_null(scalar: Scalar) -> Scalar:
+    """`scalar IS NOT NULL`."""
+    return Scalar(exp.Not(this=is_null(scalar).expression), BOOLEAN, nullable=False)
+
+
+def case(branches: Iterable[tuple[Scalar, exp.Expression]], default: exp.Expression | None, kind: SqlType) -> Scalar:
+    """CASE WHEN … THEN … ELSE `default` END."""
+    ifs = [exp.If(this=test.expression.copy(), true=result.copy()) for test, result in branches]
+    return Scalar(exp.Case(ifs=ifs, default=None if default is None else default.copy()), kind)
+
+
+@dataclass(frozen=True)
+class Equality:
+    """A condition as `inner = outer`: inner reads the relation only, outer none of it."""
+
+    inner: Scalar
+    outer: exp.Expression
+    null_safe: bool
+
+
+def equality(condition: Scalar, relation: Relation) -> Equality | None:
+    """The condition as an equality of a value of `relation` with one of the domain; None if it is none."""
+    node = condition.expression
+    if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
+        return None
+    own = relation.ids
+    for inner, outer in ((node.this, node.expression), (node.expression, node.this)):
+        reads = Scalar(inner, BOOLEAN).columns
+        if reads and reads <= own and not Scalar(outer, BOOLEAN).columns & own:
+            part = part_of(inner.unnest(), relation.columns)
+            return None if part is None else Equality(part, outer.unnest(), isinstance(node, exp.NullSafeEQ))
+    return None
+
+
+def outer_column(found: Equality) -> str | None:
+    """The id if the outer side is nothing but a column."""
+    return found.outer.name if isinstance(found.outer, exp.Column) else None
+
+
+def is_one_constant_row(node: Relation) -> bool:
+    """True for SELECT without FROM."""
+    return isinstance(node, Values) and len(node.rows) == 1
+
+
+def source_of(left: Relation, ids: Ids) -> Relation:
+    """The smallest part of `left` whose rows have at least all combinations of the columns `ids` that `left` has."""
+    if isinstance(left, Project):
+        passed = {c.id for c, e in zip(left.outputs, left.exprs, strict=True) if e.column == c.id}
+        return source_of(left.input, ids) if ids <= passed else left
+    if isinstance(left, Filter):
+        below = source_of(left.input, ids)
+        return left if below is left.input else below
+    if isinstance(left, Join):
+        if ids <= left.left.ids and left.kind in ("inner", "left", "semi", "anti"):
+            return source_of(left.left, ids)
+        if ids <= left.right.ids and left.kind in ("inner", "right"):
+            return source_of(left.right, ids)
+    return left
+
+
+def reference(column: Column) -> exp.Expression:
+    """The expression that reads a column."""
+    return column_ref(column.id)

@@ -1,0 +1,342 @@
+"""Frees a dependent relation of the columns of its domain, node by node from the leaves.
+
+Conditions on the domain are taken up: past filters, projections and joins as they are, past an aggregate if
+they are equalities, whose inner sides become group keys. Where one can go no further, the distinct
+values of the domain's columns are joined in, and the only condition left is that the row
+belongs to these values (Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015: the
+domain D, which an equality replaces by the inner column). So the usual queries need no domain.
+
+    Filter(b.k = d.k, b)                          ->  b                     if b.k = d.k
+    Aggregate([], sum(b.x), Filter(b.k = d.k, b)) ->  Aggregate([b.k], sum(b.x), b)  if b.k = d.k, total
+    Aggregate([], sum(b.x), Filter(b.k < d.k, b)) ->  Aggregate([D.k], sum(b.x), D JOIN b ON b.k < D.k)
+                                                      if D.k IS NOT DISTINCT FROM d.k, total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import singledispatchmethod
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.coercion import cast, is_identity
+from watersmeet.algebra.nulls import rejected_columns
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Column,
+    Filter,
+    Join,
+    JoinKind,
+    KeyPair,
+    Project,
+    Relation,
+    Repeat,
+    Union,
+    Unnest,
+    Values,
+)
+from watersmeet.algebra.rewrites.unnesting.lifted import (
+    Equality,
+    Ids,
+    Lifted,
+    Names,
+    distinct,
+    equality,
+    equals,
+    is_not_null,
+    is_one_constant_row,
+    outer_column,
+    reference,
+    source_of,
+)
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.trees import filtered, read
+from watersmeet.errors import Span
+from watersmeet.types import INTEGER
+
+#: Aggregate functions that give 0 for no row; the others give NULL.
+ZERO_IF_EMPTY: Final = frozenset({"count", "approx_count_distinct"})
+
+Mapped = Mapping[str, Scalar]
+_NONE: Final = Ids()
+
+
+class Lifting:
+    """Lifts the right side of one dependent join out of its `left` side."""
+
+    def __init__(self, left: Relation, names: Names, span: Span | None) -> None:
+        self.left = left
+        self.domain_ids = left.ids
+        self.names = names
+        self.span = span
+
+    def lift(self, node: Relation) -> Lifted:
+        """`node` free of the left side's columns."""
+        return self._lift(node) if node.free & self.domain_ids else Lifted(node)
+
+    def reads(self, scalars: Iterable[Scalar]) -> Ids:
+        """The domain's columns that the scalars read."""
+        return Ids().union(*[s.columns for s in scalars]) & self.domain_ids
+
+    @singledispatchmethod
+    def _lift(self, node: Relation) -> Lifted:
+        raise AssertionError(type(node).__name__)
+
+    # -- the domain ---------------------------------------------------------------------------------------------
+
+    def domain(self, ids: Ids) -> tuple[Relation, dict[str, Column]]:
+        """The distinct values of some columns of the left side, and their new columns."""
+        source = source_of(self.left, ids)
+        wanted = [c for c in source.columns if c.id in ids]
+        made = distinct(source, wanted, self.names)
+        return made, {c.id: n for c, n in zip(wanted, made.columns, strict=True)}
+
+    def grounded(self, below: Lifted, more: Ids = _NONE, *, anew: bool = False) -> tuple[Lifted, Mapped]:
+        """`below` with nothing deferred, not total, and what stands in it for each of the domain's columns.
+
+        more: columns that are needed beside those of `below`. anew: always by joining the domain.
+        """
+        found = self.reads([*below.conditions, *[s for _, s in below.deferred.values()]]) | more
+        bound = {} if anew or below.total else self._bound(below)
+        if found <= bound.keys():
+            mapping: dict[str, Scalar] = {i: e.inner for i, e in bound.items()}
+            kept = [c for c in below.conditions if any(equality(c, below.relation) == e for e in bound.values())]
+            rest = [_mapped(c, mapping) for c in below.conditions if c not in kept]
+            return Lifted(self._computed(filtered(below.relation, rest), below, mapping), tuple(kept)), mapping
+        domain, columns = self.domain(found)
+        mapping = {i: read(c) for i, c in columns.items()}
+        conditions = [_mapped(c, mapping) for c in below.conditions]
+        if is_one_constant_row(below.relation) and not below.total:
+            row = below.relation
+            assert isinstance(row, Values)
+            outputs = domain.columns + row.outputs
+            relation: Relation = Project(domain, outputs, tuple(read(c) for c in domain.columns) + row.rows[0])
+            relation = filtered(relation, conditions)
+        else:
+            kind: JoinKind = "left" if below.total else "inner"
+            relation = Join(domain, below.relation, kind, (), conjunction(conditions), span=self.span)
+        relation = self._computed(relation, below, mapping)
+        return Lifted(relation, self._belongs(columns.items())), mapping
+
+    def _bound(self, below: Lifted) -> dict[str, Equality]:
+        """The columns of the domain for which the conditions name an equal column of the relation."""
+        types = {c.id: c.type for c in self.left.columns}
+        bound: dict[str, Equality] = {}
+        for condition in below.conditions:
+            found = equality(condition, below.relation)
+            column = None if found is None else outer_column(found)
+            if found is not None and column in self.domain_ids and found.inner.type == types[column] and is_identity(types[column]):
+                bound.setdefault(column, found)
+        return bound
+
+    def _computed(self, relation: Relation, below: Lifted, mapping: Mapped) -> Relation:
+        if not below.deferred:
+            return relation
+        made = [(c, cast(_mapped(s, mapping), c.type)) for c, s in below.deferred.values()]
+        kept = [c for c in relation.columns if c.id not in below.deferred]
+        return Project(relation, (*kept, *[c for c, _ in made]), (*[read(c) for c in kept], *[s for _, s in made]))
+
+    def _belongs(self, columns: Iterable[tuple[str, Column]]) -> tuple[Scalar, ...]:
+        by_id = {c.id: c for c in self.left.columns}
+        return tuple(equals(read(c), read(by_id[i]), null_safe=c.nullable) for i, c in columns)
+
+    def _settled(self, below: Lifted) -> Lifted:
+        return self.grounded(below)[0] if below.total else below
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    @_lift.register
+    def _(self, node: Filter) -> Lifted:
+        below = self.lift(node.input)
+        parts = [below.resolve(p) for p in conjuncts(node.predicate)]
+        if below.total:
+            if not any(rejected_columns(p) & below.relation.ids for p in parts):  # the one row may pass
+                below = self._settled(below)
+                parts = conjuncts(node.predicate)
+            else:
+                below = replace(below, total=False)
+        mine = [p for p in parts if not p.columns & self.domain_ids]
+        theirs = tuple(p for p in parts if p.columns & self.domain_ids)
+        return replace(below, relation=filtered(below.relation, mine), conditions=below.conditions + theirs)
+
+    @_lift.register
+    def _(self, node: Project) -> Lifted:
+        below = self.lift(node.input)
+        plain: list[tuple[Column, Scalar]] = []
+        deferred: dict[str, tuple[Column, Scalar]] = {}
+        for column, given in zip(node.outputs, node.exprs, strict=True):
+            expr = cast(below.resolve(given), column.type)
+            if expr.columns & self.domain_ids or (below.total and expr.column is None):
+                deferred[column.id] = (column, expr)
+            else:
+                plain.append((column, expr))
+        needed = Ids().union(*[s.columns for s in (*below.conditions, *[s for _, s in deferred.values()])])
+        if all(e.column == c.id for c, e in plain):
+            return replace(below, deferred=deferred)
+        names = {c.id for c, _ in plain}
+        plain += [(c, read(c)) for c in below.relation.columns if c.id in needed and c.id not in names]
+        relation = Project(below.relation, tuple(c for c, _ in plain), tuple(e for _, e in plain))
+        return replace(below, relation=relation, deferred=deferred)
+
+    @_lift.register
+    def _(self, node: Values) -> Lifted:
+        """Rows that read the domain: the number of the row chooses the expression."""
+        number = self.names.new("row", INTEGER, nullable=False)
+        numbers = tuple((Scalar(exp.Literal.number(i), INTEGER, nullable=False),) for i in range(len(node.rows)))
+        deferred = {}
+        for i, column in enumerate(node.outputs):
+            choices = [cast(row[i], column.type).expression for row in node.rows]
+            if len(choices) == 1:
+                chosen = choices[0].copy()
+            else:
+                chosen = exp.Case(this=reference(number), ifs=[
+                    exp.If(this=exp.Literal.number(n), true=c.copy()) for n, c in enumerate(choices)])
+            deferred[column.id] = (column, Scalar(chosen, column.type, column.nullable))
+        return Lifted(Values(numbers, (number,)), (), deferred)
+
+    @_lift.register
+    def _(self, node: Aggregate) -> Lifted:
+        below = self._settled(self.lift(node.input))
+        equalities = [equality(c, below.relation) for c in below.conditions]
+        stuck = [c for c, e in zip(below.conditions, equalities, strict=True)
+                 if e is None and c.columns & below.relation.ids]
+        own = [below.resolve(s) for s in node.scalars]
+        if stuck or self.reads(own):
+            below, mapping = self.grounded(below, self.reads(own))
+            node = _mapped_aggregate(node, mapping)
+        else:
+            node = _mapped_aggregate(node, {i: s for i, (_, s) in below.deferred.items()})
+        keys = list(node.keys)
+        outputs = list(node.outputs[: len(keys)])
+        conditions: list[Scalar] = []
+        for condition in below.conditions:
+            found = equality(condition, below.relation)
+            if found is None:
+                conditions.append(condition)  # of the domain alone
+                continue
+            if found.inner not in keys:
+                keys.append(found.inner)
+                outputs.append(self.names.new(_name(found.inner, below.relation), found.inner.type, found.inner.nullable))
+            key = read(outputs[keys.index(found.inner)])
+            outer = Scalar(found.outer, found.inner.type)
+            conditions.append(equals(key, outer, null_safe=found.null_safe))
+        calls = node.outputs[len(node.keys) :]
+        made = Aggregate(below.relation, tuple(keys), node.calls, (*outputs, *calls))
+        if node.keys or not node.calls:
+            return Lifted(made, tuple(conditions))
+        zeros = {c.id: (c, Scalar(exp.Coalesce(this=reference(c), expressions=[exp.Literal.number(0)]), c.type, nullable=False))
+                 for c, call in zip(calls, node.calls, strict=True) if call.function in ZERO_IF_EMPTY}
+        return Lifted(made, tuple(conditions), zeros, total=bool(conditions))
+
+    @_lift.register
+    def _(self, node: Join) -> Lifted:
+        if node.kind == "right":
+            return self.lift(Join(node.right, node.left, "left", tuple(KeyPair(k.right, k.left, k.null_safe) for k in node.keys),
+                                  node.residual, node.broadcast, node.span))
+        left, right = self._settled(self.lift(node.left)), self._settled(self.lift(node.right))
+        parts = [*[equals(k.left, k.right, null_safe=k.null_safe) for k in node.keys], *conjuncts(node.residual)]
+        if node.kind == "inner":
+            deferred = {**left.deferred, **right.deferred}
+            both = Lifted(left.relation, (), deferred)
+            parts = [both.resolve(p) for p in parts]
+            mine = [p for p in parts if not p.columns & self.domain_ids]
+            theirs = [p for p in parts if p.columns & self.domain_ids]
+            mine += self._meeting(left, right)
+            joined = Join(left.relation, right.relation, "inner", (), conjunction(mine), node.broadcast, node.span)
+            return Lifted(joined, (*left.conditions, *right.conditions, *theirs), deferred)
+        if node.kind == "full":
+            return self._full(left, right, parts)
+        if right.deferred:
+            right = self.grounded(right)[0]
+        parts = [*[left.resolve(p) for p in parts], *right.conditions]
+        if self.reads(parts):
+            left, mapping = self.grounded(left, self.reads(parts))
+            parts = [_mapped(p, mapping) for p in parts]
+        joined = Join(left.relation, right.relation, node.kind, (), conjunction(parts), node.broadcast, node.span)
+        return Lifted(joined, left.conditions, left.deferred)
+
+    def _meeting(self, left: Lifted, right: Lifted) -> list[Scalar]:
+        """Rows that belong to one row of the domain have equal values where both sides are equal to a column of it."""
+        ours, theirs = self._bound(left), self._bound(right)
+        return [equals(ours[i].inner, theirs[i].inner, null_safe=ours[i].null_safe and theirs[i].null_safe)
+                for i in sorted(ours.keys() & theirs.keys())]
+
+    def _full(self, left: Lifted, right: Lifted, parts: Sequence[Scalar]) -> Lifted:
+        """Both sides with a domain of their own; a row belongs where either side does."""
+        ids = self.reads([*parts, *left.conditions, *right.conditions,
+                          *[s for _, s in (*left.deferred.values(), *right.deferred.values())]])
+        left, mine = self.grounded(left, ids, anew=True)
+        right, theirs = self.grounded(right, ids, anew=True)
+        order = sorted(ids)
+        pairs = [equals(mine[i], theirs[i], null_safe=True) for i in order]
+        joined = Join(left.relation, right.relation, "full", (), conjunction([*pairs, *[_mapped(p, mine) for p in parts]]),
+                      span=self.span)
+        either = [(self.names.new("domain", mine[i].type, nullable=True),
+                   Scalar(exp.Coalesce(this=mine[i].expression.copy(), expressions=[theirs[i].expression.copy()]), mine[i].type))
+                  for i in order]
+        columns = joined.columns
+        relation = Project(joined, (*columns, *[c for c, _ in either]), (*[read(c) for c in columns], *[s for _, s in either]))
+        return Lifted(relation, self._belongs((i, c) for i, (c, _) in zip(order, either, strict=True)))
+
+    @_lift.register
+    def _(self, node: Union) -> Lifted:
+        ids = node.free & self.domain_ids
+        made = [self.grounded(self._settled(self.lift(p)), ids) for p in node.parts]
+        order = sorted(ids)
+        types = {c.id: c for c in self.left.columns}
+        safe = {i: any(_is_null_safe(part, mapping[i]) for part, mapping in made) for i in order}
+        parts = []
+        for (part, mapping), given in zip(made, node.parts, strict=True):
+            strict = [is_not_null(mapping[i]) for i in order if safe[i] and not _is_null_safe(part, mapping[i])]
+            hidden = [self.names.new("domain", types[i].type, nullable=True) for i in order]
+            outputs = (*given.columns, *hidden)
+            exprs = (*[read(c) for c in given.columns], *[mapping[i] for i in order])
+            parts.append(Project(filtered(part.relation, strict), outputs, exprs))
+        columns = [self.names.new("domain", types[i].type, nullable=True) for i in order]
+        conditions = tuple(equals(read(c), read(types[i]), null_safe=safe[i]) for i, c in zip(order, columns, strict=True))
+        return Lifted(Union(tuple(parts), (*node.outputs, *columns)), conditions)
+
+
+    @_lift.register
+    def _(self, node: Repeat) -> Lifted:
+        below = self._settled(self.lift(node.input))
+        times = below.resolve(node.times)
+        if self.reads([times]):
+            below, mapping = self.grounded(below, self.reads([times]))
+            times = _mapped(node.times, mapping)
+        return replace(below, relation=Repeat(below.relation, times))
+
+    @_lift.register
+    def _(self, node: Unnest) -> Lifted:
+        below = self._settled(self.lift(node.input))
+        own = [*node.arrays, *([] if node.condition is None else [node.condition])]
+        own = [below.resolve(s) for s in own]
+        if self.reads(own):
+            below, mapping = self.grounded(below, self.reads(own))
+            own = [_mapped(s, mapping) for s in (*node.arrays, *([] if node.condition is None else [node.condition]))]
+        made = replace(node, input=below.relation, arrays=tuple(own[: len(node.arrays)]),
+                       condition=None if node.condition is None else own[-1])
+        return replace(below, relation=made)
+
+
+def _is_null_safe(part: Lifted, inner: Scalar) -> bool:
+    """True if a NULL in `inner` stands for a NULL of the domain, and not for rows that belong to no row of it."""
+    found = [e for e in (equality(c, part.relation) for c in part.conditions) if e is not None and e.inner == inner]
+    return all(e.null_safe for e in found) and inner.nullable
+
+
+def _mapped(scalar: Scalar, mapping: Mapped) -> Scalar:
+    return scalar.substitute({i: s.expression for i, s in mapping.items()})
+
+
+def _mapped_aggregate(node: Aggregate, mapping: Mapped) -> Aggregate:
+    calls = tuple(replace(c, argument=None if c.argument is None else _mapped(c.argument, mapping),
+                          filter=None if c.filter is None else _mapped(c.filter, mapping)) for c in node.calls)
+    return Aggregate(node.input, tuple(_mapped(k, mapping) for k in node.keys), calls, node.outputs)
+
+
+def _name(scalar: Scalar, relation: Relation) -> str:
+    names = {c.id: c.name for c in relation.columns}
+    return names.get(scalar.column or "", "key")
