@@ -26,7 +26,7 @@ class Relation:
     connector: the WITH options (lower-case names) of a source or a table that is fed by a connector.
     sql: the text of the statement that made it.
     depends_on: ids of the relations that this one reads (views), or its table (index).
-    index_columns: of an index, the names of its columns.
+    index_columns: of an index, the names of its key columns. included: those of its INCLUDE, empty for all columns.
     ready: of a materialised view, False until its first content (backfill) is complete.
     """
 
@@ -40,6 +40,7 @@ class Relation:
     sql: str = ""
     depends_on: tuple[str, ...] = ()
     index_columns: tuple[str, ...] = ()
+    included: tuple[str, ...] = ()
     ready: bool = True
 
     @property
@@ -68,8 +69,8 @@ class Relation:
         """The inverse of `to_json`."""
         values = dict(value)
         values["columns"] = tuple(Field.from_json(c) for c in value["columns"])
-        for name in ("primary_key", "depends_on", "index_columns"):
-            values[name] = tuple(value[name])
+        for name in ("primary_key", "depends_on", "index_columns", "included"):
+            values[name] = tuple(value.get(name, ()))
         return Relation(**values)
 
 

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.rewrites import JoinOrder, rewrite
+from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator, Scan, Sink, Upsert
 from watersmeet.planner.builder import Builder
 from watersmeet.planner.distribution import Placement
 from watersmeet.planner.lowering import Lowering, Producer
+from watersmeet.planner.sharing import Sharing
 from watersmeet.types import BIGINT, Field
 
 #: For each materialised view and connector table that the circuit holds: its operators, the Sink last.
@@ -19,16 +21,21 @@ Producers = Mapping[str, Sequence[Operator]]
 
 
 def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, buckets: int,
-                 join_order: JoinOrder = "bushy") -> tuple[Operator, ...]:
+                 join_order: JoinOrder = "bushy", *, catalog: Catalog | None = None,
+                 share: bool = True) -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`, inputs first, the Sink last.
 
     `tree` is as the binder gives it: rewrites happen here. Its columns are those of `sink`, in
     order. A relation of `producers` is read from its own operators, which are part of the result
     (without their Sink). The Sink's `append_only` tells whether the view ever takes a row back.
+    catalog: for keys, indexes and columns of the relations, which decide what joins of several views share.
+    share: False gives the view's joins arrangements of their own, unless equal ones are there.
     """
     builder, readable = builder_over(producers, buckets)
     columns = list(zip(tree.columns, sink.columns, strict=True))
-    top = Lowering(builder, readable).top(rewrite(tree, join_order), columns)
+    produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
+    sharing = Sharing(builder, produced, catalog or Catalog(), enabled=share)
+    top = Lowering(builder, readable, sharing).top(rewrite(tree, join_order), columns)
     made = builder.add(Sink((top.id,), sink.columns, top.append_only, sink.id))
     return builder.closure(made)
 

@@ -28,6 +28,7 @@ class ExplainOptions:
     level: Literal["logical", "physical", "distsql"] = "physical"
     format: Literal["text", "json"] = "text"
     join_order: JoinOrder = "bushy"
+    share: bool = True
 
 
 def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
@@ -39,14 +40,14 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     """
     options = options or ExplainOptions()
     plan = logical_plan(tree, options.join_order) if options.level == "logical" else physical_plan(
-        tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose)
+        tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose, share=options.share)
     costs: dict[str, Any] = {}
     below: list[str] = []
     if options.level != "logical":
-        ops = compile_view(tree, sink, producers, buckets, options.join_order)
+        ops = compile_view(tree, sink, producers, buckets, options.join_order, catalog=catalog, share=options.share)
         circuit = assemble([ops], buckets)
         names = Names(circuit.by_id, catalog, _leaves(circuit.by_id, catalog, producers))
-        found = footprint(circuit, names)
+        found = footprint(circuit, names, _keepers(catalog, producers))
         costs, below = found.to_json(), found.lines()
         if options.level == "distsql":
             printer = PhysicalPrinter(circuit.by_id, names, verbose=True)
@@ -63,12 +64,22 @@ def logical_plan(tree: Relation, join_order: JoinOrder = "bushy") -> PlanTree:
 
 
 def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
-                  join_order: JoinOrder = "bushy", *, verbose: bool = False) -> PlanTree:
+                  join_order: JoinOrder = "bushy", *, verbose: bool = False, share: bool = True) -> PlanTree:
     """The operators of a view as a tree whose leaves are the relations that it reads."""
-    ops = compile_view(tree, sink, producers, buckets, join_order)
+    ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share)
     by_id = {op.id: op for op in ops}
     names = Names(by_id, catalog, _leaves(by_id, catalog, producers))
     return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])
+
+
+def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...]]:
+    """By operator, the names of the relations that keep it already."""
+    found: dict[str, tuple[str, ...]] = {}
+    for relation_id, ops in producers.items():
+        if relation_id in catalog.relations:
+            for op in ops:
+                found[op.id] = (*found.get(op.id, ()), catalog.relations[relation_id].name)
+    return found
 
 
 def _leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, CatalogRelation]:

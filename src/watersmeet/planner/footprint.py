@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from watersmeet.circuit.circuit import Circuit
@@ -17,7 +17,10 @@ _VALUES: Final = ("min", "max")
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Rows that an operator keeps, ordered by key. readers: the joins that read them. bound: what limits their number."""
+    """Rows that an operator keeps, ordered by key.
+
+    readers: the joins that read them. bound: what limits their number. shared: the relations that keep them already.
+    """
 
     operator: str
     readers: tuple[str, ...]
@@ -25,6 +28,7 @@ class Arrangement:
     columns: tuple[str, ...]
     bound: str
     append_only: bool
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class Footprint:
         for a in self.arrangements:
             flag = ", append-only" if a.append_only else ""
             readers = f"; read by {', '.join(a.readers)}" if a.readers else ""
-            found.append(f"  {a.operator}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}{readers}")
+            shared = f"; shared with {', '.join(a.shared)}" if a.shared else ""
+            found.append(f"  {a.operator}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}{readers}{shared}")
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -65,8 +70,8 @@ class Footprint:
         return asdict(self)
 
 
-def footprint(circuit: Circuit, names: Names) -> Footprint:
-    """The costs of a circuit."""
+def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, ...]]) -> Footprint:
+    """The costs of a circuit. keepers: by operator, the relations that keep it already."""
     stages = tuple(tuple(o.id for o in circuit.in_stage(n)) for n in range(circuit.last_stage + 1))
     transfers = []
     for op in circuit.operators:
@@ -74,7 +79,8 @@ def footprint(circuit: Circuit, names: Names) -> Footprint:
             arrives = min((circuit.stages[c] for c in circuit.consumers[op.id]), default=circuit.stages[op.id] + 1)
             transfers.append(Transfer(op.id, (circuit.stages[op.id], arrives), distribution_text(op, names),
                                       names.columns(op.id)))
-    arrangements = tuple(a for op in circuit.operators for a in _arrangements(op, circuit, names))
+    arrangements = tuple(replace(a, shared=keepers.get(op.id, ())) for op in circuit.operators
+                         for a in _arrangements(op, circuit, names))
     return Footprint(circuit.buckets, stages, tuple(transfers), arrangements)
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.rewrites.keys import paired
-from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.algebra.trees import is_constant
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error, error
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching
+from watersmeet.planner.sharing import Found, Sharing, Side
 from watersmeet.planner.streams import Stream, at, emit, identity
 from watersmeet.planner.texts import position, sql
 
 _Ids = frozenset[str]
+#: Kinds of join above which a filter on columns of the left (right) input is the same as below it.
+_LEFT_STAYS: Final = ("inner", "left", "semi", "anti")
+_RIGHT_STAYS: Final = ("inner", "right")
 _HINT: Final = (
     "The non-equal join in the query requires a nested-loop join executor, which could be very expensive to run. "
     "Consider rewriting the query to use dynamic filter as a substitute if possible.\n"
@@ -29,19 +34,20 @@ _HINT: Final = (
 
 
 @dataclass(frozen=True)
-class _Side:
-    """One input of a join: the operator, the position of each column id, the positions of the keys."""
+class _Input:
+    """One input of a join before it is an operator: its rows, the columns that are read of them, the keys over them."""
 
-    operator: Operator
-    positions: dict[str, int]
-    keys: tuple[int, ...]
+    stream: Stream
+    reads: _Ids
+    keys: tuple[Scalar, ...]
 
 
 class JoinLowering:
-    """Lowers joins into `builder`; `lower_input` lowers what they read."""
+    """Lowers joins into `builder`; `sharing` knows arrangements to read, `lower_input` lowers the inputs."""
 
-    def __init__(self, builder: Builder, lower_input: Callable[[Relation, _Ids], Stream]) -> None:
+    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream]) -> None:
         self.builder = builder
+        self.sharing = sharing
         self.lower_input = lower_input
 
     def lower(self, node: Join, needed: _Ids) -> Stream:
@@ -49,14 +55,14 @@ class JoinLowering:
         node = _with_broadcast(node)
         pairs = [_one_type(k) for k in node.keys]
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
-        left = self._side(node.left, reads & node.left.ids, [k.left for k in pairs])
-        right = self._side(node.right, reads & node.right.ids, [k.right for k in pairs])
-        residual = _residual(node.residual, left, right)
-        if self.builder.buckets > 1:
-            left, right = self._placed(node, left, right)
-        null_safe = tuple(k.null_safe for k in pairs)
-        left, right = self._arranged(left, right, null_safe)
-        output, values = _output(node, pairs, needed, left, right)
+        inputs = (self._input(node.left, reads, [k.left for k in pairs]),
+                  self._input(node.right, reads, [k.right for k in pairs]))
+        left, right, order = self._arranged(node, inputs, [k.null_safe for k in pairs])
+        pairs = [pairs[i] for i in order]
+        residual = _residual(node, left, right)
+        above = _of_side(left.pending, "l") if node.kind in _LEFT_STAYS else []
+        above += _of_side(right.pending, "r") if node.kind in _RIGHT_STAYS else []
+        output, values = _output(node, pairs, needed, left, right, {c for p in above for c in p.columns})
         sources = {"l": left.operator, "r": right.operator}
         extended = {"l": node.kind in ("right", "full"), "r": node.kind in ("left", "full")}
         fields = [sources[o[0]].schema[int(o[1:])] for o in output]
@@ -64,24 +70,82 @@ class JoinLowering:
         append_only = node.kind in ("inner", "semi") and left.operator.append_only and right.operator.append_only
         made = self.builder.add(
             operators.Join((left.operator.id, right.operator.id), schema, append_only, node.kind, left.keys, right.keys,
-                           null_safe, residual, output))
-        return Stream(made, {i: at(made, p) for i, p in values.items()})
+                           tuple(k.null_safe for k in pairs), residual, output))
+        return Stream(made, {i: at(made, p) for i, p in values.items()}, tuple(_above(above, output)))
 
-    def _side(self, node: Relation, reads: _Ids, keys: Sequence[Scalar]) -> _Side:
+    def _input(self, node: Relation, reads: _Ids, keys: Sequence[Scalar]) -> _Input:
+        reads &= node.ids
         stream = self.lower_input(node, reads.union(*[k.columns for k in keys]))
-        resolved = [stream.resolve(k) for k in keys]
-        op, positions = emit(self.builder, stream, [stream.values[i] for i in sorted(reads)] + resolved)
-        return _Side(op, {i: positions[identity(stream.values[i])] for i in reads},
-                     tuple(positions[identity(k)] for k in resolved))
+        return _Input(stream, reads, tuple(stream.resolve(k) for k in keys))
 
-    def _arranged(self, left: _Side, right: _Side, null_safe: tuple[bool, ...]) -> tuple[_Side, _Side]:
-        """The arrangements of both sides, in the later of their stages."""
+    def _arranged(self, node: Join, inputs: tuple[_Input, _Input],
+                  null_safe: Sequence[bool]) -> tuple[Side, Side, Sequence[int]]:
+        """Arrangements of both inputs in one stage, and the order of the join's pairs in their keys."""
+        left, right = (self._side(i, null_safe) for i in inputs)
+        placed = self._placed(node, left, right) if self.builder.buckets > 1 else (left, right)
+        stage = max(self.builder.placement.arrival(s.operator.id) for s in placed)
+        if not node.broadcast:
+            # a full join shows rows of both sides without partners: a filter can't move out of them
+            found = [[*(() if node.kind == "full" and i.stream.pending else
+                        self.sharing.find(i.stream, i.reads, i.keys, null_safe)), None] for i in inputs]
+            for one, other in product(*found):
+                sides = None if one is other else self._meeting_at(one, other, (left, right), node, stage)
+                if sides is not None:
+                    return sides
+        safe = tuple(null_safe)
+        made = [replace(s, operator=self.builder.arrange(s.operator, s.keys, safe, stage)) for s in placed]
+        return made[0], made[1], range(len(safe))
+
+    def _side(self, given: _Input, null_safe: Sequence[bool]) -> Side:
+        """The rows of an input with the columns that its arrangement is to hold."""
+        wide = self.sharing.widened(given.stream, given.reads, given.keys, null_safe)
+        if wide is not None:
+            return wide
+        values = given.stream.values
+        op, positions = emit(self.builder, given.stream, [*(values[i] for i in sorted(given.reads)), *given.keys])
+        return Side(op, {i: positions[identity(values[i])] for i in given.reads},
+                    tuple(positions[identity(k)] for k in given.keys))
+
+    def _meeting_at(self, one: Found | None, other: Found | None, sides: tuple[Side, Side], node: Join,
+                    stage: int) -> tuple[Side, Side, Sequence[int]] | None:
+        """Both sides where the arrangements found are; None if they don't meet there, or not before `stage` is over.
+
+        A side for which None is found is brought there and arranged.
+        """
+        found = [f for f in (one, other) if f is not None]
+        order, placement = found[0].order, self.builder.placement
+        safe = tuple(node.keys[i].null_safe for i in order)
+        there = placement.stage(found[0].side.operator.id)
+        spread = [matching(placement.distribution(f.side.operator.id), f.side.keys, safe) for f in found]
+        alike = all(f.order == order and placement.stage(f.side.operator.id) == there for f in found)
+        if there > stage or not alike:
+            return None
+        if self.builder.buckets > 1:
+            if spread[0] is None or spread[0] != spread[-1]:
+                return None
+            if node.spread and [order[i] for i in spread[0]] != list(node.spread):
+                return None  # a join above counts on it
+        met = []
+        for hit, side in zip((one, other), sides, strict=True):
+            if hit is not None:
+                met.append(hit.side)
+                continue
+            keys = tuple(side.keys[i] for i in order)
+            op = side.operator if self.builder.buckets == 1 else self._brought(side.operator, keys, safe, spread[0] or [], there)
+            if op is None:
+                return None
+            met.append(replace(side, operator=self.builder.arrange(op, keys, safe, there), keys=keys))
+        return met[0], met[1], order
+
+    def _brought(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int],
+                 stage: int) -> Operator | None:
+        """`op` spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it comes later."""
         placement = self.builder.placement
-        stage = max(placement.arrival(s.operator.id) for s in (left, right))
-        made = [self.builder.arrange(s.operator, s.keys, null_safe, stage) for s in (left, right)]
-        return replace(left, operator=made[0]), replace(right, operator=made[1])
+        if placement.stage(op.id) == stage and matching(placement.distribution(op.id), keys, null_safe) == spread:
+            return op
+        return self.builder.exchange(op, [keys[i] for i in spread]) if placement.stage(op.id) < stage else None
 
-    def _placed(self, node: Join, left: _Side, right: _Side) -> tuple[_Side, _Side]:
+    def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
         """Both sides where rows that match meet."""
         if node.broadcast:
             one, other = self._copied(left.operator, right.operator)
@@ -91,7 +155,7 @@ class JoinLowering:
             one, other = self._meeting(left, right, node)
         return replace(left, operator=one), replace(right, operator=other)
 
-    def _meeting(self, left: _Side, right: _Side, node: Join) -> tuple[Operator, Operator]:
+    def _meeting(self, left: Side, right: Side, node: Join) -> tuple[Operator, Operator]:
         """The cheapest way to meet: the earliest stage, then the fewest exchanges, then the left side stays."""
         null_safe = [k.null_safe for k in node.keys]
         placement = self.builder.placement
@@ -112,7 +176,7 @@ class JoinLowering:
         _, _, order, moving = min(options, key=lambda o: (o[0], o[1]))
         return self._moved(left, order, moving=moving[0]), self._moved(right, order, moving=moving[1])
 
-    def _moved(self, side: _Side, order: Sequence[int], *, moving: bool) -> Operator:
+    def _moved(self, side: Side, order: Sequence[int], *, moving: bool) -> Operator:
         return self.builder.exchange(side.operator, [side.keys[i] for i in order]) if moving else side.operator
 
     def _copied(self, left: Operator, right: Operator) -> tuple[Operator, Operator]:
@@ -161,17 +225,32 @@ def _one_type(pair: KeyPair) -> KeyPair:
     return same
 
 
-def _residual(residual: Scalar | None, left: _Side, right: _Side) -> str | None:
-    if residual is None:
-        return None
+def _residual(node: Join, left: Side, right: Side) -> str | None:
+    """The join's condition beside the keys, with filters of an input that decide matches and not rows."""
     places = {i: position(p, "l") for i, p in left.positions.items()}
     places |= {i: position(p, "r") for i, p in right.positions.items()}
-    return sql(residual.substitute(places).expression)
+    parts = [] if node.residual is None else [node.residual.substitute(places)]
+    if node.kind not in _LEFT_STAYS:
+        parts += _of_side(left.pending, "l")
+    if node.kind not in _RIGHT_STAYS:
+        parts += _of_side(right.pending, "r")
+    condition = conjunction(parts)
+    return None if condition is None else sql(condition.expression)
 
 
-def _output(node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: _Side,
-            right: _Side) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Which columns come out, each once, and where each needed column id is among them.
+def _of_side(pending: Iterable[Scalar], side: str) -> list[Scalar]:
+    return [p.substitute({c: position(int(c[1:]), side) for c in p.columns}) for p in pending]
+
+
+def _above(pending: Iterable[Scalar], output: Sequence[str]) -> Iterator[Scalar]:
+    """Filters over `l0`, `r0` … as filters over the join's columns."""
+    places = {token: position(i) for i, token in enumerate(output)}
+    return (p.substitute(places) for p in pending)
+
+
+def _output(node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: Side, right: Side,
+            filtered: Collection[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Which columns come out, each once, and where each needed column id is among them. filtered: those that filters read.
 
     Of two columns that an inner join makes equal only the left one comes out.
     """
@@ -183,5 +262,5 @@ def _output(node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: _Side,
                 if is_identity(k.left.type)}
         kept_left = set(tokens.values())
         tokens = {i: same[t] if same.get(t) in kept_left else t for i, t in tokens.items()}
-    output = sorted(set(tokens.values()), key=lambda t: (t[0], int(t[1:]))) or [f"l{left.keys[0] if left.keys else 0}"]
+    output = sorted({*tokens.values(), *filtered}, key=lambda t: (t[0], int(t[1:]))) or [f"l{left.keys[0] if left.keys else 0}"]
     return tuple(output), {i: output.index(t) for i, t in tokens.items()}

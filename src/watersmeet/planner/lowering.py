@@ -28,6 +28,7 @@ from watersmeet.circuit.operators import AggregateSpec, Operator
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
+from watersmeet.planner.sharing import Sharing
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
 from watersmeet.planner.texts import position, sql
 from watersmeet.types import Field
@@ -44,10 +45,11 @@ class Producer:
 
 
 class Lowering:
-    """Lowers one view into `builder`. producers: relations that are read from operators, by id."""
+    """Lowers one view into `builder`. producers: relations that are read from operators, by id. sharing: for joins."""
 
-    def __init__(self, builder: Builder, producers: Mapping[str, Producer]) -> None:
+    def __init__(self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing) -> None:
         self.builder = builder
+        self.sharing = sharing
         self.producers = producers
 
     @singledispatchmethod
@@ -109,7 +111,7 @@ class Lowering:
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:
-        return JoinLowering(self.builder, self.lower).lower(node, needed)
+        return JoinLowering(self.builder, self.sharing, self.lower).lower(node, needed)
 
     @lower.register
     def _(self, node: Unnest, needed: _Ids) -> Stream:

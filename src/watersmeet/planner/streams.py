@@ -63,7 +63,7 @@ def emit(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> tuple[Op
     """
     distinct = {identity(w): w for w in wanted} or {identity(_TRUE): _TRUE}
     if not stream.pending:
-        positions = {key: _plain(stream.operator, w) for key, w in distinct.items()}
+        positions = {key: plain(stream.operator, w) for key, w in distinct.items()}
         found = {key: p for key, p in positions.items() if p is not None}
         if len(found) == len(distinct) and set(found.values()) == set(range(len(stream.operator.schema))):
             return stream.operator, found
@@ -73,7 +73,7 @@ def emit(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> tuple[Op
 
 def emit_exactly(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> Operator:
     """An operator whose columns are the `wanted` scalars in this order."""
-    same = [_plain(stream.operator, w) for w in wanted] == list(range(len(stream.operator.schema)))
+    same = [plain(stream.operator, w) for w in wanted] == list(range(len(stream.operator.schema)))
     if same and not stream.pending:
         return stream.operator
     return _map(builder, stream, wanted)
@@ -88,7 +88,7 @@ def settled(builder: Builder, stream: Stream) -> Stream:
 _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 
 
-def _plain(op: Operator, scalar: Scalar) -> int | None:
+def plain(op: Operator, scalar: Scalar) -> int | None:
     """The position of a scalar that is nothing but a column of its own type."""
     if scalar.column is None:
         return None
@@ -98,8 +98,8 @@ def _plain(op: Operator, scalar: Scalar) -> int | None:
 
 def _order(op: Operator, scalar: Scalar) -> tuple[int, Wanted]:
     """Columns before expressions and in one order, so that views that read the same share the Map."""
-    plain = _plain(op, scalar)
-    return (len(op.schema) if plain is None else plain), identity(scalar)
+    index = plain(op, scalar)
+    return (len(op.schema) if index is None else index), identity(scalar)
 
 
 def _map(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> Operator:

@@ -89,7 +89,7 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
                            f'column "{name}" of relation "{table.name}" does not exist',
                         hint=did_you_mean(name, known))
     add(session, Relation(session.catalog.new_id("index"), statement.name, "index", table.columns, sql=statement.sql,
-                          depends_on=(table.id,), index_columns=statement.columns))
+                          depends_on=(table.id,), index_columns=statement.columns, included=statement.include))
     return Result("CREATE INDEX")
 
 

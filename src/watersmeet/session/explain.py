@@ -11,7 +11,7 @@ from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session import ddl
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.materialize import bind_view, create_materialized_view
-from watersmeet.session.planning import join_order
+from watersmeet.session.planning import join_order, shares
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
 
@@ -34,7 +34,7 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     if isinstance(inner, st.Refused):
         raise inner.error
     if isinstance(inner, st.CreateMaterializedView):
-        options = ExplainOptions(statement.verbose, statement.level, statement.format, join_order(session.variables))
+        options = ExplainOptions(statement.verbose, statement.level, statement.format, **_planning(session))
         return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
     if isinstance(inner, st.Select):
         return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner))
@@ -51,6 +51,10 @@ def view_lines(session: Session, statement: st.CreateMaterializedView, options: 
     return explain(bound.tree, bound.relation, session.catalog, producers, database.buckets, options)
 
 
+def _planning(session: Session) -> dict[str, Any]:
+    return {"join_order": join_order(session.variables), "share": shares(session.variables)}
+
+
 def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
     """Name and plan of each materialised view of a script, which is run but for its rows and its connectors."""
     session.replace_connectors = True
@@ -58,7 +62,7 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
     for statement in parse(text, session.dialect):
         inner = statement.statement if isinstance(statement, st.Explain) else statement
         if isinstance(inner, st.CreateMaterializedView):
-            plans.append((inner.name, view_lines(session, inner, ExplainOptions(join_order=join_order(session.variables)))))
+            plans.append((inner.name, view_lines(session, inner, ExplainOptions(**_planning(session)))))
         if isinstance(inner, st.Refused):
             raise inner.error
         handler = _MAKERS.get(type(inner))

@@ -12,7 +12,7 @@ from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import check_columns, may_create
 from watersmeet.session.filling import fill
-from watersmeet.session.planning import join_order
+from watersmeet.session.planning import join_order, shares
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
 
@@ -32,7 +32,8 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     bound = bind_view(session, statement)
     database = session.database
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
-                             join_order(session.variables))
+                             join_order(session.variables), catalog=session.catalog,
+                             share=shares(session.variables))
     fill(session, bound.relation, operators)
     return Result("CREATE MATERIALIZED VIEW")
 

@@ -11,3 +11,8 @@ def join_order(variables: Variables) -> JoinOrder:
     if not variables.is_on("enable_join_ordering"):
         return "written"
     return "bushy" if variables.is_on("streaming_enable_bushy_join") else "left-deep"
+
+
+def shares(variables: Variables) -> bool:
+    """Whether joins of new views read arrangements that other views keep."""
+    return variables.is_on("streaming_share_arrangements")

@@ -22,5 +22,5 @@ def plans_made_anew(catalog: Catalog, buckets: int, dialect: str) -> dict[str, S
             statement = parse(relation.sql, dialect)[0]
             assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
             query = bind_query(statement.query, catalog, statement.text, dialect, column_names=statement.column_names)
-            producers[relation.id] = compile_view(query.tree, relation, producers, buckets)
+            producers[relation.id] = compile_view(query.tree, relation, producers, buckets, catalog=catalog)
     return producers

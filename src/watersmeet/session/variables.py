@@ -60,6 +60,7 @@ VARIABLES: Final[dict[str, Variable]] = {
                  choices=("", "cpu_optimized", "memory_optimized")),
         Variable("streaming_parallelism", "text", "default", "Parallelism of new views."),
         _flag("streaming_separate_consecutive_join", False, "An exchange between consecutive joins."),
+        _flag("streaming_share_arrangements", True, "Joins of new views read arrangements that other views keep.", True),
         _flag("streaming_use_arrangement_backfill", True, "Arrangement backfill."),
         _flag("streaming_use_snapshot_backfill", True, "Snapshot backfill."),
         Variable("timezone", "text", "UTC", "Zone in which timestamptz values are shown and computed.", effect=True,

@@ -18,3 +18,36 @@ def test_the_same_view_twice_is_one_join(connection, run):
     assert [connection.join_state(n) for n in ("one", "three")] == [{"left": 2, "right": 2}] * 2
     run("DROP MATERIALIZED VIEW one; INSERT INTO b VALUES (2, 200); FLUSH")
     assert run("SELECT count(*) FROM two") == run("SELECT count(*) FROM three") == [(2,)]
+
+
+def arranged(connection):
+    return sum(o["state_rows"] for o in operators(connection, "arrange"))
+
+
+def test_views_of_other_columns_read_one_arrangement(connection, run):
+    """RA-33: ten views over one dimension keep its rows twice at most, whoever is dropped."""
+    run("CREATE TABLE d (id int PRIMARY KEY, a int, b int, c int, e int); CREATE TABLE f (id int, x int)")
+    run("INSERT INTO d SELECT i, i, i, i, i FROM generate_series(1, 100) AS g(i); INSERT INTO f VALUES (1, 1), (2, 2), (200, 3)")
+    for number, column in enumerate("abceabceab"):
+        run(f"CREATE MATERIALIZED VIEW v{number} AS SELECT x, {column} FROM f JOIN d ON f.id = d.id")
+    run("INSERT INTO f VALUES (300, 5); FLUSH")
+    assert arranged(connection) == 2 * 100 + 4
+    run("DROP MATERIALIZED VIEW v0; DROP MATERIALIZED VIEW v1; DROP MATERIALIZED VIEW v4; FLUSH")
+    assert arranged(connection) == 100 + 4, "the narrow one went with its last reader, the wide one stays"
+    run("INSERT INTO f VALUES (3, 4); FLUSH")
+    assert run("SELECT * FROM v9 ORDER BY 1") == [(1, 1), (2, 2), (4, 3)]
+
+
+def test_an_index_decides_what_is_kept(connection, run):
+    """RW-56: the index is used by views made after it, and may be dropped while they are there."""
+    run("CREATE TABLE d (id int, a int, b int); CREATE TABLE f (id int, x int); CREATE INDEX i ON d(id)")
+    run("CREATE MATERIALIZED VIEW v1 AS SELECT x, a FROM f JOIN d ON f.id = d.id")
+    run("CREATE MATERIALIZED VIEW v2 AS SELECT x, b FROM f LEFT JOIN d ON f.id = d.id")
+    run("INSERT INTO d VALUES (1, 10, 100); INSERT INTO f VALUES (1, 1); FLUSH")
+    assert arranged(connection) == 2
+    run("DROP INDEX i; INSERT INTO d VALUES (1, 20, 200); FLUSH")
+    assert run("SELECT b FROM v2 ORDER BY b") == [(100,), (200,)]
+    run("SET streaming_share_arrangements = false")
+    run("CREATE MATERIALIZED VIEW v3 AS SELECT x, a FROM f JOIN d ON f.id = d.id")
+    run("INSERT INTO f VALUES (1, 2); FLUSH")
+    assert arranged(connection) == 4 + 2, "the rows of f are the same whoever reads them, those of d are not"
