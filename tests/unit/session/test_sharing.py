@@ -32,7 +32,7 @@ def test_views_of_other_columns_read_one_arrangement(connection, run):
         run(f"CREATE MATERIALIZED VIEW v{number} AS SELECT x, {column} FROM f JOIN d ON f.id = d.id")
     run("INSERT INTO f VALUES (300, 5); FLUSH")
     assert arranged(connection) == 2 * 100 + 4
-    run("DROP MATERIALIZED VIEW v0; DROP MATERIALIZED VIEW v1; DROP MATERIALIZED VIEW v4; FLUSH")
+    run("DROP MATERIALIZED VIEW v0; DROP MATERIALIZED VIEW v4; DROP MATERIALIZED VIEW v8; FLUSH")
     assert arranged(connection) == 100 + 4, "the narrow one went with its last reader, the wide one stays"
     run("INSERT INTO f VALUES (3, 4); FLUSH")
     assert run("SELECT * FROM v9 ORDER BY 1") == [(1, 1), (2, 2), (4, 3)]
