@@ -35,6 +35,13 @@ class RuntimeName(StrEnum):
     inprocess = "inprocess"
 
 
+class PictureFormat(StrEnum):
+    """How a topology is written."""
+
+    svg = "svg"
+    dot = "dot"
+
+
 PathOption = Annotated[Path | None, typer.Option("--path", help="Directory of a persistent database. Without it "
                                                  "everything is gone at the end.", file_okay=False)]
 DialectOption = Annotated[str, typer.Option("--dialect", help="SQL dialect.")]
@@ -119,6 +126,20 @@ def explain(file: ScriptArgument, dialect: DialectOption = "risingwave", paralle
             out.print("\n".join(lines) + "\n", markup=False, soft_wrap=True)
         if not plans:
             errors_output().print("the script makes no materialized view", style="yellow")
+
+
+@app.command()
+def topology(path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+             kind: Annotated[PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")] = PictureFormat.svg,
+             file: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it (default: "
+                                                       "standard output).", dir_okay=False)] = None) -> None:
+    """Draw the tables, sources and views of a database, also while another process runs it. Needs no Spark."""
+    with reporting(), watersmeet.connect(path, read_only=True) as connection:
+        text = connection.topology(kind.value)
+        if file is None:
+            typer.echo(text, nl=False)
+        else:
+            file.write_text(text, encoding="utf-8")
 
 
 @app.command("test")

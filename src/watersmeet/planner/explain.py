@@ -46,7 +46,7 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     if options.level != "logical":
         ops = compile_view(tree, sink, producers, buckets, options.join_order, catalog=catalog, share=options.share)
         circuit = assemble([ops], buckets)
-        names = Names(circuit.by_id, catalog, _leaves(circuit.by_id, catalog, producers))
+        names = Names(circuit.by_id, catalog, leaves(circuit.by_id, catalog, producers))
         found = footprint(circuit, names, _keepers(catalog, producers))
         costs, below = found.to_json(), found.lines()
         if options.level == "distsql":
@@ -68,7 +68,7 @@ def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, produ
     """The operators of a view as a tree whose leaves are the relations that it reads."""
     ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share)
     by_id = {op.id: op for op in ops}
-    names = Names(by_id, catalog, _leaves(by_id, catalog, producers))
+    names = Names(by_id, catalog, leaves(by_id, catalog, producers))
     return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])
 
 
@@ -82,7 +82,7 @@ def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...
     return found
 
 
-def _leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, CatalogRelation]:
+def leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, CatalogRelation]:
     """Operators that are the content of a relation, by id. Scans show the relation that they scan."""
     found = {}
     for relation_id, ops in producers.items():

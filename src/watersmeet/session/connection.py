@@ -23,6 +23,7 @@ from watersmeet.session.execute import execute, execute_each, execute_many
 from watersmeet.session.explain import explain_script
 from watersmeet.session.result import Result
 from watersmeet.session.status import database_status, join_state
+from watersmeet.session.topology import TopologyFormat, draw_topology
 
 Runtime = Literal["spark", "inprocess"]
 
@@ -147,6 +148,11 @@ class Connection:
         """How views and sources do: what SHOW JOBS shows, as JSON. Never waits for statements of other threads."""
         self._check_open()
         return database_status(self._session)
+
+    def topology(self, format: TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
+        """A picture of all tables, sources and materialised views and what feeds what: an SVG document, or DOT."""
+        self._check_open()
+        return draw_topology(self._session, format)
 
     def join_state(self, view: str) -> dict[str, int]:
         """Rows that the last join of `view` holds: `left` and `right`."""

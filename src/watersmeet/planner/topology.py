@@ -1,0 +1,88 @@
+"""The topology of a database: which relations feed which views, and by what joins and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.circuit.operators import Aggregate, Join, Operator
+from watersmeet.drawing import Arrow, Box, Diagram
+from watersmeet.planner.compiler import Producers
+from watersmeet.planner.explain import leaves
+from watersmeet.planner.names import Names
+
+_STYLES: Final = {"table": "table", "source": "source", "materialized view": "view"}
+_LONGEST: Final = 44
+
+
+def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
+    """Tables, sources and materialised views, with an arrow for each use of a relation by a view.
+
+    An arrow says what the view does first with the relation: `left join on k`, `group by x`. Plain views are part
+    of the views that read them. facts: further lines for a relation, by id.
+    """
+    shown = [r for r in catalog.relations.values() if r.kind in _STYLES]
+    boxes = tuple(Box(r.id, r.name, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
+    arrows = [a for r in shown if r.kind == "materialized view" and r.id in producers
+              for a in _arrows(r, catalog, producers)]
+    return Diagram(title, boxes, tuple(dict.fromkeys(arrows)))
+
+
+def _kind(relation: Relation) -> list[str]:
+    kind = f"append-only {relation.kind}" if relation.append_only and relation.kind == "table" else relation.kind
+    connector = relation.connector.get("connector")
+    return [f"{kind} ({connector})" if connector else kind]
+
+
+def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
+    below = _upstream(view, catalog)
+    others = {i: ops for i, ops in producers.items() if i in below}
+    operators = {op.id: op for op in producers[view.id]}
+    names = Names(operators, catalog, leaves(operators, catalog, others))
+    sink = producers[view.id][-1]
+    pending: list[tuple[Operator, str]] = [(operators[sink.inputs[0]], "")]
+    seen = set()
+    while pending:
+        op, use = pending.pop()
+        relation = names.relation(op)
+        if relation is not None:
+            yield Arrow(relation.id, view.id, use)
+            continue
+        if (op.id, use) in seen:
+            continue
+        seen.add((op.id, use))
+        for side, i in reversed(list(enumerate(op.inputs))):
+            pending.append((operators[i], _use(op, side, names) or use))
+
+
+def _upstream(view: Relation, catalog: Catalog) -> set[str]:
+    """The ids of all relations that the view reads, directly or not."""
+    found: set[str] = set()
+    pending = list(view.depends_on)
+    while pending:
+        i = pending.pop()
+        if i not in found and i in catalog.relations:
+            found.add(i)
+            pending += catalog.relations[i].depends_on
+    return found
+
+
+def _use(op: Operator, side: int, names: Names) -> str:
+    """What the operator does with the rows of its input number `side`; empty for what only passes them on."""
+    if isinstance(op, Join):
+        keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]
+        return _short(f"{op.join_kind} join on {_listed(keys)}" if keys else f"{op.join_kind} join with every row")
+    if isinstance(op, Aggregate):
+        keys = [names.columns(op.inputs[0])[k] for k in op.keys]
+        return _short(f"group by {_listed(keys)}" if keys else "one group")
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Column names without their relations."""
+    return ", ".join(n.rsplit(".", 1)[-1] if "(" not in n else n for n in names)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
