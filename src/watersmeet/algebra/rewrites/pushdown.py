@@ -78,7 +78,7 @@ def _(node: Project, parts: list[Scalar], rejected: _Ids) -> Relation:
     kept = [p for p in parts if is_volatile(p) or p.columns & volatile]
     mapping = {i: e.expression for i, e in exprs.items()}
     pushed = [p.substitute(mapping) for p in parts if p not in kept]
-    below = [strict_columns(mapping[i]) for i in rejected | _rejections(parts)]
+    below = [strict_columns(mapping[i]) for i in (rejected | _rejections(parts)) & mapping.keys()]
     return filtered(replace(node, input=_push(node.input, _split(pushed), _NONE.union(*below))), kept)
 
 
@@ -88,7 +88,7 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
     for part in node.parts:
         ids = {out.id: own.id for out, own in zip(node.outputs, part.columns, strict=True)}
         mapping = {i: column_ref(own) for i, own in ids.items()}
-        inputs.append(_push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected)))
+        inputs.append(_push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected & ids.keys())))
     return replace(node, parts=tuple(inputs))
 
 
