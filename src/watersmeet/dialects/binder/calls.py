@@ -17,17 +17,14 @@ Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], V
 
 #: Result types that differ from DuckDB's.
 _RESULTS: Final[dict[str, SqlType]] = {
-    "array_length": INTEGER, "array_ndims": INTEGER, "array_position": INTEGER, "ascii": INTEGER, "bit_length": INTEGER,
-    "cardinality": INTEGER, "char_length": INTEGER, "character_length": INTEGER, "date_part": DOUBLE,
-    "jsonb_array_length": INTEGER, "length": INTEGER, "position": INTEGER, "strpos": INTEGER,
-    "jsonb_build_array": JSONB, "jsonb_build_object": JSONB, "to_jsonb": JSONB, "regexp_count": INTEGER,
+    "array_length": INTEGER, "array_ndims": INTEGER, "array_position": INTEGER, "cardinality": INTEGER,
+    "date_part": DOUBLE, "jsonb_array_length": INTEGER, "jsonb_build_array": JSONB, "jsonb_build_object": JSONB,
+    "to_jsonb": JSONB,
 }  # fmt: skip
 
 #: Functions that DuckDB's text can't be written for without arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
-#: Functions of one number whose result has the argument's type.
-_KEEP_TYPE: Final = frozenset({"abs", "ceil", "ceiling", "floor"})
 
 def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
     """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
@@ -52,8 +49,6 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
         raise ctx.error("DATATYPE_MISMATCH", f"function {name} gives a {duckdb_name}, which is no SQL type here", node)
     if name in _RESULTS:
         return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])
-    if name in _KEEP_TYPE and arguments and arguments[0].type.is_numeric:
-        kind = arguments[0].type
     return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())
 
 

@@ -124,11 +124,20 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
 
 def _bytes(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
     if not written.startswith("\\x"):
-        return Value(call("encode", string(written)), target, nullable=False)
+        return Value(call("from_hex", string(_unescaped(written, target, ctx, node).hex())), target, nullable=False)
     digits = written[2:]
     if not re.fullmatch(r"([0-9a-fA-F]{2})*", digits):
         raise _invalid(written, target, ctx, node)
     return Value(call("from_hex", string(digits)), target, nullable=False)
+
+
+def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> bytes:
+    r"""The bytes of bytea's escape format (PostgreSQL 17, 8.4.2): `\\` is a backslash, `\\ooo` an octal byte."""
+    parts = re.split(r"(\\[0-3][0-7]{2}|\\\\)", written)
+    if any("\\" in p for p in parts[::2]):
+        raise _invalid(written, target, ctx, node)
+    signs = [p.encode() if i % 2 == 0 else b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) for i, p in enumerate(parts)]
+    return b"".join(signs)
 
 
 def _array_text(written: str) -> str:

@@ -26,12 +26,13 @@ from watersmeet.dialects.binder.operators import (
     negate,
     no_operator,
     power,
+    quantified,
 )
 from watersmeet.dialects.binder.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.types import BOOLEAN, NUMERIC, VARCHAR
+from watersmeet.types import BOOLEAN, NUMERIC, VARCHAR, SqlType
 
 
 def bind_value(node: exp.Expression, ctx: Context) -> Value:
@@ -129,37 +130,60 @@ def _comparison(node: Any, ctx: Context) -> Value:
     left, right = node.this, node.expression
     if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
         return _row_comparison(node, ctx)
+    if isinstance(right, exp.Anonymous) and str(right.this).lower() in ("all", "some") and len(right.expressions) == 1:
+        node = node.copy()  # sqlglot reads ALL (…) as a function
+        right = node.expression
+        right.replace((exp.All if right.this.lower() == "all" else exp.Any)(this=right.expressions[0].copy()))
+        right = node.expression
     if isinstance(right, (exp.Any, exp.All)):
         return _quantified(node, ctx)
     return compare(node, bind_value(left, ctx), bind_value(right, ctx), ctx)
 
 
 def _row_comparison(node: Any, ctx: Context) -> Value:
+    """`(a, b) < (c, d)`: the first pair that differs decides (PostgreSQL 17, 9.25.5)."""
     lefts, rights = node.this.expressions, node.expression.expressions
-    if not isinstance(node, (exp.EQ, exp.NEQ)):
-        raise ctx.not_supported("an inequality of rows", node)
     if len(lefts) != len(rights):
         raise ctx.error("SYNTAX_ERROR", "unequal number of entries in row expressions", node)
-    pairs = [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(lefts, rights, strict=True)]
-    tree: exp.Expression = reduce(lambda a, b: exp.And(this=a, expression=b), pairs)
-    if isinstance(node, exp.NEQ):
-        tree = exp.Not(this=exp.Paren(this=tree))
+    pairs = list(zip(lefts, rights, strict=True))
+    if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+        raise ctx.not_supported("IS DISTINCT FROM of rows", node)
+    if isinstance(node, (exp.EQ, exp.NEQ)):
+        tree: exp.Expression = reduce(_and, [_pair(exp.EQ, a, b) for a, b in pairs])
+        if isinstance(node, exp.NEQ):
+            tree = exp.Not(this=exp.Paren(this=tree))
+        return bind_value(tree, ctx)
+    strict = exp.LT if isinstance(node, (exp.LT, exp.LTE)) else exp.GT
+    tree = _pair(type(node), *pairs[-1])
+    for a, b in reversed(pairs[:-1]):
+        tree = exp.Paren(this=exp.Or(this=_pair(strict, a, b), expression=exp.Paren(this=_and(_pair(exp.EQ, a, b), tree))))
     return bind_value(tree, ctx)
 
 
+def _pair(kind: type[exp.Expression], a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    return kind(this=a.copy(), expression=b.copy())
+
+
+def _and(a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    return exp.And(this=a, expression=b)
+
+
 def _quantified(node: Any, ctx: Context) -> Value:
-    """`x = ANY (array)`."""
+    """`x = ANY (array)`, `x > ALL (array)`."""
     quantifier = node.expression
     inner = quantifier.this
     if isinstance(inner, exp.Paren):
         inner = inner.this
     if isinstance(inner, (exp.Query, exp.Subquery)):
         return _subquery(inner, ctx)
-    if not isinstance(node, exp.EQ) or isinstance(quantifier, exp.All):
-        raise ctx.not_supported("ALL, or ANY with an operator other than =,", node)
     item, array = bind_value(node.this, ctx), bind_value(inner, ctx)
+    if array.unknown and not array.is_null and not item.unknown:
+        array = cast(array, SqlType("array", element=item.type), ctx, node)
     if array.type.name != "array" or array.type.element is None:
         raise ctx.error("DATATYPE_MISMATCH", "op ANY/ALL (array) requires array on right side", node)
+    if not isinstance(node, exp.EQ) or isinstance(quantifier, exp.All):
+        each = compare(node, item, Value(exp.to_identifier("_e"), array.type.element), ctx)
+        return quantified(array, each.expression, every=isinstance(quantifier, exp.All))
     element = Value(exp.null(), array.type.element)
     item, _ = comparable(node, item, element, ctx)
     return Value(_contains(array.expression, item.expression), BOOLEAN)
@@ -181,11 +205,18 @@ def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
 
 def _between(node: Any, ctx: Context) -> Value:
     if node.args.get("symmetric"):
-        raise ctx.not_supported("BETWEEN SYMMETRIC", node)
+        return _between_symmetric(node, ctx)
     low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
     high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
     both = exp.And(this=low, expression=high)
     value = bind_value(both, ctx)
+    return Value(exp.Paren(this=value.expression), BOOLEAN, value.nullable)
+
+
+def _between_symmetric(node: Any, ctx: Context) -> Value:
+    sides = [exp.Between(this=node.this.copy(), low=node.args[a].copy(), high=node.args[b].copy())
+             for a, b in (("low", "high"), ("high", "low"))]
+    value = bind_value(exp.Or(this=sides[0], expression=sides[1]), ctx)
     return Value(exp.Paren(this=value.expression), BOOLEAN, value.nullable)
 
 

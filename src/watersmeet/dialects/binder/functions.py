@@ -7,6 +7,7 @@ systems call the same needs no entry. `special` holds those that need more than 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 import duckdb
@@ -21,27 +22,26 @@ from watersmeet.dialects.binder.calls import (
     mismatch,
     refuse_volatile,
 )
-from watersmeet.dialects.binder.casts import cast, text_of, unify
+from watersmeet.dialects.binder.casts import cast, unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.datefunctions import DATE_FUNCTIONS
+from watersmeet.dialects.binder.mathfunctions import MATH_FUNCTIONS
+from watersmeet.dialects.binder.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.dialects.binder.setfunctions import is_set_function, set_function
+from watersmeet.dialects.binder.signatures import fill
+from watersmeet.dialects.binder.textfunctions import TEXT_FUNCTIONS
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, string, wrap
 from watersmeet.errors import did_you_mean
 from watersmeet.types import (
-    BIGINT,
-    BYTEA,
-    DOUBLE,
     INTEGER,
     JSONB,
-    NUMERIC,
     VARCHAR,
 )
 
 #: RisingWave's name -> DuckDB's.
 _RENAMED: Final[dict[str, str]] = {
-    "array_cat": "list_concat", "btrim": "trim", "cardinality": "len",
-    "ceiling": "ceil", "char_length": "length", "character_length": "length", "jsonb_array_length": "json_array_length",
-    "jsonb_build_array": "json_array", "jsonb_build_object": "json_object", "power": "pow", "to_jsonb": "to_json",
+    "array_cat": "list_concat", "cardinality": "len", "jsonb_array_length": "json_array_length",
+    "jsonb_build_array": "json_array", "jsonb_build_object": "json_object", "to_jsonb": "to_json",
     "array_distinct": "list_distinct", "array_contains": "list_has_all", "array_max": "list_max",
     "array_min": "list_min", "array_sum": "list_sum",
 }  # fmt: skip
@@ -124,92 +124,14 @@ def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Express
     return Value(exp.Paren(this=whole), first.type)
 
 
-def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("concat", arguments, _at_least(1, arguments), node, ctx)
-    texts = [cast(a, VARCHAR, ctx, node).expression if a.unknown else text_of(a) for a in arguments]
-    return Value(call("concat", *texts), VARCHAR, nullable=False)
-
-
-def _concat_ws(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("concat_ws", arguments, _at_least(2, arguments), node, ctx)
-    texts = [cast(a, VARCHAR, ctx, node).expression if a.unknown else text_of(a) for a in arguments]
-    return Value(call("concat_ws", *texts), VARCHAR)
-
-
-def _round(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("round", arguments, (1, 2), node, ctx)
-    value = cast(arguments[0], DOUBLE, ctx, node) if arguments[0].unknown else arguments[0]
-    if value.type.is_float and len(arguments) == 1:
-        return Value(call("round_even", duckdb_cast(value.expression, DOUBLE), number(0)), DOUBLE)
-    if len(arguments) == 2 or value.type.name == "numeric":
-        value = Value(duckdb_cast(value.expression, NUMERIC), NUMERIC)
-    found = by_duckdb("round", "round", [value, *arguments[1:]], node, ctx)
-    return Value(duckdb_cast(found.expression, value.type), value.type)
-
-
-def _trunc(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("trunc", arguments, (1,), node, ctx)
-    found = by_duckdb("trunc", "trunc", arguments, node, ctx)
-    kind = arguments[0].type
-    return Value(duckdb_cast(found.expression, kind), kind) if kind.is_numeric else found
-
-
-def _pad(name: str) -> Builder:
+def _nulls(name: str, *, counted: str) -> Builder:
     def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (2, 3), node, ctx)
-        filler = arguments[2] if len(arguments) == 3 else Value(string(" "), VARCHAR, nullable=False)
-        return by_duckdb(name, name, [*arguments[:2], filler], node, ctx)
+        count_checked(name, arguments, _at_least(1, arguments), node, ctx)
+        parts = [fill(f"CASE WHEN a0 IS {counted} THEN 1 ELSE 0 END", a.expression) for a in arguments]
+        total = reduce(lambda a, b: exp.Add(this=a, expression=b), parts)
+        return Value(duckdb_cast(total, INTEGER), INTEGER, nullable=False)
 
     return build
-
-
-def _octet_length(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("octet_length", arguments, (1,), node, ctx)
-    name = "octet_length" if arguments[0].type == BYTEA else "strlen"
-    found = by_duckdb("octet_length", name, arguments, node, ctx)
-    return Value(duckdb_cast(found.expression, INTEGER), INTEGER)
-
-
-def _encode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("encode", arguments, (2,), node, ctx)
-    kind = constant_text(arguments[1], "encode", node, ctx).lower()
-    if kind == "hex":
-        return Value(call("lower", call("hex", arguments[0].expression)), VARCHAR)
-    if kind == "base64":
-        return Value(call("to_base64", arguments[0].expression), VARCHAR)
-    raise ctx.not_supported(f"encode to {kind}", node)
-
-
-def _decode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("decode", arguments, (2,), node, ctx)
-    kind = constant_text(arguments[1], "decode", node, ctx).lower()
-    functions = {"hex": "from_hex", "base64": "from_base64"}
-    if kind not in functions:
-        raise ctx.not_supported(f"decode of {kind}", node)
-    return Value(call(functions[kind], arguments[0].expression), BYTEA)
-
-
-def _sha(name: str) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (1,), node, ctx)
-        return Value(call("from_hex", call(name, arguments[0].expression)), BYTEA)
-
-    return build
-
-
-def _to_hex(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("to_hex", arguments, (1,), node, ctx)
-    if not arguments[0].type.is_integer:
-        raise mismatch("to_hex", arguments, node, ctx, duckdb.BinderException("It takes an integer"))
-    whole: exp.Expression = duckdb_cast(arguments[0].expression, BIGINT)
-    if arguments[0].type != BIGINT:  # negative ones have 32 bits
-        whole = exp.Paren(this=exp.BitwiseAnd(this=whole, expression=number(0xFFFFFFFF)))
-    return Value(call("lower", call("to_hex", whole)), VARCHAR, arguments[0].nullable)
-
-
-def _format(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    # DuckDB's function of this name has other signs in its pattern.
-    raise ctx.not_supported("format", node, hint="Join the pieces with ||.")
 
 
 def _json_typeof(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -255,24 +177,10 @@ def _array_remove(arguments: Arguments, _nodes: list[exp.Expression], node: exp.
     raise ctx.not_supported("array_remove", node)
 
 
-def _regexp_match(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_match", arguments, (2,), node, ctx)
-    raise ctx.not_supported("regexp_match", node, hint="regexp_extract(text, pattern, group) exists.")
-
-
-def _mod(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("mod", arguments, (2,), node, ctx)
-    divisor = arguments[1].expression if arguments[1].type.is_integer else call("nullif", arguments[1].expression,
-                                                                                number(0))
-    found = by_duckdb("mod", "mod", [arguments[0], Value(divisor, arguments[1].type)], node, ctx)
-    return Value(duckdb_cast(found.expression, found.type), found.type)
-
-
 _SPECIAL: Final[dict[str, Builder]] = {
-    **DATE_FUNCTIONS, "array_length": _array_length, "array_remove": _array_remove, "coalesce": _coalesce,
-    "concat": _concat, "concat_ws": _concat_ws, "decode": _decode, "encode": _encode, "format": _format, "greatest": _extreme("greatest"),
+    **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
+    "array_length": _array_length, "array_remove": _array_remove, "coalesce": _coalesce, "greatest": _extreme("greatest"),
     "jsonb_extract_path": _json_path(text=False), "jsonb_extract_path_text": _json_path(text=True),
-    "jsonb_typeof": _json_typeof, "least": _extreme("least"), "lpad": _pad("lpad"), "mod": _mod, "nullif": _nullif,
-    "octet_length": _octet_length, "regexp_match": _regexp_match, "round": _round, "rpad": _pad("rpad"),
-    "sha1": _sha("sha1"), "sha256": _sha("sha256"), "to_hex": _to_hex, "trunc": _trunc,
+    "jsonb_typeof": _json_typeof, "least": _extreme("least"), "nullif": _nullif,
+    "num_nonnulls": _nulls("num_nonnulls", counted="NOT NULL"), "num_nulls": _nulls("num_nulls", counted="NULL"),
 }  # fmt: skip

@@ -86,6 +86,19 @@ def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
 _EQUALITIES: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 
 
+def quantified(array: Value, each: exp.Expression, *, every: bool) -> Value:
+    """ANY (or ALL, if `every`) of a condition `each` on the elements `_e` of an array: NULL if a NULL decides."""
+    parameter = exp.to_identifier("_e")
+    outcomes = call("list_transform", array.expression, exp.Lambda(this=each, expressions=[parameter]))
+    decisive, otherwise = (exp.false(), exp.true()) if every else (exp.true(), exp.false())
+    unknown = exp.LT(this=call("list_count", outcomes), expression=call("len", outcomes))
+    return Value(exp.Paren(this=exp.Case(ifs=[
+        exp.If(this=exp.Is(this=wrap(array.expression), expression=exp.null()), true=exp.null()),
+        exp.If(this=call("list_contains", outcomes, decisive), true=decisive.copy()),
+        exp.If(this=unknown, true=exp.null()),
+    ], default=otherwise)), BOOLEAN)
+
+
 def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
     """`+ - * / %` on numbers, dates, times and intervals."""
     sign = SIGNS[type(node)]

@@ -14,6 +14,8 @@ from sqlglot import exp
 from watersmeet.dialects.binder.calls import Arguments, Builder, count_checked, mismatch_of
 from watersmeet.dialects.binder.casts import cast, coerce
 from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.regexfunctions import matches, split
+from watersmeet.dialects.binder.textfunctions import TEXT_FUNCTIONS
 from watersmeet.dialects.binder.values import Value, call, common_type, duckdb_cast, number, string, wrap
 from watersmeet.dialects.queries import name_of
 from watersmeet.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
@@ -205,17 +207,16 @@ def _keys(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expressi
     return Value(call("json_keys", _document("jsonb_object_keys", arguments, node, ctx)), array_of(VARCHAR))
 
 
-def _texts(name: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> list[Value]:
-    texts = [cast(a, VARCHAR, ctx, node) if a.unknown else a for a in arguments]
-    if any(t.type != VARCHAR for t in texts):
-        raise mismatch_of(name, arguments, node, ctx, "It takes texts.")
-    return texts
-
-
 def _split_to_table(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_split_to_table", arguments, (2,), node, ctx)
-    texts = _texts("regexp_split_to_table", arguments, node, ctx)
-    return Value(call("regexp_split_to_array", *[t.expression for t in texts]), array_of(VARCHAR))
+    return split("regexp_split_to_table", arguments, node, ctx)
+
+
+def _regexp_matches(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    return matches(arguments, node, ctx)
+
+
+def _string_to_table(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    return TEXT_FUNCTIONS["string_to_array"](arguments, nodes, node, ctx)
 
 
 def _refused(name: str) -> Builder:
@@ -230,7 +231,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "jsonb_array_elements": _elements("jsonb_array_elements", text=False),
     "jsonb_array_elements_text": _elements("jsonb_array_elements_text", text=True),
     "jsonb_each": _each("jsonb_each", text=False), "jsonb_each_text": _each("jsonb_each_text", text=True),
-    "jsonb_object_keys": _keys, "regexp_split_to_table": _split_to_table, "unnest": _unnest,
-    **{n: _refused(n) for n in ("jsonb_to_record", "jsonb_to_recordset", "jsonb_populate_recordset", "regexp_matches",
-                                "string_to_table")},
+    "jsonb_object_keys": _keys, "regexp_matches": _regexp_matches, "regexp_split_to_table": _split_to_table,
+    "string_to_table": _string_to_table, "unnest": _unnest,
+    **{n: _refused(n) for n in ("jsonb_to_record", "jsonb_to_recordset", "jsonb_populate_recordset")},
 }  # fmt: skip

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.binder import patterns, regexfunctions
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.functions import json_extract
-from watersmeet.dialects.binder.operators import no_operator
-from watersmeet.dialects.binder.values import Value, boolean, call, duckdb_cast, string, wrap
-from watersmeet.types import BOOLEAN, INTEGER, JSONB, VARCHAR
+from watersmeet.dialects.binder.functions import function, json_extract
+from watersmeet.dialects.binder.operators import no_operator, quantified
+from watersmeet.dialects.binder.values import Value, boolean, call, string, wrap
+from watersmeet.types import BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType
 
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
@@ -28,16 +29,41 @@ def _as_text(node: exp.Expression, owner: exp.Expression, sign: str, ctx: Contex
 
 
 def _like(node: Any, ctx: Context, bind: Bind) -> Value:
+    return _matched(node, None, ctx, bind)
+
+
+def _matched(node: Any, escape: exp.Expression | None, ctx: Context, bind: Bind) -> Value:
     sign = "~~" if isinstance(node, exp.Like) else "~~*"
     text = _as_text(node.this, node, sign, ctx, bind)
     if isinstance(node.expression, (exp.Any, exp.All)):
-        raise ctx.not_supported("LIKE ANY and LIKE ALL", node)
+        if isinstance(node.expression.this.unnest(), exp.Query):
+            raise ctx.not_supported("LIKE ANY and LIKE ALL of a subquery", node)
+        array = _text_array(bind(node.expression.this.unnest(), ctx), ctx, node)
+        pattern = Value(exp.to_identifier("_e"), VARCHAR)
+        each = _negated(node, _one_match(node, text, pattern, escape, ctx, bind))
+        return quantified(array, each, every=isinstance(node.expression, exp.All))
     pattern = _as_text(node.expression, node, sign, ctx, bind)
+    return boolean(_negated(node, _one_match(node, text, pattern, escape, ctx, bind)), text, pattern)
+
+
+def _one_match(node: Any, text: Value, pattern: Value, escape: exp.Expression | None, ctx: Context,
+               bind: Bind) -> exp.Expression:
     match: exp.Expression = type(node)(this=wrap(text.expression), expression=wrap(pattern.expression))
+    if escape is not None:
+        return exp.Escape(this=match, expression=bind(escape, ctx).expression)
     if not pattern.expression.is_string or "\\" in pattern.expression.name:
         # a backslash escapes in PostgreSQL, in DuckDB only if it is told so
         match = exp.Escape(this=match, expression=string("\\"))
-    return boolean(_negated(node, match), text, pattern)
+    return match
+
+
+def _text_array(array: Value, ctx: Context, node: exp.Expression) -> Value:
+    kind = SqlType("array", element=VARCHAR)
+    if array.unknown:
+        return cast(array, kind, ctx, node)
+    if array.type != kind:
+        raise ctx.error("DATATYPE_MISMATCH", "op ANY/ALL (array) requires array on right side", node)
+    return array
 
 
 def _negated(node: Any, match: exp.Expression) -> exp.Expression:
@@ -46,13 +72,11 @@ def _negated(node: Any, match: exp.Expression) -> exp.Expression:
 
 
 def _escape(node: Any, ctx: Context, bind: Bind) -> Value:
+    if isinstance(node.this, exp.SimilarTo):
+        return _similar_to(node.this, node.expression, ctx, bind)
     if not isinstance(node.this, (exp.Like, exp.ILike)):
         raise ctx.not_supported("ESCAPE here", node)
-    text = _as_text(node.this.this, node, "~~", ctx, bind)
-    pattern = _as_text(node.this.expression, node, "~~", ctx, bind)
-    match = type(node.this)(this=wrap(text.expression), expression=wrap(pattern.expression))
-    whole = exp.Escape(this=match, expression=bind(node.expression, ctx).expression)
-    return boolean(_negated(node.this, whole), text, pattern)
+    return _matched(node.this, node.expression, ctx, bind)
 
 
 def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -60,63 +84,59 @@ def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:
     sign = "~*" if insensitive else "~"
     text = _as_text(node.this, node, sign, ctx, bind)
     pattern = _as_text(node.expression, node, sign, ctx, bind)
-    options = [string("i")] if insensitive else []
-    return Value(call("regexp_matches", text.expression, pattern.expression, *options), BOOLEAN)
+    return Value(regexfunctions.matched(text, pattern, "i" if insensitive else "", node, ctx), BOOLEAN)
 
 
 def _similar(node: Any, ctx: Context, bind: Bind) -> Value:
+    return _similar_to(node, string("\\"), ctx, bind)
+
+
+def _similar_to(node: Any, escape: exp.Expression, ctx: Context, bind: Bind) -> Value:
     text = _as_text(node.this, node, "SIMILAR TO", ctx, bind)
-    if not node.expression.is_string:
+    if not node.expression.is_string or not escape.is_string:
         raise ctx.not_supported("SIMILAR TO with a pattern that is not a constant", node)
-    pattern = "".join(_SIMILAR_SIGNS.get(c, c) for c in node.expression.name)
-    return Value(call("regexp_full_match", text.expression, string(pattern)), BOOLEAN)
-
-
-_SIMILAR_SIGNS: Final = {"%": ".*", "_": ".", ".": "\\.", "^": "\\^", "$": "\\$"}
+    pattern = patterns.similar(node.expression.name, escape.name, node, ctx)
+    return Value(call("regexp_full_match", text.expression, pattern, string("s")), BOOLEAN)
 
 
 def _position(node: Any, ctx: Context, bind: Bind) -> Value:
-    text = _as_text(node.this, node, "POSITION", ctx, bind)
-    part = _as_text(node.args["substr"], node, "POSITION", ctx, bind)
-    return Value(duckdb_cast(call("strpos", text.expression, part.expression), INTEGER), INTEGER,
-                 text.nullable or part.nullable)
+    nodes = [node.this, node.args["substr"]]
+    return function("strpos", [bind(n, ctx) for n in nodes], nodes, node, ctx)
 
 
 def _substring(node: Any, ctx: Context, bind: Bind) -> Value:
-    text = _as_text(node.this, node, "SUBSTRING", ctx, bind)
     start, length = node.args.get("start"), node.args.get("length")
-    arguments = [text.expression]
     if start is None:
-        arguments.append(exp.Literal.number(1))
-    for part in (start, length):
-        if part is None:
-            continue
-        value = bind(part, ctx)
-        if value.unknown or not value.type.is_integer:
-            raise ctx.not_supported("SUBSTRING with a pattern", node, hint="regexp_extract(text, pattern) exists.")
-        arguments.append(value.expression)
-    return Value(call("substring", *arguments), VARCHAR)
+        start = exp.Literal.number(1)
+    nodes = [n for n in (node.this, start, length) if n is not None]
+    values = [bind(n, ctx) for n in nodes]
+    if len(values) == 2 and (values[1].unknown or values[1].type == VARCHAR) and not values[1].is_null:
+        text = _as_text(node.this, node, "SUBSTRING", ctx, bind)
+        return regexfunctions.substring(text, cast(values[1], VARCHAR, ctx, node), node, ctx)
+    return function("substring", values, nodes, node, ctx)
 
 
 def _trim(node: Any, ctx: Context, bind: Bind) -> Value:
-    text = _as_text(node.this, node, "TRIM", ctx, bind)
-    characters = node.args.get("expression")
-    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "trim")
-    arguments = [text.expression]
-    if characters is not None:
-        arguments.append(_as_text(characters, node, "TRIM", ctx, bind).expression)
-    return Value(call(name, *arguments), VARCHAR)
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "btrim")
+    nodes = [n for n in (node.this, node.args.get("expression")) if n is not None]
+    return function(name, [bind(n, ctx) for n in nodes], nodes, node, ctx)
 
 
 def _overlay(node: Any, ctx: Context, bind: Bind) -> Value:
-    text = _as_text(node.this, node, "OVERLAY", ctx, bind).expression
-    part = _as_text(node.expression, node, "OVERLAY", ctx, bind).expression
-    start = wrap(bind(node.args["from_"], ctx).expression)
-    length_node = node.args.get("for_")
-    length = wrap(bind(length_node, ctx).expression) if length_node is not None else call("length", part)
-    before = call("substring", text, exp.Literal.number(1), exp.Sub(this=start, expression=exp.Literal.number(1)))
-    after = call("substring", text, exp.Add(this=start.copy(), expression=length))
-    return Value(exp.Paren(this=exp.DPipe(this=exp.DPipe(this=before, expression=part), expression=after)), VARCHAR)
+    nodes = [n for n in (node.this, node.expression, node.args["from_"], node.args.get("for_")) if n is not None]
+    return function("overlay", [bind(n, ctx) for n in nodes], nodes, node, ctx)
+
+
+def _called(name: str) -> Reader:
+    """An operator that is a function of its operand or operands."""
+    def read(node: Any, ctx: Context, bind: Bind) -> Value:
+        nodes = [n for n in (node.this, node.args.get("expression")) if n is not None]
+        values = [bind(n, ctx) for n in nodes]
+        if name in ("sqrt", "cbrt"):
+            values = [cast(v, DOUBLE, ctx, node) for v in values]
+        return function(name, values, nodes, node, ctx)
+
+    return read
 
 
 def _json(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -167,5 +187,6 @@ READERS: Final[dict[type, Reader]] = {
     exp.Like: _like, exp.ILike: _like, exp.Escape: _escape, exp.RegexpLike: _regexp, exp.RegexpILike: _regexp,
     exp.SimilarTo: _similar, exp.StrPosition: _position, exp.Substring: _substring, exp.Trim: _trim,
     exp.Overlay: _overlay, exp.JSONExtract: _json, exp.JSONExtractScalar: _json, exp.JSONBExtract: _json_path,
+    exp.Sqrt: _called("sqrt"), exp.Cbrt: _called("cbrt"), exp.StartsWith: _called("starts_with"),
     exp.JSONBExtractScalar: _json_path, exp.ArrayContainsAll: _contains, exp.ArrayContainedBy: _contains,
 }  # fmt: skip

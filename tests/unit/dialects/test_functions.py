@@ -1,0 +1,49 @@
+"""Every function in a view that is kept, and in a query: both give what PostgreSQL gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.dialects.function_cases import CASES, ROW, TABLE
+from tests.unit.dialects.function_text import same, shown
+from tests.unit.dialects.helpers import bound, catalog_of
+
+import watersmeet
+
+#: Expressions of one view.
+_TOGETHER = 60
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """(expression, type, value)."""
+    lines = [line for line in CASES.strip().splitlines() if not line.startswith("#")]
+    found = [tuple(line.split(" ⇒ ")) if line.count(" ⇒ ") == 2 else (*line.removesuffix(" ⇒").split(" ⇒ "), "")
+             for line in lines]
+    assert all(len(f) == 3 for f in found)
+    return found
+
+
+def chunks() -> Iterator[list[tuple[str, str, str]]]:
+    every = cases()
+    for start in range(0, len(every), _TOGETHER):
+        yield every[start : start + _TOGETHER]
+
+
+@pytest.mark.parametrize("part", list(chunks()), ids=lambda part: part[0][0])
+def test_values_in_a_view_and_in_a_query(part, tmp_path):
+    connection = watersmeet.connect(str(tmp_path / "db"), runtime="inprocess")
+    cursor = connection.cursor()
+    cursor.execute(TABLE)
+    items = ", ".join(f"{text} AS c{i}" for i, (text, _, _) in enumerate(part))
+    kinds = [c.type for c in bound(f"SELECT {items} FROM one", catalog_of(TABLE)).columns]
+    cursor.execute(f"CREATE MATERIALIZED VIEW v AS SELECT {items} FROM one")
+    cursor.execute(ROW)
+    cursor.execute("FLUSH")
+    (in_view,) = cursor.execute("SELECT * FROM v").fetchall()
+    (in_query,) = cursor.execute(f"SELECT {items} FROM one").fetchall()
+    connection.close()
+    wrong = [f"{text}: {kind} {value}, not {found.sql} {shown(a, found)} / {shown(b, found)}"
+             for (text, kind, value), found, a, b in zip(part, kinds, in_view, in_query, strict=True)
+             if found.sql != kind or not same(a, found, value) or not same(b, found, value)]
+    assert wrong == []
