@@ -17,7 +17,7 @@ from watersmeet.errors import Error, Span
 from watersmeet.types import Schema
 
 DropKind = Literal["table", "source", "view", "materialized view", "index"]
-ExplainFormat = Literal["text", "json"]
+ExplainFormat = Literal["text", "json", "dot"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +171,11 @@ class Select(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Statement):
-    """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages."""
+    """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages. trace: each step, too."""
 
     statement: Statement
     verbose: bool = False
+    trace: bool = False
     level: Literal["logical", "physical", "distsql"] = "physical"
     format: ExplainFormat = "text"
 

@@ -75,7 +75,9 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
         wanted["verbose"] = _flag(cursor)
     elif word in ("logical", "physical", "distsql"):
         wanted["level"] = word
-    elif word in ("trace", "backfill"):
+    elif word == "trace":
+        wanted["trace"] = _flag(cursor)
+    elif word == "backfill":
         _flag(cursor)
     elif word == "type":
         level = cursor.name().name
@@ -85,13 +87,13 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
         wanted["level"] = level
     elif word == "format":
         kind = cursor.name().name
-        if kind not in ("text", "json"):
+        if kind not in ("text", "json", "dot"):
             raise not_supported(f"EXPLAIN (FORMAT {kind.upper()})", cursor.text,
-                                span_of(cursor.tokens[start : cursor.index]), hint="FORMAT TEXT and JSON exist.")
+                                span_of(cursor.tokens[start : cursor.index]), hint="FORMAT TEXT, JSON and DOT exist.")
         wanted["format"] = kind
     else:
         cursor.index = start
-        raise cursor.error(detail="The options are VERBOSE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
+        raise cursor.error(detail="The options are VERBOSE, TRACE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
 
 
 def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:

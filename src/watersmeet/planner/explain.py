@@ -5,28 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.algebra.rewrites import JoinOrder, rewrite
+from watersmeet.algebra.rewrites import JoinOrder, rewrite, rewriting
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.operators import Operator, Scan
+from watersmeet.drawing import to_dot
 from watersmeet.planner.compiler import Producers, assemble, compile_view
 from watersmeet.planner.footprint import footprint
 from watersmeet.planner.logical import logical_tree
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import PhysicalPrinter
-from watersmeet.planner.plan_tree import PlanTree
+from watersmeet.planner.plan_tree import PlanTree, plan_diagram
+
+#: Of the JSON form; raised when a field goes away or changes its meaning.
+JSON_VERSION: Final = 1
 
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """What EXPLAIN shows. level: the rewritten algebra, the operators as a tree, or these by stage."""
+    """What EXPLAIN shows. level: the rewritten algebra, the operators as a tree, or these by stage.
+
+    trace: the algebra before and after each rewrite, too. format: `dot` has the tree only.
+    """
 
     verbose: bool = False
     level: Literal["logical", "physical", "distsql"] = "physical"
-    format: Literal["text", "json"] = "text"
+    format: Literal["text", "json", "dot"] = "text"
+    trace: bool = False
     join_order: JoinOrder = "bushy"
     share: bool = True
 
@@ -41,6 +49,9 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     options = options or ExplainOptions()
     plan = logical_plan(tree, options.join_order) if options.level == "logical" else physical_plan(
         tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose, share=options.share)
+    if options.format == "dot":
+        return to_dot(plan_diagram(plan)).splitlines()
+    steps = trace(tree, options.join_order) if options.trace else []
     costs: dict[str, Any] = {}
     below: list[str] = []
     if options.level != "logical":
@@ -51,11 +62,26 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
         costs, below = found.to_json(), found.lines()
         if options.level == "distsql":
             printer = PhysicalPrinter(circuit.by_id, names, verbose=True)
-            operators = [f"  stage {circuit.stages[o.id]}: {printer.tree(o).text}" for o in circuit.operators]
-            below = ["Operators:", *operators, *below]
+            operators = [{"stage": circuit.stages[o.id], "operator": printer.tree(o).text} for o in circuit.operators]
+            costs["operators"] = operators
+            below = ["Operators:", *[f"  stage {o['stage']}: {o['operator']}" for o in operators], *below]
     if options.format == "json":
-        return json.dumps({"plan": plan.to_json(), **costs}, indent=2, ensure_ascii=False).splitlines()
-    return plan.lines() + (["", *below] if below else [])
+        value = {"version": JSON_VERSION, "level": options.level, "plan": plan.to_json(), **costs}
+        if options.trace:
+            value["trace"] = [{"step": name, "plan": step.to_json()} for name, step in steps]
+        return json.dumps(value, indent=2, ensure_ascii=False).splitlines()
+    traced = [line for name, step in steps for line in (f"{name}:", "", *step.lines(), "")]
+    return traced + plan.lines() + (["", *below] if below else [])
+
+
+def trace(tree: Relation, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
+    """The tree as it is bound and after each rewrite that changes its plan."""
+    found = [("Begin", logical_tree(tree))]
+    for name, changed in rewriting(tree, join_order):
+        plan = logical_tree(changed)
+        if plan != found[-1][1]:
+            found.append((name.replace("_", " ").title(), plan))
+    return found
 
 
 def logical_plan(tree: Relation, join_order: JoinOrder = "bushy") -> PlanTree:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import Final
 
 from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
+    Apply,
     Filter,
     Join,
     Project,
@@ -24,6 +26,7 @@ from watersmeet.planner.physical import JOIN_TYPES, listed
 from watersmeet.planner.plan_tree import PlanTree
 
 _Names = dict[str, str]
+_APPLY_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "semi": "LeftSemi", "anti": "LeftAnti", "mark": "LeftMark"}
 
 
 def logical_tree(tree: Relation) -> PlanTree:
@@ -78,6 +81,17 @@ def _(node: Join, names: _Names) -> PlanTree:
     output = listed([names[c.id] for c in node.columns])
     return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), ("output", output)),
                     inputs)
+
+
+@_print.register
+def _(node: Apply, names: _Names) -> PlanTree:
+    inputs = (_print(node.left, names), _print(node.right, names))
+    on = _shown([as_predicate(k) for k in node.pairs], names)
+    reads = sorted((node.right.free | frozenset[str]().union(*[k.right.columns for k in node.pairs])) & node.left.ids)
+    fields = [("type", _APPLY_TYPES[node.kind]), ("on", on)]
+    if node.mark is not None:
+        names[node.mark.id] = "$mark"
+    return PlanTree("LogicalApply", (*fields, ("correlated", listed([names[c] for c in reads]))), inputs)
 
 
 @_print.register

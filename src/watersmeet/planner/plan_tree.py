@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from watersmeet.drawing import Arrow, Box, Diagram
+
 
 @dataclass(frozen=True)
 class PlanTree:
@@ -58,3 +60,19 @@ class PlanTree:
         """The same as a JSON value."""
         return {"name": self.name, "flags": list(self.flags), "fields": dict(self.fields),
                 "children": [i.to_json() for i in self.inputs]}
+
+
+def plan_diagram(plan: PlanTree) -> Diagram:
+    """The plan as a graph: arrows go the way of the rows."""
+    boxes: list[Box] = []
+    arrows: list[Arrow] = []
+
+    def add(node: PlanTree) -> str:
+        name = f"n{len(boxes)}"
+        flags = f" [{', '.join(node.flags)}]" if node.flags else ""
+        boxes.append(Box(name, node.name + flags, tuple(f"{field}: {value}" for field, value in node.fields)))
+        arrows.extend([Arrow(add(i), name) for i in node.inputs])
+        return name
+
+    add(plan)
+    return Diagram("plan", tuple(boxes), tuple(arrows))

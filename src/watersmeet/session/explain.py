@@ -17,6 +17,8 @@ from watersmeet.session.result import Result, lines_result
 
 _TITLE: Final = "QUERY PLAN"
 
+_DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
+
 #: What EXPLAIN of a script really does, so that later statements find what they name.
 _MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
     st.CreateIndex: ddl.create_index,
@@ -34,10 +36,10 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     if isinstance(inner, st.Refused):
         raise inner.error
     if isinstance(inner, st.CreateMaterializedView):
-        options = ExplainOptions(statement.verbose, statement.level, statement.format, **_planning(session))
+        options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
         return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
     if isinstance(inner, st.Select):
-        return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner))
+        return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner, statement.format))
     raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",
                    "EXPLAIN of this statement is not supported",
                    hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.")
@@ -71,9 +73,10 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
     return plans
 
 
-def _batch_lines(session: Session, statement: st.Select) -> list[str]:
-    """The plan by which DuckDB reads the content."""
+def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat) -> list[str]:
+    """The plan by which DuckDB reads the content, in DuckDB's form."""
     query = bounded(session, statement.query, statement.text)
     with reading(session, query, newest=False) as connection:
-        rows = connection.execute(f"EXPLAIN {query.sql}").fetchall()
-    return ["BatchQuery { engine: DuckDB }", *[line for _, text in rows for line in text.rstrip().splitlines()]]
+        rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
+    lines = [line for _, text in rows for line in text.strip("\n\t").splitlines()]
+    return ["BatchQuery { engine: DuckDB }", *lines] if kind == "text" else lines

@@ -53,6 +53,9 @@ def test_explain():
     explained = one("EXPLAIN (VERBOSE, DISTSQL, FORMAT JSON) SELECT 1")
     assert (explained.verbose, explained.level, explained.format) == (True, "distsql", "json")
     assert one("EXPLAIN (LOGICAL) (SELECT 1)").level == "logical"
+    assert one("EXPLAIN (TRACE, FORMAT DOT) SELECT 1").trace
+    assert not one("EXPLAIN (TRACE FALSE) SELECT 1").trace
+    assert one("EXPLAIN (FORMAT DOT) SELECT 1").format == "dot"
     assert isinstance(one("EXPLAIN (SELECT 1)").statement, st.Select)
 
 
@@ -82,6 +85,7 @@ def test_update_and_delete():
         ("DELETE FROM t USING b WHERE true", "USING in DELETE is not supported"),
         ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "ON CONFLICT in INSERT is not supported"),
         ("EXPLAIN (FORMAT XML) SELECT 1", "EXPLAIN (FORMAT XML) is not supported"),
+        ("EXPLAIN (FORMAT YAML) SELECT 1", "EXPLAIN (FORMAT YAML) is not supported"),
         ("EXPLAIN (FOO) SELECT 1", 'syntax error at or near "FOO"'),
         ("EXPLAIN", "syntax error at end of input"),
         ("SHOW TABLES x", 'syntax error at or near "x"'),

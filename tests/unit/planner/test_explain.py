@@ -127,3 +127,43 @@ def test_plan_trees_can_be_asked():
     leaf = PlanTree("A", (("x", "1"),))
     assert PlanTree("B", inputs=(leaf, PlanTree("C", inputs=(leaf,)))).lines() == [
         "B", "├─A { x: 1 }", "└─C", "  └─A { x: 1 }"]
+
+
+def test_trace_shows_every_rewrite_that_changes_the_plan():
+    tree = project(where(join(join(a, b, "inner"), c, "left", "b.k = c.k"), "a.k = b.k AND c.x > 1"), o="a.x")
+    lines = explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(level="logical", trace=True))
+    steps = [line[:-1] for line in lines if line.endswith(":")]
+    assert steps[0] == "Begin"
+    assert {"Push Filters", "Prune Columns"} <= set(steps)
+    assert len(set(steps)) >= 3
+    first = lines[2 : lines.index("", 2)]
+    assert any("type: LeftOuter" in line for line in first)
+    assert not any("type: LeftOuter" in line for line in lines[lines.index("Push Filters:") :]), "c.x > 1 rejects NULLs"
+    value = json.loads("\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", trace=True))))
+    assert [t["step"] for t in value["trace"]] == steps
+    assert value["trace"][-1]["plan"]["name"] == "LogicalProject"
+    assert value["plan"]["name"] == "StreamMaterialize"
+
+
+def test_the_json_form_is_stable():
+    tree = group(join(a, b, "inner", "a.k = b.k"), "a.x")
+    value = json.loads("\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", level="distsql"))))
+    assert {k: type(v).__name__ for k, v in value.items()} == {
+        "version": "int", "level": "str", "plan": "dict", "buckets": "int", "stages": "list", "transfers": "list",
+        "arrangements": "list", "operators": "list"}
+    assert set(value["plan"]) == {"name", "flags", "fields", "children"}
+    assert set(value["transfers"][0]) == {"operator", "stages", "distribution", "columns"}
+    assert set(value["arrangements"][0]) == {"operator", "readers", "key", "columns", "bound", "append_only", "shared"}
+    assert {o["stage"] for o in value["operators"]} == {0, 1, 2}
+    assert [len(ids) for ids in value["stages"]] == [sum(o["stage"] == n for o in value["operators"]) for n in range(3)]
+    logical = json.loads("\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", level="logical"))))
+    assert set(logical) == {"version", "level", "plan"}
+
+
+def test_dot():
+    tree = join(a, b, "inner", "a.k = b.k")
+    lines = explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="dot"))
+    assert lines[0] == 'digraph "plan" {'
+    assert any('label="StreamHashJoin\\ntype: Inner\\npredicate: a.k = b.k' in line for line in lines)
+    assert '  "n1" -> "n0";' in lines
+    assert lines[-1] == "}"

@@ -147,6 +147,11 @@ def test_explain(run, fails, example):
     assert any("StreamHashJoin { type: Inner" in line for line in lines)
     assert any(line.startswith("Stages:") for line in lines)
     json.loads("\n".join(r[0] for r in run("EXPLAIN (FORMAT JSON) CREATE MATERIALIZED VIEW x AS SELECT a FROM v")))
+    assert run("EXPLAIN (FORMAT DOT) CREATE MATERIALIZED VIEW x AS SELECT a FROM v")[0] == ('digraph "plan" {',)
+    assert "LogicalApply" in str(run("EXPLAIN (LOGICAL, TRACE) CREATE MATERIALIZED VIEW x AS SELECT a FROM v WHERE EXISTS (SELECT 1 FROM t WHERE t.a = v.a)"))
+    assert isinstance(json.loads("\n".join(r[0] for r in run("EXPLAIN (FORMAT JSON) SELECT a FROM v"))), list)
+    assert "digraph" in str(run("EXPLAIN (FORMAT DOT) SELECT a FROM v"))
+    assert run("EXPLAIN SELECT a FROM v")[0] == ("BatchQuery { engine: DuckDB }",)
     assert run("EXPLAIN (LOGICAL) CREATE MATERIALIZED VIEW x AS SELECT a FROM v WHERE a > 1")
     assert run("EXPLAIN SELECT count(*) FROM v")[0] == ("BatchQuery { engine: DuckDB }",)
     assert fails("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT nope FROM v").condition == "UNDEFINED_COLUMN"

@@ -6,6 +6,7 @@ added without regard to the others. No rule looks at a dialect.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from watersmeet.algebra.relations import Relation
@@ -20,7 +21,7 @@ from watersmeet.algebra.rewrites.spreading import spread_for_readers
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.trees import Rule
 
-__all__ = ["RULES", "JoinOrder", "rewrite"]
+__all__ = ["RULES", "JoinOrder", "rewrite", "rewriting"]
 
 #: The order is part of the plan: no other rule knows dependent joins; conditions reach the joins before these are
 #: ordered, and the ordered joins take them once more; columns are pruned when everything else has its place. Only
@@ -45,6 +46,13 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def rewrite(tree: Relation, join_order: JoinOrder = "bushy") -> Relation:
     """The tree after all `RULES`: the same result from less work. join_order: the shape of its trees of joins."""
+    for _, changed in rewriting(tree, join_order):
+        tree = changed
+    return tree
+
+
+def rewriting(tree: Relation, join_order: JoinOrder = "bushy") -> Iterator[tuple[str, Relation]]:
+    """The tree after each of the `RULES`, with the name of the rule."""
     for rule in RULES:
         tree = ordered(tree, join_order) if rule is connect_joins else rule(tree)
-    return tree
+        yield rule.__name__, tree
