@@ -5,6 +5,7 @@ Few tables, few keys, many kinds of join: nearly every view reads arrangements t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import tempfile
@@ -16,6 +17,7 @@ import pytest
 
 import watersmeet
 from tests.property.test_views import chosen
+from watersmeet.runtime.budget import Budget
 
 TABLES = {"f": "k int, x int, y int", "g": "k int, x int, y int", "d": "k int PRIMARY KEY, x int, y int, z varchar"}
 
@@ -130,7 +132,9 @@ class Mix:
 
 
 def run(seed: int, steps: int = 30) -> None:
-    with tempfile.TemporaryDirectory() as directory, mock.patch.object(os, "fsync"):
+    """Every other seed plans epochs of few rows, so that histories and arrangements come in many pieces."""
+    pieces = mock.patch.object(Budget, "rows", 7) if seed % 2 else contextlib.nullcontext()
+    with tempfile.TemporaryDirectory() as directory, mock.patch.object(os, "fsync"), pieces:
         mix = Mix(seed, f"{directory}/db", {"runtime": "inprocess", "parallelism": 1 + seed % 3})
         try:
             for _ in range(steps):

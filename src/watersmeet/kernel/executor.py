@@ -17,6 +17,7 @@ from watersmeet.kernel.expressions import Evaluator
 from watersmeet.kernel.frames import Frame, receive, send
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
 from watersmeet.kernel.operators import STATEFUL, STEPS, Output
+from watersmeet.kernel.operators.arrange import told
 from watersmeet.kernel.state import ScopedState, StageState
 from watersmeet.types import arrow_schema
 
@@ -33,7 +34,8 @@ class EpochContext:
     initial: the first epoch in the life of the active operators. active: which operators run; None: all.
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
     given: operators that do not run, because their output comes with the sources, with the columns by whose hash it
-    goes to the buckets.
+    goes to the buckets. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
+    number `part[0]`.
     """
 
     epoch: int
@@ -42,6 +44,8 @@ class EpochContext:
     scratch: frozenset[str] = frozenset()
     fresh: frozenset[str] = frozenset()
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    part: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                 result.frames.extend(send(op, given[0], circuit.buckets, bucket))
             elif isinstance(op, Sink):
                 out = _publish(op, given[0], result.published)
+            elif isinstance(op, Arrange) and op.id in ctx.told:
+                out = told(op, state, *ctx.part)
             elif ctx.initial or isinstance(op, Arrange) or any(d.num_rows for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)

@@ -3,18 +3,19 @@
 Progress is JSON that travels in the frontier of the commits, so it is in step with the state whatever happens.
 What the database stores comes from the newest checkpoint and the commits after it: tables, and views (and connectors'
 tables) that are complete, so that nothing below them is computed again. Sources read what they gave before once more.
-Smaller relations come first, so that large ones find their partners.
+Smaller relations come first, so that large ones find their partners. Before that, arrangements that live views keep and
+the new ones read tell what they hold, by ranges of key hashes: nothing of it is read or built again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Scan
+from watersmeet.circuit.operators import Arrange, Join, Scan
 from watersmeet.planner.distribution import Placement, plain_keys
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
@@ -30,7 +31,10 @@ class Progress:
     views: what it fills. rebuild: it makes the whole state anew instead; `before` is then the fingerprint of the
     circuit whose state is in use until it is through. checkpoint: number of the checkpoint that
     it starts from, 0 for none. transaction: the last commit of the tables that it reads. head: the same of what the
-    circuit writes. stored: the relations written by the circuit that are read from what is stored. relations: what is left to read, in order. cursor: where in the first of them (None: its beginning). started: False before its first epoch.
+    circuit writes. stored: the relations written by the circuit that are read from what is stored. parts: in how many
+    epochs arrangements of live views tell what they keep, before anything is read. part: the next of them.
+    relations: what is left to read, in order. cursor: where in the first of them (None: its beginning).
+    started: False before its first epoch.
     """
 
     views: tuple[str, ...]
@@ -40,6 +44,8 @@ class Progress:
     stored: tuple[str, ...]
     relations: tuple[str, ...]
     cursor: Any = None
+    part: int = 0
+    parts: int = 0
     started: bool = False
     rebuild: bool = False
     before: str = ""
@@ -47,7 +53,8 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same progress."""
         return {"views": self.views, "checkpoint": self.checkpoint, "transaction": self.transaction,
-                "head": self.head, "stored": self.stored, "relations": self.relations, "cursor": self.cursor, "started": self.started, "rebuild": self.rebuild,
+                "head": self.head, "stored": self.stored, "relations": self.relations, "cursor": self.cursor,
+                "part": self.part, "parts": self.parts, "started": self.started, "rebuild": self.rebuild,
                 "before": self.before}
 
     @staticmethod
@@ -66,10 +73,10 @@ class Piece:
 
 
 def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], frontier: Frontier, *,
-          complete: frozenset[str] = frozenset(), rebuild: bool = False, before: str = "") -> Progress:
+          complete: frozenset[str] = frozenset(), parts: int = 0, rebuild: bool = False, before: str = "") -> Progress:
     """The beginning of a backfill from `relations` as they are at `frontier`.
 
-    complete: those written by the circuit that are read as the newest epoch left them.
+    complete: those written by the circuit that are read as the newest epoch left them. parts: as in `Progress`.
     """
     checkpoint = newest_checkpoint(db.layout)
     # A source that gave nothing yet has no history.
@@ -80,22 +87,23 @@ def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], f
     order = sorted(read, key=lambda r: (bool(r.connector), rows.get(r.id, 0), r.id))
     stored = tuple(r.id for r in order if r.id in complete)
     return Progress(views, checkpoint.moment.head, frontier.transaction, head, stored, tuple(r.id for r in order),
-                    rebuild=rebuild, before=before)
+                    parts=parts, rebuild=rebuild, before=before)
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a backfill runs: the operators `active`. given: as in `Intent`."""
+    """What a backfill runs: the operators `active`, `told` among them. given, told: as in `Intent`."""
 
     active: frozenset[str]
     given: dict[str, tuple[int, ...]]
+    told: frozenset[str]
 
 
 def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Reach:
     """What it takes to fill `views` where the content of the relations `complete` can be read.
 
     An operator whose rows lie in their buckets by a key that it does not give is computed again: nobody could tell
-    where what was stored belongs.
+    where what was stored belongs. Arrangements of other views are told, unless they lack rows that a join shows.
     """
     filled, stored = set(views), set(complete)
     placement = Placement(circuit.by_id)
@@ -109,12 +117,34 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
         keys = tuple(range(len(top.schema))) if distribution is None else plain_keys(distribution)
         if keys is not None:
             ends.setdefault(top.id, (sink.relation_id, keys))
-    reached = circuit.upstream({s.id for s in circuit.sinks if s.relation_id in filled}, ends)
-    return Reach(frozenset(reached - ends.keys()), dict(ends[o] for o in sorted(reached & ends.keys())))
+    tops = {s.id for s in circuit.sinks if s.relation_id in filled}
+    live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
+    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live}
+    while True:
+        reached = circuit.upstream(tops, ends.keys() | told)
+        joins = [o for o in circuit.operators if isinstance(o, Join) and o.id in reached - ends.keys()]
+        lacking = {i for join in joins for i in _showing_null_keys(join, circuit)} & told
+        if not lacking:
+            break
+        told -= lacking
+    return Reach(frozenset(reached - ends.keys()), dict(ends[o] for o in sorted(reached & ends.keys())),
+                 frozenset(told & reached))
+
+
+def _showing_null_keys(join: Join, circuit: Circuit) -> Iterator[str]:
+    """The inputs of which rows with a NULL in the key come out, though no arrangement keeps them."""
+    for arrangement, kinds in zip(join.inputs, (("left", "full", "anti"), ("right", "full")), strict=True):
+        op = circuit.by_id[arrangement]
+        if join.join_kind in kinds and isinstance(op, Arrange) and any(
+                op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True)):
+            yield arrangement
 
 
 def next_piece(db: Database, progress: Progress, sources: Mapping[str, Source], rows: int, size_bytes: int) -> Piece:
     """The next piece, of at most so much if possible: as many relations as fit."""
+    if progress.part < progress.parts:
+        more = bool(progress.relations) or progress.part + 1 < progress.parts
+        return Piece((), replace(progress, part=progress.part + 1, started=True) if more else None, more)
     slices: list[Slice] = []
     relations = list(progress.relations)
     cursor = progress.cursor

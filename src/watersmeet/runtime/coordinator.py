@@ -20,6 +20,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.plans import load_circuit, save_circuit
+from watersmeet.runtime.status import state_sizes
 from watersmeet.sources.base import Slice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
@@ -179,8 +180,18 @@ class Coordinator:
         if missing := ids - known.keys():
             raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
         relations = [r for i, r in known.items() if i in ids]
-        self.progress = begin(self._db, views, relations, self.inputs.frontier, complete=complete, **how)
+        self.progress = begin(self._db, views, relations, self.inputs.frontier, complete=complete,
+                              parts=self._parts(scope.told), **how)
         self._hold()
+
+    def _parts(self, told: frozenset[str]) -> int:
+        """In how many epochs arrangements tell what they keep."""
+        last = self._db.log.last_epoch()
+        if not told or last is None:
+            return 0
+        sizes = [size for i, size in state_sizes(self._db, last).items() if i in told]
+        rows, size_bytes = sum(s[0] for s in sizes), sum(s[1] for s in sizes)
+        return max(1, -(-rows // self.budget.rows), -(-size_bytes // self.budget.bytes))
 
     def _plan_backfill(self, circuit: Circuit, progress: Progress) -> Intent:
         piece = next_piece(self._db, progress, self.inputs.sources, self.budget.rows, self.budget.bytes)
@@ -192,8 +203,10 @@ class Coordinator:
         if not progress.rebuild:
             scope = reach(circuit, progress.views, progress.stored)
             owned = circuit.upstream({o.id for o in circuit.sinks if o.relation_id not in progress.views})
-            intent = replace(intent, active=tuple(sorted(scope.active)), scratch=tuple(sorted(scope.active & owned)),
-                             fresh=tuple(sorted(scope.active - owned)), given=scope.given)
+            intent = replace(
+                intent, active=tuple(sorted(scope.active)), scratch=tuple(sorted(scope.active & owned - scope.told)),
+                fresh=tuple(sorted(scope.active - owned)), given=scope.given, told=tuple(sorted(scope.told)),
+                part=(progress.part, progress.parts), everywhere=intent.everywhere or progress.part < progress.parts)
         else:
             intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
         intent = self._intent(circuit, intent, piece.slices)

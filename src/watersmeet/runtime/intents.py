@@ -28,6 +28,8 @@ class Intent:
     specs: by relation, what reading its slices needs. views_ready: relations that become readable by it.
     given: relations whose content is read in place of what the operator below their sink would give again, with the
     columns by whose hash that goes to the buckets.
+    told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
+    number `part[0]`; the state of these arrangements stays as it is.
     rebuilding: the state is made anew for the content as it is: nothing is published.
     """
 
@@ -43,6 +45,8 @@ class Intent:
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
     views_ready: tuple[str, ...] = ()
     given: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+    part: tuple[int, int] = (0, 0)
     rebuilding: bool = False
 
     @property
@@ -80,6 +84,8 @@ class Intent:
             "specs": self.specs,
             "views_ready": self.views_ready,
             "given": self.given,
+            "told": self.told,
+            "part": self.part,
             "rebuilding": self.rebuilding,
         }
 
@@ -94,7 +100,7 @@ class Intent:
         values["frontier"] = Frontier.from_json(value["frontier"])
         values["tasks"] = tuple(tuple(task) for task in value["tasks"])
         values["active"] = None if value["active"] is None else tuple(value["active"])
-        for name in ("scratch", "fresh", "views_ready"):
+        for name in ("scratch", "fresh", "views_ready", "told", "part"):
             values[name] = tuple(value[name])
         values["given"] = {i: tuple(keys) for i, keys in value["given"].items()}
         return Intent(**values)

@@ -148,7 +148,7 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
     _clear(state, circuit, intent)
     active = None if intent.active is None else frozenset(intent.active)
     context = EpochContext(epoch=intent.epoch, initial=intent.initial, active=active, scratch=frozenset(intent.scratch),
-                           fresh=frozenset(intent.fresh),
+                           fresh=frozenset(intent.fresh), told=frozenset(intent.told), part=intent.part,
                            given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given})
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)

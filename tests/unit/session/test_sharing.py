@@ -30,10 +30,10 @@ def test_views_of_other_columns_read_one_arrangement(connection, run):
     run("INSERT INTO d SELECT i, i, i, i, i FROM generate_series(1, 100) AS g(i); INSERT INTO f VALUES (1, 1), (2, 2), (200, 3)")
     for number, column in enumerate("abceabceab"):
         run(f"CREATE MATERIALIZED VIEW v{number} AS SELECT x, {column} FROM f JOIN d ON f.id = d.id")
-    run("INSERT INTO f VALUES (300, 5); FLUSH")
-    assert arranged(connection) == 2 * 100 + 4
+        assert (connection.status()["rows"] == 0) == (number in (2, 3)), "both arrangements are there, the join is new"
+    assert arranged(connection) == 2 * 100 + 3, "views that are made later read what is kept, and make no copy for a while"
     run("DROP MATERIALIZED VIEW v0; DROP MATERIALIZED VIEW v4; DROP MATERIALIZED VIEW v8; FLUSH")
-    assert arranged(connection) == 100 + 4, "the narrow one went with its last reader, the wide one stays"
+    assert arranged(connection) == 100 + 3, "the narrow one went with its last reader, the wide one stays"
     run("INSERT INTO f VALUES (3, 4); FLUSH")
     assert run("SELECT * FROM v9 ORDER BY 1") == [(1, 1), (2, 2), (4, 3)]
 
@@ -49,5 +49,4 @@ def test_an_index_decides_what_is_kept(connection, run):
     assert run("SELECT b FROM v2 ORDER BY b") == [(100,), (200,)]
     run("SET streaming_share_arrangements = false")
     run("CREATE MATERIALIZED VIEW v3 AS SELECT x, a FROM f JOIN d ON f.id = d.id")
-    run("INSERT INTO f VALUES (1, 2); FLUSH")
-    assert arranged(connection) == 4 + 2, "the rows of f are the same whoever reads them, those of d are not"
+    assert arranged(connection) == 3 + 2, "the rows of f are the same whoever reads them, those of d are not"

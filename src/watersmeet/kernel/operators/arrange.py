@@ -13,8 +13,10 @@ from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.hashing import is_bijective
-from watersmeet.kernel.run import arrange
+from watersmeet.kernel.merge import merge_runs
+from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import State
+from watersmeet.types import arrow_schema
 
 #: The trace of an arrangement.
 ROWS: Final = "rows"
@@ -34,7 +36,7 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     some = bool(loose.any())
     change = arrange(delta.take(np.flatnonzero(~loose)) if some else delta, op.keys)
     apart = delta.take(np.flatnonzero(loose))
-    exact = _exact(op, delta)
+    exact = _exact(op)
     if not change.num_rows:
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
@@ -43,8 +45,29 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     return Arranged(change, apart, lambda: before, exact=exact)
 
 
-def _exact(op: Arrange, delta: Delta) -> bool:
+def told(op: Arrange, state: State, part: int, parts: int) -> Arranged:
+    """What the arrangement keeps, told to new readers in `parts` epochs as if it came now; the state stays as it is.
+
+    The change of epoch `part` is all rows whose key hash is in the part-th of equal ranges, so that all rows of a key
+    come together, and in all arrangements in the same epoch; from epoch `parts` on all is content from before.
+    Loose rows are not kept and not told.
+    """
+    none = Delta.empty(arrow_schema(op.schema, positional=True))
+    runs = state.trace(op.id, ROWS).runs
+    before = tuple(r.slice(0, _place(r, part, parts)) for r in runs)
+    pieces = [r.slice(_place(r, part, parts), _place(r, part + 1, parts)) for r in runs] if part < parts else []
+    pieces = [p for p in pieces if p.num_rows]
+    change = merge_runs(pieces, whole=True) if pieces else arrange(none, op.keys)
+    return Arranged(change, none, lambda: before, exact=_exact(op))
+
+
+def _place(run: Run, part: int, parts: int) -> int:
+    """Where the range of hashes number `part` of `parts` begins."""
+    return int(np.searchsorted(run.hash, np.uint64((part << 64) // parts))) if part < parts else run.num_rows
+
+
+def _exact(op: Arrange) -> bool:
     """True if equal hashes mean equal keys: NULLs are gone, and the one key's hash is a bijection."""
     if not op.keys:
         return True
-    return len(op.keys) == 1 and not op.null_safe[0] and is_bijective(delta.columns.column(op.keys[0]).type)
+    return len(op.keys) == 1 and not op.null_safe[0] and is_bijective(op.schema[op.keys[0]].type.arrow)

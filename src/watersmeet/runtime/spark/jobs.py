@@ -67,7 +67,7 @@ class EpochRunner:
     def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
         if circuit.buckets == 1:
             return True
-        small = intent.rows <= SMALL_ROWS and intent.bytes <= SMALL_BYTES
+        small = intent.rows <= SMALL_ROWS and intent.bytes <= SMALL_BYTES and intent.part[1] <= 1
         return small and intent.epoch > self._large_until
 
     def _single_task(self) -> DataFrame:
