@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import duckdb
-
-import watersmeet
-from benchmarks.processes import PeakMemory, median
 from tests.tpch.data import QUERIES, SCHEMA, TABLES, content, generated
 from tests.tpch.live import Live
 from tests.tpch.refresh import Refreshes
+
+import watersmeet
+from benchmarks.processes import PeakMemory, median
 
 
 def load(live: Live, tables: dict, batches: int) -> float:
