@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from tests.circuit_to_sql import aggregate
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
@@ -93,9 +94,9 @@ def _(node: Apply):
 def _(node: Aggregate):
     exprs = [f'{k.sql()} AS "{c.id}"' for k, c in zip(node.keys, node.outputs)]
     for call, column in zip(node.calls, node.outputs[len(node.keys):]):
-        argument = "*" if call.argument is None else ("DISTINCT " if call.distinct else "") + call.argument.sql()
-        condition = "" if call.filter is None else f" FILTER (WHERE {call.filter.sql()})"
-        exprs.append(f'CAST({call.function}({argument}){condition} AS {column.type.duckdb}) AS "{column.id}"')
+        order = [(k.value.sql(), k.descending, k.nulls_first) for k in call.order]
+        argument, condition = (None if s is None else s.sql() for s in (call.argument, call.filter))
+        exprs.append(f'CAST({aggregate(call, argument, condition, order)} AS {column.type.duckdb}) AS "{column.id}"')
     keys = ", ".join(str(i + 1) for i in range(len(node.keys)))
     return f"(SELECT {', '.join(exprs)} FROM {_from(node.input)}{' GROUP BY ' + keys if keys else ''})"
 

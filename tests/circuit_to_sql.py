@@ -11,6 +11,7 @@ import duckdb
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import (
+    COLLECTED,
     Aggregate,
     Arrange,
     Constant,
@@ -82,12 +83,40 @@ def _join(op: Join, circuit):
     return f"SELECT {columns}, coalesce(lb, rb) AS _b FROM {sides[0]} {op.join_kind} JOIN {sides[1]} ON {condition}"
 
 
+def aggregate(call, argument: str | None, condition: str | None, order: list[tuple[str, bool, bool]]) -> str:
+    """DuckDB's text of an aggregate call, in which ties of its order are broken by the argument."""
+    assert not call.extra, call
+    where = "" if condition is None else f" FILTER (WHERE {condition})"
+    if argument is None:
+        return f"{call.function}(*){where}"
+    name, distinct = call.function, "DISTINCT " if call.distinct else ""
+    if name not in COLLECTED or name.startswith("bit"):
+        return f"{name}({distinct}{argument}){where}"
+    keys = ", ".join(f"{c} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+                     for c, down, first in [*order, (argument, False, False)])
+    if name == "jsonb_agg":
+        return f"'[' || string_agg({distinct}coalesce({argument}, 'null'), ',' ORDER BY {keys}){where} || ']'"
+    if name in ("array_agg", "first_value", "last_value", "mode"):
+        real = {"array_agg": "list", "first_value": "first", "last_value": "last", "mode": "mode"}[name]
+        return f"{real}({distinct}{argument} ORDER BY {keys}){where}"
+    if name == "string_agg":
+        text = call.constant.replace("'", "''")
+        return f"string_agg({distinct}{argument}, '{text}' ORDER BY {keys}){where}"
+    both = f"{argument} IS NOT NULL" + ("" if condition is None else f" AND ({condition})")
+    values = f"list({argument} ORDER BY {keys}) FILTER (WHERE {both})"
+    if name == "percentile_disc":
+        return f"({values})[greatest(1, ceil({call.constant} * (count({argument}){where})))::BIGINT]"
+    place = f"({call.constant}::DOUBLE * (count({argument}){where} - 1))"
+    low, high = (f"({values})[{f}({place})::BIGINT + 1]" for f in ("floor", "ceil"))
+    return f"{low} + ({place} - floor({place})) * ({high} - {low})"
+
+
 def _aggregate(op: Aggregate, circuit):
     exprs = [f"c{k} AS k{k}" for k in op.keys]
     for call in op.calls:
-        argument = "*" if call.argument is None else ("DISTINCT " if call.distinct else "") + f"c{call.argument}"
-        condition = "" if call.filter is None else f" FILTER (WHERE c{call.filter})"
-        exprs.append(f"{call.function}({argument}){condition}")
+        order = [(f"c{k.column}", k.descending, k.nulls_first) for k in call.order]
+        exprs.append(aggregate(call, None if call.argument is None else f"c{call.argument}",
+                               None if call.filter is None else f"c{call.filter}", order))
     names = ", ".join(f"c{i}" for i in range(len(exprs)))
     if not op.keys:  # one row, in bucket 0; a row elsewhere is a mistake of the planner
         wrong = f'(SELECT count(*) FROM "{op.inputs[0]}" WHERE _b <> 0)'

@@ -7,7 +7,8 @@ depth: `free` tells which. Multiplicities count: every node is a multiset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -249,18 +250,49 @@ class Apply(Relation):
         return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns)
 
 
-AggregateFunction = Literal["count", "sum", "avg", "min", "max", "bool_and", "bool_or"]
+AggregateFunction = Literal[
+    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "var_pop", "var_samp", "stddev_pop", "stddev_samp",
+    "array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value", "mode", "percentile_cont",
+    "percentile_disc", "bit_and", "bit_or", "bit_xor"]
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One key of an order; PostgreSQL's default for `nulls_first` is `descending`."""
+
+    value: Scalar
+    descending: bool = False
+    nulls_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """`function(argument) FILTER (WHERE filter)`; `argument` None is count(*)."""
+    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`; `argument` None is count(*).
+
+    order: also that of WITHIN GROUP. extra: the value of jsonb_object_agg, the delimiter of string_agg unless it is the
+    `constant`. constant: also the fraction of percentile_cont and percentile_disc.
+    """
 
     function: AggregateFunction
     argument: Scalar | None
     filter: Scalar | None
     distinct: bool
     type: SqlType
+    extra: tuple[Scalar, ...] = ()
+    order: tuple[SortKey, ...] = ()
+    constant: str | float | None = None
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """All that it reads."""
+        found = (self.argument, *self.extra, *(key.value for key in self.order), self.filter)
+        return tuple(s for s in found if s is not None)
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> AggregateCall:
+        """The call with another expression for each."""
+        argument, condition = (None if s is None else change(s) for s in (self.argument, self.filter))
+        order = tuple(replace(key, value=change(key.value)) for key in self.order)
+        return replace(self, argument=argument, filter=condition, extra=tuple(map(change, self.extra)), order=order)
 
 
 @dataclass(frozen=True)
@@ -282,7 +314,7 @@ class Aggregate(Relation):
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        return self.keys + tuple(p for c in self.calls for p in (c.argument, c.filter) if p is not None)
+        return self.keys + tuple(s for c in self.calls for s in c.scalars)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.types import Field, Schema
 
@@ -41,8 +42,8 @@ class Operator:
         """A JSON value from which `operator_from_json` makes the same operator."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["schema"] = [column.to_json() for column in self.schema]
-        if "calls" in values:
-            values["calls"] = [asdict(c) for c in values["calls"]]
+        for name in _SPECS.keys() & values.keys():
+            values[name] = [asdict(part) for part in values[name]]
         return {"kind": self.kind, **values}
 
 
@@ -125,16 +126,46 @@ class Join(Operator):
 
 
 @dataclass(frozen=True)
+class SortKey:
+    """One key of an order: the column at position `column`, from the largest value down if `descending`."""
+
+    column: int
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
 class AggregateSpec:
     """One aggregate: function over column `argument` (None: count(*)), of rows where column `filter` is true.
 
-    function: count, sum, avg, min, max, bool_and, bool_or.
+    function: count, sum, avg, min, max, bool_and, bool_or, var_pop, var_samp, stddev_pop, stddev_samp, or one of
+    `COLLECTED`. extra: columns of further arguments: the delimiter of string_agg, if it is no `constant`; the value of
+    jsonb_object_agg, whose argument is the key as jsonb. order: of the values. constant: the delimiter, or the
+    fraction of percentile_cont (whose argument is float64) and percentile_disc.
     """
 
     function: str
     argument: int | None
     filter: int | None
     distinct: bool
+    extra: tuple[int, ...] = ()
+    order: tuple[SortKey, ...] = ()
+    constant: str | float | None = None
+
+    @staticmethod
+    def from_json(*, order: Any = (), **values: Any) -> AggregateSpec:
+        """The inverse of `asdict`."""
+        return AggregateSpec(order=tuple(SortKey(**key) for key in order), **values)
+
+
+#: Aggregates that follow from the sum of the values and that of their squares.
+DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+
+#: Aggregates that need all values of a group, in the order of `AggregateSpec.order` and then in their own, NULLs last.
+COLLECTED: Final = frozenset({
+    "array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value", "mode", "percentile_cont",
+    "percentile_disc", "bit_and", "bit_or", "bit_xor",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -209,6 +240,9 @@ class Sink(Operator):
 KINDS = {cls.kind: cls for cls in (
     Scan, Constant, Map, Exchange, Arrange, Join, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
 
+#: Fields that hold tuples of dataclasses, by the field's name.
+_SPECS: Final[dict[str, Callable[..., Any]]] = {"calls": AggregateSpec.from_json}
+
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
@@ -219,8 +253,8 @@ def operator_from_json(value: dict[str, Any]) -> Operator:
     values = dict(value)
     cls = KINDS[values.pop("kind")]
     schema = tuple(Field.from_json(f) for f in values.pop("schema"))
-    calls = values.pop("calls", None)
+    specs = {name: values.pop(name) for name in _SPECS.keys() & values.keys()}
     values = {name: _tuples(v) for name, v in values.items()}
-    if calls is not None:
-        values["calls"] = tuple(AggregateSpec(**c) for c in calls)
+    for name, parts in specs.items():
+        values[name] = tuple(_SPECS[name](**{k: _tuples(v) for k, v in part.items()}) for part in parts)
     return cls(schema=schema, **values)

@@ -16,16 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Aggregate, AggregateSpec
+from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec
 from watersmeet.errors import error
 from watersmeet.kernel import columns as col
-from watersmeet.kernel import exact_sum, wide
+from watersmeet.kernel import deviation, exact_sum, wide
 from watersmeet.types import Schema
 
 Ints = npt.NDArray[np.int64]
-Kind = Literal["count", "true", "sum", "float", "min", "max"]
+Kind = Literal["count", "true", "sum", "float", "squares", "min", "max"]
 
-_FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), pa.int16(), pa.list_(pa.int32()))
+#: First bin and digits of an exact float sum.
+_DIGITS: Final = (pa.int16(), pa.list_(pa.int32()))
+_FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), *_DIGITS)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Layout:
 
 def feed_of(call: AggregateSpec) -> Feed:
     """The feed of a call's values; DISTINCT changes nothing for min, max, bool_and and bool_or."""
-    return Feed(call.argument, call.filter, call.distinct and call.function in ("count", "sum", "avg"))
+    return Feed(call.argument, call.filter, call.distinct and call.function in ("count", "sum", "avg", *DEVIATIONS))
 
 
 @lru_cache(maxsize=256)
@@ -85,6 +87,8 @@ def layout(op: Aggregate, schema: Schema) -> Layout:
     """
     wanted: dict[tuple[Kind, Feed], tuple[pa.DataType, ...]] = {("count", Feed()): (pa.int64(),)}
     for call in op.calls:
+        if call.function in COLLECTED:
+            continue
         feed = feed_of(call)
         kind = None if call.argument is None else schema[call.argument].type
         if call.function in ("min", "max") and kind is not None and not kind.is_nested and kind.name != "jsonb":
@@ -93,10 +97,11 @@ def layout(op: Aggregate, schema: Schema) -> Layout:
         wanted["count", feed] = (pa.int64(),)
         if call.function in ("bool_and", "bool_or") and kind is not None and kind.name == "boolean":
             wanted["true", feed] = (pa.int64(),)
-        elif call.function in ("sum", "avg") and kind is not None and kind.is_float:
-            wanted["float", feed] = _FLOAT_TYPES
-        elif call.function in ("sum", "avg") and kind is not None and kind.is_numeric:
-            wanted["sum", feed] = (pa.int64(),) * wide.limb_count(kind.arrow)
+        elif call.function in ("sum", "avg", *DEVIATIONS) and kind is not None and kind.is_numeric:
+            limbs = 0 if kind.is_float else wide.limb_count(kind.arrow)
+            wanted["float" if kind.is_float else "sum", feed] = _FLOAT_TYPES if kind.is_float else (pa.int64(),) * limbs
+            if call.function in DEVIATIONS:
+                wanted["squares", feed] = _DIGITS if kind.is_float else (pa.int64(),) * (2 * limbs)
         elif call.function != "count":
             of = "rows" if kind is None else f"values of type {kind.sql}"
             raise error("FEATURE_NOT_SUPPORTED", f"{call.function} of {of} is not supported")
@@ -139,10 +144,16 @@ def add(part: Part, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
     if part.kind == "true":
         return [_plus(old[0], fed.sums(fed.weights * col.words(fed.values)))]
     if part.kind == "sum":
-        before = np.stack([a.to_numpy() for a in old])
-        change = np.stack([fed.sums(limb * fed.weights) for limb in wide.split(fed.values)])
-        return [pa.array(limb) for limb in wide.carry(before + change)]
-    return _add_floats(old, fed)
+        return _add_limbs(wide.split(fed.values), old, fed)
+    if part.kind == "squares" and not pa.types.is_floating(fed.values.type):
+        return _add_limbs(deviation.wide_squares(fed.values), old, fed)
+    return _add_floats(old, fed) if part.kind == "float" else _add_float_squares(old, fed)
+
+
+def _add_limbs(limbs: wide.Limbs, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
+    before = np.stack([a.to_numpy() for a in old])
+    change = np.stack([fed.sums(limb * fed.weights) for limb in limbs])
+    return [pa.array(limb) for limb in wide.carry(before + change)]
 
 
 def _plus(old: pa.Array, change: Ints) -> pa.Array:
@@ -160,6 +171,19 @@ def _add_floats(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
         tests = (np.isnan(values), np.isposinf(values), np.isneginf(values))
         special = [_plus(o, fed.sums(np.where(test, weights, 0))) for o, test in zip(old[:3], tests, strict=True)]
     rows = np.flatnonzero(finite & (weights != 0) & (values != 0))
-    change = exact_sum.split(fed.groups[rows], values[rows], weights[rows])
-    lists = [after.lists() for _, after in exact_sum.tables(fed.num_groups, [exact_sum.stored(old[3], old[4]), change])]
-    return [*special, *(pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True))]
+    return [*special, *_add_digits(exact_sum.split(fed.groups[rows], values[rows], weights[rows]), old[3:], fed, exact_sum.BINS)]
+
+
+def _add_float_squares(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
+    """Columns: first bin and digits of the sum of the squares of finite values."""
+    assert fed.values is not None
+    values = col.words(fed.values).astype(np.float64)
+    rows = np.flatnonzero(np.isfinite(values) & (fed.weights != 0) & (values != 0))
+    change = deviation.split_squares(fed.groups[rows], values[rows], fed.weights[rows])
+    return _add_digits(change, old, fed, deviation.SQUARE_BINS)
+
+
+def _add_digits(change: exact_sum.Digits, old: Sequence[pa.Array], fed: Fed, bins: int) -> list[pa.Array]:
+    before = exact_sum.stored(old[0], old[1])
+    lists = [after.lists() for _, after in exact_sum.tables(fed.num_groups, [before, change], bins)]
+    return [pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True)]

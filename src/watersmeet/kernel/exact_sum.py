@@ -90,17 +90,20 @@ class Table:
 
     def rounded(self, precision: int) -> Floats:
         """The sums with `precision` (53 or 24) bits, half to even, as float64; infinite if too large."""
-        return _rounded(self.digits, self.first, precision)
+        return rounded(self.digits, self.first, precision)
 
 
-def tables(num_rows: int, parts: list[Digits]) -> Iterator[tuple[Table, ...]]:
-    """Dense sums of rows 0 … num_rows, some rows at a time: table i has the sums of parts[0] … parts[i]."""
+def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tuple[Table, ...]]:
+    """Dense sums of rows 0 … num_rows, some rows at a time: table i has the sums of parts[0] … parts[i].
+
+    bins: how many there can be.
+    """
     used = [p.bins for p in parts if p.bins.size]
     if not used:
         yield tuple(Table(0, 0, np.zeros((1, num_rows), np.int64)) for _ in parts)
         return
     first = min(int(b.min()) for b in used)
-    width = min(BINS, max(int(b.max()) for b in used) + 3) - first
+    width = min(bins, max(int(b.max()) for b in used) + 3) - first
     step = max(1, _CELLS // width)
     if num_rows > step:
         orders = [np.argsort(p.rows, kind="stable") for p in parts]
@@ -113,12 +116,12 @@ def tables(num_rows: int, parts: list[Digits]) -> Iterator[tuple[Table, ...]]:
             a, b = (0, p.rows.size) if num_rows <= step else np.searchsorted(p.rows, (start, start + count))
             np.add.at(total, (p.bins[a:b] - first) * count + (p.rows[a:b] - start), p.digits[a:b])
             dense = total.reshape(width, count)
-            _carry(dense)
+            carry(dense)
             found.append(Table(start, first, dense.copy()))
         yield tuple(found)
 
 
-def _carry(digits: Ints) -> None:
+def carry(digits: Ints) -> None:
     """Makes the normal form, in place; the last bin takes the rest."""
     for i in range(len(digits) - 1):
         over = (digits[i] + (1 << 31)) >> 32
@@ -126,7 +129,8 @@ def _carry(digits: Ints) -> None:
         digits[i + 1] += over
 
 
-def _rounded(digits: Ints, first: int, precision: int) -> Floats:
+def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats:
+    """Digits in normal form, the first is bin `first`, with `precision` bits, half to even. one: the position of 1.0."""
     width, count = digits.shape
     columns = np.arange(count)
     # The sign is that of the highest digit; the magnitude has digits in [0, 2^32).
@@ -156,6 +160,6 @@ def _rounded(digits: Ints, first: int, precision: int) -> Floats:
         rest = deep | ((low[ties] << lead[ties] & np.uint64(0xFFFFFFFF)) != 0)
         up[ties] = rest | (kept[ties] & np.uint64(1) == 1)
     mantissa = (kept + up).astype(np.float64)
-    power = 32 * (top + first) + 31 - lead.astype(np.int64) - (precision - 1) - _ONE
+    power = 32 * (top + first) + 31 - lead.astype(np.int64) - (precision - 1) - one
     with np.errstate(over="ignore"):
         return np.where(sign == 0, 0.0, np.ldexp(mantissa * sign, power.astype(np.int32)))

@@ -39,7 +39,7 @@ class Feeder:
         if valid is not None:
             weights = weights * valid
         if wanted.filter is not None:
-            weights = weights * _true(self._column(wanted.filter))
+            weights = weights * true_rows(self._column(wanted.filter))
         starts = groups.starts if len(groups.order) else np.zeros(0, np.int64)
         return Fed(groups.of_ordered, starts, values, weights, groups.count)
 
@@ -51,7 +51,7 @@ class Feeder:
         if valid is not None:
             counts &= valid
         if wanted.filter is not None:
-            counts &= _true(col.flat(self.delta.columns.column(wanted.filter)))
+            counts &= true_rows(col.flat(self.delta.columns.column(wanted.filter)))
         rows = np.flatnonzero(counts)
         return rows, self.delta.diff[rows]
 
@@ -87,6 +87,6 @@ class Feeder:
         return Fed(owner, starts, col.gather(arrays[-1], moved), weights[moved], self.groups.count)
 
 
-def _true(column: pa.Array) -> col.Mask:
+def true_rows(column: pa.Array) -> col.Mask:
     """Where a boolean column is true."""
     return np.asarray(column.fill_null(fill_value=False).to_numpy(zero_copy_only=False))

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.circuit.operators import AggregateSpec
+from watersmeet.circuit.operators import DEVIATIONS, AggregateSpec
 from watersmeet.errors import error
 from watersmeet.kernel import columns as col
-from watersmeet.kernel import exact_sum, wide
+from watersmeet.kernel import deviation, exact_sum, wide
 from watersmeet.kernel.accumulators import Layout, feed_of
 
 Floats = npt.NDArray[np.float64]
@@ -34,8 +34,10 @@ def result(call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argumen
     if call.function in ("bool_and", "bool_or"):
         true = _ints(state[plan.find("true", feed).start])
         return pa.array(true == count if call.function == "bool_and" else true > 0, mask=~valid), none
-    divisor = np.maximum(count, 1) if call.function == "avg" else None
     assert argument is not None
+    if call.function in DEVIATIONS:
+        return _deviation(call, plan, state, argument, kind, count)
+    divisor = np.maximum(count, 1) if call.function == "avg" else None
     if pa.types.is_floating(argument):
         sums = _float_sums(state[plan.find("float", feed).columns], 53 if kind == pa.float64() else 24)
         if divisor is not None:
@@ -49,8 +51,33 @@ def result(call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argumen
         return wide.to_integer(limbs, kind, valid)
     if not pa.types.is_decimal(kind):
         raise error("INTERNAL_ERROR", f"{call.function} of {argument} does not give {kind}")
-    magnitude, negative = wide.scaled(limbs, kind.scale - scale, divisor)
+    magnitude, negative = wide.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))
     return wide.to_decimal(magnitude, negative, kind, valid)
+
+
+def _deviation(call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argument: pa.DataType, kind: pa.DataType,
+               count: npt.NDArray[np.int64]) -> tuple[pa.Array, col.Mask]:
+    """Of doubles a double; of whole numbers and decimals a decimal, whose root has the precision of a double."""
+    feed = feed_of(call)
+    none = np.zeros(len(count), np.bool_)
+    valid = count > (1 if call.function.endswith("samp") else 0)
+    squares = state[plan.find("squares", feed).columns]
+    if pa.types.is_floating(argument):
+        part = state[plan.find("float", feed).columns]
+        odd = np.logical_or.reduce([_ints(a) > 0 for a in part[:3]])
+        numerators, powers = deviation.float_numerators(count, (part[3], part[4]), (squares[0], squares[1]))
+        values = np.where(odd, np.nan, deviation.deviation(call.function, count, numerators, powers))
+        return _floats(values, kind, valid), none
+    exact = deviation.wide_numerators(count, state[plan.find("sum", feed).columns], squares)
+    scale = 2 * (argument.scale if pa.types.is_decimal(argument) else 0)
+    if call.function.startswith("var"):
+        others = np.maximum(count - 1, 1) if call.function.endswith("samp") else np.maximum(count, 1)
+        size, negative = wide.scaled(exact, kind.scale - scale, np.maximum(count, 1), others)
+        return wide.to_decimal(size, negative, kind, valid)
+    roots = deviation.deviation(call.function, count, deviation.nearest(exact) / 10.0**scale)
+    large = valid & (roots >= 10.0 ** (kind.precision - kind.scale))
+    valid &= ~large
+    return pa.array(np.where(valid, roots, 0.0), mask=~valid).cast(kind), large
 
 
 def _ints(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -53,28 +53,27 @@ def carry(limbs: Limbs) -> Limbs:
     return result
 
 
-def scaled(limbs: Limbs, power: int, divisor: npt.NDArray[np.int64] | None = None) -> tuple[Words, col.Mask]:
-    """Gives value * 10^power / divisor, rounded half away from zero: its magnitude, and where it is negative.
+def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[Words, col.Mask]:
+    """Gives value * 10^power / product of divisors, rounded half away from zero: its magnitude, and where it is negative.
 
-    divisor: above 0.
+    divisors: above 0.
     """
     normal = carry(limbs)
     negative: col.Mask = normal[-1] < 0
-    magnitude = _magnitude(normal, negative)
+    size = magnitude(normal, negative)
     while power > 0:
         step = min(power, _STEP)
-        magnitude = _times(magnitude, np.uint64(10**step))
+        size = _times(size, np.uint64(10**step))
         power -= step
-    if divisor is None and power == 0:
-        return magnitude, negative
+    if not divisors and power == 0:
+        return size, negative
     # floor((floor(2 v / d) + 1) / 2) is v / d rounded; floors may be nested, so factors go one by one.
-    twice = _times(magnitude, np.uint64(2))
-    quotient = twice
+    quotient = _times(size, np.uint64(2))
     while power < 0:
         step = min(-power, _STEP)
         quotient = _divided(quotient, np.uint64(10**step))
         power += step
-    if divisor is not None:
+    for divisor in divisors:
         quotient = _divided(quotient, divisor.view(np.uint64))
     return _half_up(quotient), negative
 
@@ -116,7 +115,7 @@ def _array(kind: pa.DataType, valid: col.Mask, data: npt.NDArray[np.generic]) ->
     return pa.Array.from_buffers(kind, len(valid), [bitmap, pa.py_buffer(data)])
 
 
-def _magnitude(normal: Limbs, negative: col.Mask) -> Words:
+def magnitude(normal: Limbs, negative: col.Mask) -> Words:
     """Limbs in [0, 2^32), one more than there were."""
     positive = carry(np.where(negative, -normal, normal))
     return np.concatenate([positive[:-1], positive[-1:] & _LOW, positive[-1:] >> _BITS]).view(np.uint64)

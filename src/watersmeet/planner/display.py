@@ -43,6 +43,13 @@ def display(node: exp.Expression, names: Mapping[str, str]) -> str:
     return _call(node, names)
 
 
+def constant_text(constant: str | float | None) -> list[str]:
+    """A constant argument of an aggregate; nothing for None."""
+    if constant is None:
+        return []
+    return [f"'{constant}':Varchar"] if isinstance(constant, str) else [f"{constant}:Float64"]
+
+
 def _literal(node: exp.Expression, kind: str | None) -> str:
     if isinstance(node, exp.Null):
         return f"null:{kind}" if kind else "null"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Arrange, Exchange, Join, Map, Operator, Upsert
+from watersmeet.circuit.operators import COLLECTED, Aggregate, Arrange, Exchange, Join, Map, Operator, Upsert
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
 from watersmeet.planner.texts import columns_of
-
-_VALUES: Final = ("min", "max")
 
 
 @dataclass(frozen=True)
@@ -113,6 +111,8 @@ def _group_bound(op: Aggregate, circuit: Circuit) -> str:
     constant = isinstance(source, Map) and not any(columns_of(source.exprs[k]) for k in op.keys)
     single = constant or not op.keys
     groups = "bounded: one entry" if single else "unbounded: one entry for every group"
-    if any(c.distinct or c.function in _VALUES for c in op.calls):
-        return f"{groups}, and the values of min, max and DISTINCT" + (" (unbounded)" if single else "")
-    return groups
+    collected = sorted({c.function for c in op.calls} & COLLECTED)
+    kept = ["the values of min, max and DISTINCT"] if any(
+        c.function in ("min", "max") or (c.distinct and c.function not in COLLECTED) for c in op.calls) else []
+    kept += [f"all arguments of {', '.join(collected)}"] if collected else []
+    return f"{groups}, and {' and '.join(kept)}" + (" (unbounded)" if single else "") if kept else groups

@@ -21,7 +21,8 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.planner.display import display
+from watersmeet.planner.display import constant_text, display
+from watersmeet.planner.names import sort_text
 from watersmeet.planner.physical import JOIN_TYPES, listed
 from watersmeet.planner.plan_tree import PlanTree
 
@@ -115,7 +116,11 @@ def _call(call: AggregateCall, names: _Names) -> str:
     if call.argument is None:
         return call.function + condition
     distinct = "distinct " if call.distinct else ""
-    return f"{call.function}({distinct}{display(call.argument.expression, names)}){condition}"
+    arguments = [display(s.expression, names) for s in (call.argument, *call.extra)]
+    keys = [f"{display(k.value.expression, names)} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}"
+            for k in call.order]
+    order = f" order_by({', '.join(keys)})" if keys else ""
+    return f"{call.function}({distinct}{', '.join([*arguments, *constant_text(call.constant)])}{order}){condition}"
 
 
 @_print.register

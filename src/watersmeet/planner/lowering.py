@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -24,7 +24,7 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit import operators
-from watersmeet.circuit.operators import AggregateSpec, Operator
+from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
@@ -173,16 +173,16 @@ class Lowering:
         calls = [(c, call) for c, call in zip(node.outputs[groups:], node.calls, strict=True) if c.id in needed]
         if not calls and not groups:
             calls = [(node.outputs[0], node.calls[0])]
-        parts = [*node.keys, *[s for _, c in calls for s in (c.argument, c.filter) if s is not None]]
+        parts = [*node.keys, *[s for _, c in calls for s in c.scalars]]
         below = self.lower(node.input, _Ids().union(*[p.columns for p in parts]))
         resolved = {id(p): below.resolve(p) for p in parts}
         op, positions = emit(self.builder, below, list(resolved.values()))
 
-        def place(part: Scalar | None) -> int | None:
-            return None if part is None else positions[identity(resolved[id(part)])]
+        def place(part: Scalar) -> int:
+            return positions[identity(resolved[id(part)])]
 
         keys = tuple(dict.fromkeys(positions[identity(resolved[id(k)])] for k in node.keys))
-        specs = dict.fromkeys((_spec(c, place(c.argument), place(c.filter)), c.type) for _, c in calls)
+        specs = dict.fromkeys((_spec(c, place), c.type) for _, c in calls)
         chosen = [node.keys[i] for i in node.spread]
         op = self._grouped(op, keys, [positions[identity(resolved[id(k)])] for k in chosen])
         fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
@@ -193,7 +193,7 @@ class Lowering:
         at_key = [(c, keys.index(positions[identity(resolved[id(k)])]))
                   for c, k in zip(node.outputs, node.keys, strict=False)]
         order = list(specs)
-        at_call = [(c, len(keys) + order.index((_spec(call, place(call.argument), place(call.filter)), call.type)))
+        at_call = [(c, len(keys) + order.index((_spec(call, place), call.type)))
                    for c, call in calls]
         return of_operator(made, at_key + at_call)
 
@@ -212,5 +212,7 @@ class Lowering:
         return emit_exactly(self.builder, stream, [cast(stream.values[c.id], f.type) for c, f in wanted])
 
 
-def _spec(call: AggregateCall, argument: int | None, condition: int | None) -> AggregateSpec:
-    return AggregateSpec(call.function, argument, condition, call.distinct)
+def _spec(call: AggregateCall, place: Callable[[Scalar], int]) -> AggregateSpec:
+    argument, condition = (None if part is None else place(part) for part in (call.argument, call.filter))
+    order = tuple(SortKey(place(item.value), item.descending, item.nulls_first) for item in call.order)
+    return AggregateSpec(call.function, argument, condition, call.distinct, tuple(map(place, call.extra)), order, call.constant)

@@ -18,11 +18,12 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    SortKey,
     Union,
     Unnest,
     Upsert,
 )
-from watersmeet.planner.display import display
+from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.texts import parsed
 
 ROW_ID: Final = "_row_id"
@@ -126,4 +127,18 @@ def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:
     condition = "" if spec.filter is None else f" filter({columns[spec.filter]})"
     if spec.argument is None:
         return spec.function + condition
-    return f"{spec.function}({'distinct ' if spec.distinct else ''}{columns[spec.argument]}){condition}"
+    arguments = [columns[i] for i in (spec.argument, *spec.extra)]
+    order = f" order_by({order_text(spec.order, columns)})" if spec.order else ""
+    distinct = "distinct " if spec.distinct else ""
+    return f"{spec.function}({distinct}{', '.join([*arguments, *constant_text(spec.constant)])}{order}){condition}"
+
+
+def order_text(order: Sequence[SortKey], columns: Sequence[str]) -> str:
+    """`t.a ASC, t.b DESC NULLS LAST`; where NULLs come is shown if it is not PostgreSQL's default."""
+    return ", ".join(f"{columns[k.column]} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in order)
+
+
+def sort_text(*, descending: bool, nulls_first: bool) -> str:
+    """`ASC`, `DESC NULLS LAST`."""
+    odd = "" if nulls_first == descending else " NULLS FIRST" if nulls_first else " NULLS LAST"
+    return ("DESC" if descending else "ASC") + odd

@@ -22,6 +22,13 @@ def tree(sql):
         ("avg(n)", "numeric"), ("avg(r)", "double precision"), ("min(k)", "integer"), ("max(n)", "numeric(10,2)"),
         ("min(x)", "character varying"), ("max(d)", "date"), ("bool_and(bo)", "boolean"), ("bool_or(bo)", "boolean"),
         ("every(bo)", "boolean"), ("sum(k + 1)", "bigint"), ("avg(NULL)", "double precision"),
+        ("stddev(k)", "numeric"), ("var_pop(r)", "double precision"), ("variance(n)", "numeric"), ("array_agg(n)", "numeric(10,2)[]"),
+        ("array_agg(DISTINCT x ORDER BY x DESC)", "character varying[]"), ("array_agg(a)", "integer[][]"),
+        ("string_agg(x, ',')", "character varying"), ("string_agg(x, x ORDER BY id)", "character varying"),
+        ("jsonb_agg(d)", "jsonb"), ("jsonb_object_agg(k, x)", "jsonb"), ("first_value(n ORDER BY id)", "numeric(10,2)"),
+        ("mode() WITHIN GROUP (ORDER BY d)", "date"), ("percentile_disc(0.5) WITHIN GROUP (ORDER BY x)", "character varying"),
+        ("percentile_cont(0.5) WITHIN GROUP (ORDER BY n)", "double precision"), ("bit_or(s)", "smallint"), ("bit_xor(b)", "bigint"),
+        ("approx_count_distinct(x)", "bigint"), ("min(d - d)", "integer"), ("sum(k ORDER BY b)", "bigint"),
     ],
 )
 def test_types_of_results(call, kind):
@@ -119,13 +126,33 @@ def test_refused(sql, error):
 @pytest.mark.parametrize(
     ("sql", "feature"),
     [
-        ("SELECT string_agg(x, ',') FROM t", "the aggregate function string_agg in a view"),
-        ("SELECT approx_count_distinct(x) FROM t", "the aggregate function approx_count_distinct in a view"),
+        ("SELECT corr(f, f) FROM t", "the aggregate function corr in a view"),
+        ("SELECT array_agg(k ORDER BY j) FROM t", "ORDER BY of jsonb in an aggregate"),
+        ("SELECT percentile_cont(f) WITHIN GROUP (ORDER BY k) FROM t GROUP BY f",
+         "percentile_cont with a fraction that is not a constant number"),
         ("SELECT count(*) FROM t GROUP BY ROLLUP (k)", "GROUP BY ROLLUP in a view"),
         ("SELECT count(*) FROM t GROUP BY GROUPING SETS ((k), ())", "GROUP BY GROUPING SETS in a view"),
         ("SELECT DISTINCT ON (k) k, x FROM t", "DISTINCT ON"),
-        ("SELECT sum(k ORDER BY b) FROM t", "ORDER BY in sum"),
     ],
 )
 def test_features_to_come_are_named(sql, feature):
     assert refusal(tree, sql).splitlines()[0] == f"error[FEATURE_NOT_SUPPORTED] 0A000: {feature} is not supported"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("array_agg(DISTINCT x ORDER BY k)", "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"),
+        ("mode(x)", "mode needs WITHIN GROUP (ORDER BY …)"), ("sum(k) WITHIN GROUP (ORDER BY k)", "sum takes no WITHIN GROUP"),
+        ("percentile_disc(1.5) WITHIN GROUP (ORDER BY k)", "percentile value 1.5 is not between 0 and 1"),
+        ("percentile_disc(DISTINCT 0.5) WITHIN GROUP (ORDER BY k)", "cannot use DISTINCT with WITHIN GROUP"),
+        ("percentile_cont(0.5) WITHIN GROUP (ORDER BY x)", "function percentile_cont(character varying) does not exist"),
+        ("string_agg(x)", "function string_agg(character varying) does not exist"),
+        ("string_agg(k, ',')", "function string_agg(integer) does not exist"),
+        ("bit_and(n)", "function bit_and(numeric(10,2)) does not exist"), ("stddev(x)", "function stddev(character varying) does not exist"),
+        ("max(bo)", "function max(boolean) does not exist"), ("mode() WITHIN GROUP (ORDER BY j)", "function mode(jsonb) does not exist"),
+        ("array_agg(sum(k))", "aggregate functions are not allowed in the argument of an aggregate function"),
+    ],
+)
+def test_calls_that_do_not_exist(call, error):
+    assert refusal(tree, f"SELECT {call} FROM t").splitlines()[0].endswith(f": {error}")

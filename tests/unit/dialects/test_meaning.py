@@ -59,6 +59,31 @@ def test_written_queries(content, sql):
     assert multiset(content.batch(sql)) == expected
 
 
+@pytest.mark.parametrize(
+    ("sql", "duckdb"),
+    [
+        (("SELECT k, string_agg(s, ', ' ORDER BY id DESC), array_agg(id ORDER BY s DESC, id), array_agg(DISTINCT s ORDER BY s) "
+         "FROM a GROUP BY k"),
+         ("SELECT k, string_agg(s, ', ' ORDER BY id DESC, s), list(id ORDER BY s DESC NULLS FIRST, id), "
+         "list(DISTINCT s ORDER BY s) FROM a GROUP BY k")),
+        ("SELECT first_value(id ORDER BY s, id), last_value(s ORDER BY id), bit_and(id), bit_or(k), bit_xor(DISTINCT k) FROM a",
+         "SELECT first(id ORDER BY s, id), last(s ORDER BY id, s), bit_and(id), bit_or(k), bit_xor(DISTINCT k) FROM a"),
+        (("SELECT s, percentile_cont(0.25) WITHIN GROUP (ORDER BY f), percentile_disc(0.5) WITHIN GROUP (ORDER BY id DESC), "
+         "mode() WITHIN GROUP (ORDER BY k) FILTER (WHERE id > 2) FROM a GROUP BY s"),
+         ("SELECT s, quantile_cont(f, 0.25), list(id ORDER BY id DESC)[ceil(count(id) * 0.5)::int], "
+         "mode(k ORDER BY k) FILTER (WHERE id > 2) FROM a GROUP BY s")),
+        ("SELECT s, round(var_pop(f)::numeric, 6), round(stddev(id), 6), round(var_samp(n), 6) FROM a GROUP BY s",
+         ("SELECT s, round(var_pop(f)::decimal(38,10), 6), round(stddev(id)::decimal(38,10), 6), "
+         "round(var_samp(n)::decimal(38,10), 6) FROM a GROUP BY s")),
+        ("SELECT k, jsonb_agg(s ORDER BY id, s), approx_count_distinct(s) FROM a GROUP BY k",
+         "SELECT k, to_json(list(s ORDER BY id, s)), count(DISTINCT s) FROM a GROUP BY k"),
+    ],
+)  # fmt: skip
+def test_aggregates_that_duckdb_calls_otherwise(content, sql, duckdb):
+    expected = multiset(content.rows(duckdb))
+    assert multiset(content.view(sql)) == expected
+
+
 @pytest.mark.parametrize("start", range(0, 200, 20))
 def test_random_queries(content, start):
     for seed in range(start, start + 20):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 
-from watersmeet.circuit.operators import Aggregate, AggregateSpec
+from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec, SortKey
 from watersmeet.errors import Error
 from watersmeet.kernel import extremes as extremes_module
 from watersmeet.kernel import groups as groups_module
@@ -64,8 +66,11 @@ def aggregate_of(schema: Schema, keys: tuple[int, ...], *calls: AggregateSpec) -
     types = [schema[k].type for k in keys]
     for c in calls:
         argument = None if c.argument is None else schema[c.argument].type
+        if c.function in ("array_agg", "percentile_cont"):
+            types.append(DOUBLE if c.function == "percentile_cont" else SqlType("array", element=argument))
+            continue
         types.append({"count": lambda a: BIGINT, "bool_and": lambda a: BOOLEAN, "bool_or": lambda a: BOOLEAN,
-                      "sum": SUM_TYPE.get, "avg": AVG_TYPE.get}.get(c.function, lambda a: a)(argument))
+                      "sum": SUM_TYPE.get, **dict.fromkeys(("avg", *DEVIATIONS), AVG_TYPE.get)}.get(c.function, lambda a: a)(argument))
     return Aggregate(("scan-0",), schema_of(*types), False, keys, calls)
 
 
@@ -102,7 +107,16 @@ class History:
 
 
 def canonical(row: tuple[object, ...]) -> tuple[object, ...]:
-    return tuple("NaN" if isinstance(v, float) and math.isnan(v) else v + 0.0 if isinstance(v, float) else v for v in row)
+    return tuple(map(plain, row))
+
+
+def plain(value: object) -> object:
+    """A hashable form in which equal values are equal."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, list) or (isinstance(value, tuple) and value[:1] == ("list",)):
+        return ("list", *map(plain, value[1:] if isinstance(value, tuple) else value))
+    return value
 
 
 def order(value: Any) -> Any:
@@ -128,6 +142,8 @@ def value_of(c: AggregateSpec, members: list[tuple[object, ...]], kind: SqlType)
     if c.argument is None:
         return len(members)
     values: list[Any] = [m[c.argument] for m in members if m[c.argument] is not None]
+    if c.function in COLLECTED:
+        return collected(c, members)
     if c.distinct:
         values = list({canonical((v,)): v for v in values}.values())
     if c.function == "count":
@@ -139,6 +155,8 @@ def value_of(c: AggregateSpec, members: list[tuple[object, ...]], kind: SqlType)
         "bool_and": lambda: all(values), "bool_or": lambda: any(values)}
     if c.function in simple:
         return simple[c.function]()
+    if c.function in DEVIATIONS:
+        return deviation(c.function, values, kind)
     if isinstance(values[0], float):
         return float_sum(values, kind) / (len(values) if c.function == "avg" else 1)
     total = sum(map(Fraction, values), Fraction(0)) / (len(values) if c.function == "avg" else 1)
@@ -149,6 +167,75 @@ def value_of(c: AggregateSpec, members: list[tuple[object, ...]], kind: SqlType)
     with localcontext() as context:
         context.prec = 100
         return (Decimal(total.numerator) / Decimal(total.denominator)).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+
+
+def deviation(function: str, values: list[Any], kind: SqlType) -> object:
+    others = len(values) - function.endswith("samp")
+    if not others or not all(math.isfinite(v) for v in values):
+        return math.nan if others else None
+    exact = [Fraction(v) for v in values]
+    numerator = len(values) * sum(v * v for v in exact) - sum(exact) ** 2
+    if kind.name == "numeric" and function.startswith("var"):
+        return rounded(numerator / (len(values) * others))
+    scale = 10.0 ** (-2 * min(v.as_tuple().exponent for v in values)) if isinstance(values[0], Decimal) else 1.0
+    whole = numerator * Fraction(scale)
+    far = 0 if not whole else 1200 if whole >= Fraction(2) ** 1024 else -1200 if whole < Fraction(2) ** -900 else 0
+    whole *= Fraction(2) ** -far
+    found = whole.numerator / whole.denominator / scale / (len(values) * others)
+    if function.startswith("stddev"):
+        found, far = math.sqrt(found), far // 2
+    found = float(np.ldexp(found, far))
+    return rounded(Fraction(found)) if kind.name == "numeric" else found
+
+
+def rounded(value: Fraction) -> Decimal | None:
+    if value >= 10**28:
+        return None  # too large for the type
+    with localcontext() as context:
+        context.prec = 200
+        return (Decimal(value.numerator) / Decimal(value.denominator)).quantize(Decimal("1e-10"), ROUND_HALF_UP)
+
+
+def collected(c: AggregateSpec, members: list[tuple[object, ...]]) -> object:
+    """Aggregates over all values in order, by PostgreSQL's rules; the rest of the order is that of the arguments."""
+    columns = list(dict.fromkeys([*(k.column for k in c.order), c.argument, *c.extra]))
+    if c.distinct:
+        read = sorted({c.argument, *c.extra, *(k.column for k in c.order)})
+        members = list({canonical(tuple(m[i] for i in read)): m for m in members}.values())
+    down = {k.column: (k.descending, k.nulls_first) for k in c.order}
+    for column in reversed(columns):
+        descending, first = down.get(column, (False, False))
+        present = sorted((m for m in members if m[column] is not None), key=lambda m: order(m[column]), reverse=descending)
+        none = [m for m in members if m[column] is None]
+        members = none + present if first else present + none
+    if c.function not in ("array_agg", "jsonb_agg", "first_value", "last_value"):
+        members = [m for m in members if m[c.argument] is not None]
+    values: list[Any] = [m[c.argument] for m in members]
+    extra = [m[i] for m in members for i in c.extra]
+    if not values:
+        return None
+    if c.function == "array_agg":
+        return ("list", *values)
+    if c.function == "string_agg":
+        delimiters = [d or "" for d in extra] or [c.constant] * len(values)
+        return values[0] + "".join(d + v for d, v in zip(delimiters[1:], values[1:], strict=True))
+    if c.function == "jsonb_agg":
+        return "[" + ",".join("null" if v is None else v for v in values) + "]"
+    if c.function == "jsonb_object_agg":
+        fields = dict(zip(values, extra, strict=True))
+        return "{" + ",".join(f"{k}:{'null' if fields[k] is None else fields[k]}" for k in sorted(fields)) + "}"
+    if c.function in ("first_value", "last_value"):
+        return values[0] if c.function == "first_value" else values[-1]
+    if c.function == "mode":
+        counts = Counter(canonical((v,)) for v in values)
+        return max(values, key=lambda v: counts[canonical((v,))])
+    if c.function == "percentile_disc":
+        return values[max(1, math.ceil(c.constant * len(values))) - 1]
+    if c.function == "percentile_cont":
+        place = c.constant * (len(values) - 1)
+        low, high = values[math.floor(place)], values[math.ceil(place)]
+        return low if place == math.floor(place) else low + (place - math.floor(place)) * (high - low)
+    return functools.reduce({"bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor}[c.function], values)
 
 
 def float_sum(values: list[float], kind: SqlType) -> float:
@@ -179,7 +266,27 @@ CALLS = [
     call("sum", 2, distinct=True), call("sum", 3, 4), call("min", 0), call("max", 0), call("min", 1), call("max", 1),
     call("min", 2), call("max", 2), call("min", 3), call("max", 7, 4), call("min", 5, distinct=True), call("max", 4),
     call("bool_and", 4), call("bool_or", 4), call("bool_or", 4, 4),
+    *(call(function, column) for function in DEVIATIONS for column in (1, 2, 3, 5, 6, 7)), call("var_pop", 2, 4, True),
 ]
+COLLECTED_CALLS = [
+    AggregateSpec("array_agg", 1, None, False), AggregateSpec("array_agg", 2, None, True),
+    AggregateSpec("array_agg", 2, 4, False, order=(SortKey(7, True, True), SortKey(1))),
+    AggregateSpec("string_agg", 0, None, False, constant=", "), AggregateSpec("string_agg", 0, None, False, (0,)),
+    AggregateSpec("string_agg", 0, None, True, order=(SortKey(0, True),), constant=""),
+    AggregateSpec("string_agg", 0, 4, False, order=(SortKey(2, True, True),), constant="-"),
+    AggregateSpec("jsonb_agg", 0, None, False, order=(SortKey(1, False, True),)), AggregateSpec("jsonb_agg", 0, None, True),
+    AggregateSpec("jsonb_object_agg", 0, None, False, (0,)), AggregateSpec("jsonb_object_agg", 0, 4, False, (0,), (SortKey(5),)),
+    AggregateSpec("first_value", 1, None, False, order=(SortKey(2),)),
+    AggregateSpec("last_value", 1, None, False, order=(SortKey(2),)), AggregateSpec("last_value", 3, 4, False),
+    AggregateSpec("mode", 8, None, False, order=(SortKey(8),)), AggregateSpec("mode", 2, 4, False, order=(SortKey(2, True, True),)),
+    *(AggregateSpec("percentile_disc", 7, None, False, order=(SortKey(7, down, down),), constant=f)
+      for f in (0.0, 0.5, 1.0) for down in (False, True)),
+    *(AggregateSpec("percentile_cont", 2, None, False, order=(SortKey(2, f == 0.3, f == 0.3),), constant=f)
+      for f in (0.0, 0.25, 0.3, 1.0)),
+    AggregateSpec("bit_and", 5, None, False), AggregateSpec("bit_or", 8, 4, False), AggregateSpec("bit_xor", 1, None, False),
+    AggregateSpec("bit_xor", 1, None, True),
+]
+CALLS += COLLECTED_CALLS
 
 
 @st.composite
@@ -226,7 +333,7 @@ def test_all_calls_together():
 @examples(50)
 @given(histories(append_only=True), st.sampled_from([(0,), ()]))
 def test_append_only_input(epochs, keys):
-    history = run_history(aggregate_of(SCHEMA, keys, *CALLS[-13:]), epochs, append_only=True)
+    history = run_history(aggregate_of(SCHEMA, keys, *CALLS[26:39]), epochs, append_only=True)
     kept = history.stored.manifest["operators"].get(history.op.id, {})
     assert not any(name.startswith("values") for name in kept)
 

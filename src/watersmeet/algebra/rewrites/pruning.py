@@ -98,7 +98,7 @@ def _(node: Aggregate, needed: _Ids) -> Relation:
         kept = [0]  # the one row of a global aggregate needs a column
     calls = tuple(node.calls[i] for i in kept)
     outputs = node.outputs[:groups] + tuple(node.outputs[groups + i] for i in kept)
-    parts = [*node.keys, *[s for c in calls for s in (c.argument, c.filter) if s is not None]]
+    parts = [*node.keys, *[s for c in calls for s in c.scalars]]
     below = frozenset[str]().union(*[p.columns for p in parts])
     return Aggregate(_prune(node.input, below), node.keys, calls, outputs)
 

@@ -9,7 +9,8 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.dialects.batch.state import Translated
-from watersmeet.dialects.binder.aggregates import aggregate_name, bare, result_type
+from watersmeet.dialects.binder.aggregatecalls import aggregate_name, result_type
+from watersmeet.dialects.binder.aggregates import bare
 from watersmeet.dialects.binder.calls import mismatch
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context, first_line, typed_null
@@ -81,10 +82,13 @@ class BatchContext(ScopeContext):
     def special(self, node: exp.Expression) -> Value | None:
         if isinstance(node, exp.Window):
             return self._window(node)
-        if aggregate_name(node, self) is not None:
-            return self._aggregate(node)
         if isinstance(node, exp.WithinGroup):
             return self._within_group(node)
+        if isinstance(node, exp.Filter) and isinstance(node.this, exp.WithinGroup):
+            condition = bind_condition(node.expression.this, self.inside("FILTER"), "FILTER").expression
+            return self._within_group(node.this, condition)
+        if aggregate_name(node, self) is not None:
+            return self._aggregate(node)
         found = self._subquery(node)
         if found is not None or not self.keys or isinstance(node, (exp.Column, exp.Literal, exp.Star)):
             return found
@@ -226,7 +230,7 @@ class BatchContext(ScopeContext):
         exact = name in ("min", "max") and value.exact
         return Value(expression if exact else duckdb_cast(expression, kind), kind)
 
-    def _within_group(self, node: exp.WithinGroup) -> Value:
+    def _within_group(self, node: exp.WithinGroup, condition: exp.Expression | None = None) -> Value:
         function, order = node.this, node.expression.expressions
         name = function.this.lower() if isinstance(function, exp.Anonymous) else ""
         if name not in _ORDERED_SETS or len(order) != 1:
@@ -237,7 +241,10 @@ class BatchContext(ScopeContext):
         if order[0].args.get("desc"):
             fractions = [exp.Sub(this=number(1), expression=wrap(f)) for f in fractions]
         kind = DOUBLE if name == "percentile_cont" else value.type
-        return Value(duckdb_cast(call(_ORDERED_SETS[name], value.expression, *fractions), kind), kind)
+        made = call(_ORDERED_SETS[name], value.expression, *fractions)
+        if condition is not None:
+            made = exp.Filter(this=made, expression=exp.Where(this=condition.copy()))
+        return Value(duckdb_cast(made, kind), kind)
 
     def _ordered(self, node: exp.Expression, place: Context) -> exp.Expression:
         return ordered(node, bind_value(node.this, place).expression)

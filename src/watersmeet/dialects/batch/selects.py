@@ -9,7 +9,7 @@ from sqlglot import exp
 from watersmeet.dialects.batch.scalars import BatchContext, ordered
 from watersmeet.dialects.batch.sources import Sources, Translate
 from watersmeet.dialects.batch.state import Batch, Environment, Output, Translated, not_supported
-from watersmeet.dialects.binder.aggregates import has_aggregate
+from watersmeet.dialects.binder.aggregatecalls import has_aggregate
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, item_name

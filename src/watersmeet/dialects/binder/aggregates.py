@@ -3,75 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, get_args
-from typing import cast as typed
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Column, Relation
+from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relation
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.dialects.binder.casts import cast
+from watersmeet.dialects.binder.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.expressions import bind_condition, bind_value
-from watersmeet.dialects.binder.functions import is_aggregate
+from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.scope import ScopeContext, SubqueryValues
 from watersmeet.dialects.binder.shared import Binding, value_of
-from watersmeet.dialects.binder.values import Value, columns_of
+from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, NUMERIC, VARCHAR, SqlType
-
-_FUNCTIONS: Final = get_args(AggregateFunction)
-#: Types that have no least and greatest value.
-UNORDERED: Final = ("jsonb", "array", "struct", "boolean", "interval")
-
-
-def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
-    """The name of the aggregate function that `node` calls (under FILTER too), None if it calls none."""
-    if isinstance(node, exp.Filter):
-        node = node.this
-    if not isinstance(node, exp.Anonymous) or not isinstance(node.this, str):
-        return None
-    name = node.this.lower()
-    return name if is_aggregate(name, ctx) else None
-
-
-def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
-    """True if the expression calls an aggregate function outside of subqueries and windows."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, (exp.Query, exp.Window)):
-            continue
-        if aggregate_name(current, ctx) is not None:
-            return True
-        stack += list(current.iter_expressions())
-    return False
-
-
-def result_type(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -> SqlType:
-    """RisingWave's result type of an aggregate over a type; DATATYPE_MISMATCH if it takes no such type."""
-    if name == "count":
-        return BIGINT
-    if name in ("bool_and", "bool_or"):
-        if kind != BOOLEAN:
-            raise _no_function(name, kind, node, ctx)
-        return BOOLEAN
-    if name in ("min", "max"):
-        if kind.name in UNORDERED:
-            raise _no_function(name, kind, node, ctx)
-        return kind
-    if not kind.is_numeric:
-        raise _no_function(name, kind, node, ctx)
-    if name == "sum":
-        if kind.is_float:
-            return kind
-        return BIGINT if kind.name in ("smallint", "integer") else NUMERIC
-    return DOUBLE if kind.is_float else NUMERIC
-
-
-def _no_function(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -> Error:
-    return ctx.error("DATATYPE_MISMATCH", f"function {name}({kind.sql}) does not exist", node)
+from watersmeet.types import BIGINT
 
 
 def bare(expression: exp.Expression) -> exp.Expression:
@@ -120,9 +65,8 @@ class Grouping(Context):
                          f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function', node)
 
     def special(self, node: exp.Expression) -> Value | None:
-        name = aggregate_name(node, self)
-        if name is not None:
-            return self._call(name, node)
+        if aggregate_name(node, self) is not None:
+            return self._call(node)
         found = None if self.subqueries is None else self.subqueries.value(node, self)
         if found is not None:
             return found
@@ -142,47 +86,17 @@ class Grouping(Context):
                 return value_of(column)
         return None
 
-    def _call(self, name: str, node: exp.Expression) -> Value:
-        condition = None
-        inner = node
-        if isinstance(node, exp.Filter):
-            inner = node.this
-            condition = bind_condition(node.expression.this, self._inside("FILTER"), "FILTER").finish()
-        name = "bool_and" if name == "every" else name
-        if name not in _FUNCTIONS:
-            raise self.not_supported(f"the aggregate function {name} in a view", node)
-        call = self._bound(typed("AggregateFunction", name), inner, condition)
-        return self._add(call, name, nullable=name != "count")
+    def _call(self, node: exp.Expression) -> Value:
+        call = written(node)
+        assert call is not None
+        bound = bind_call(call, self._inside)
+        read = frozenset[str]().union(*(s.columns for s in bound.scalars))
+        if read and not read & self.below.scope.ids:
+            raise self.not_supported("an aggregate function of columns of the query around it alone", node)
+        return self._add(bound, call.name, nullable=bound.function != "count")
 
     def _inside(self, clause: str) -> ScopeContext:
         return ScopeContext(self.text, self.below.scope, clause, self.below.subqueries)
-
-    def _bound(self, name: AggregateFunction, node: exp.Expression, condition: Scalar | None) -> AggregateCall:
-        arguments = list(node.expressions)
-        distinct = False
-        if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
-            distinct = True
-            arguments = list(arguments[0].expressions)
-        if not arguments or (len(arguments) == 1 and isinstance(arguments[0], exp.Star)):
-            if name != "count" or not node.expressions:
-                raise self.error("DATATYPE_MISMATCH", f"function {name}() does not exist", node)
-            return AggregateCall("count", None, condition, distinct=False, type=BIGINT)
-        if len(arguments) > 1:
-            raise self.error("DATATYPE_MISMATCH", f"{name} takes one argument, not {len(arguments)}", node)
-        if isinstance(arguments[0], exp.Order):
-            raise self.not_supported(f"ORDER BY in {name}", node)
-        value = bind_value(arguments[0], self._inside("the argument of an aggregate function"))
-        if columns_of(value) and not self.below.scope.gives(value):
-            raise self.not_supported("an aggregate function of columns of the query around it alone", node)
-        if value.unknown:
-            value = cast(value, DOUBLE if name in ("sum", "avg") else BOOLEAN if name.startswith("bool") else VARCHAR,
-                         self, node)
-        kind = result_type(name, value.type, node, self)
-        scalar = value.finish()
-        if name == "count" and not distinct and not scalar.nullable:
-            return AggregateCall("count", None, condition, distinct=False, type=BIGINT)
-        distinct = distinct and name in ("count", "sum", "avg")
-        return AggregateCall(name, scalar, condition, distinct, kind)
 
     def _add(self, call: AggregateCall, name: str, *, nullable: bool) -> Value:
         if call in self.calls:

@@ -64,6 +64,12 @@ _VOLATILE: Final = frozenset({
 })  # fmt: skip
 
 
+#: Aggregate functions that DuckDB calls otherwise.
+_AGGREGATES: Final = frozenset({
+    "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont", "percentile_disc",
+})  # fmt: skip
+
+
 def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """The value of `name(arguments)`; UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
     if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
@@ -83,7 +89,7 @@ def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node:
 
 def is_aggregate(name: str, ctx: Context) -> bool:
     """True for the names of aggregate functions."""
-    return ctx.oracle.functions().get(name, ("", ""))[0] == "aggregate" or name in ("every", "jsonb_agg")
+    return ctx.oracle.functions().get(name, ("", ""))[0] == "aggregate" or name in _AGGREGATES
 
 
 def _undefined(name: str, node: exp.Expression, ctx: Context) -> Exception:

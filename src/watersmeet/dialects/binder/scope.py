@@ -46,13 +46,14 @@ class Scope:
     from_inside: Callable[[Value, str, exp.Column], Value] | None = None
 
     @cached_property
-    def _ids(self) -> frozenset[str]:
+    def ids(self) -> frozenset[str]:
+        """The ids of the columns that can be read, without those of the scopes around it."""
         columns = [*self.visible, *[c for t in self.tables for c in t.columns]]
         return frozenset().union(*[columns_of(c.value) for c in columns])
 
     def gives(self, value: Value) -> bool:
         """True if the value reads a column of this scope, and not only of those around it."""
-        return bool(columns_of(value) & self._ids)
+        return bool(columns_of(value) & self.ids)
 
     def resolve(self, node: exp.Column, ctx: Context) -> Value:
         """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
@@ -176,7 +177,7 @@ def item_name(node: exp.Expression) -> str | None:
         return inner if inner is not None else node.to.this.value.lower()
     if isinstance(node, exp.Case):
         return "case"
-    if isinstance(node, (exp.Filter, exp.Window)):
+    if isinstance(node, (exp.Filter, exp.WithinGroup, exp.Window)):
         return item_name(node.this)
     if isinstance(node, exp.Anonymous):
         return node.this.lower() if isinstance(node.this, str) else node.this.name

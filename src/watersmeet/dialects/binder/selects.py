@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Project, Relation, Values
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.dialects.binder.aggregates import Grouping, has_aggregate
+from watersmeet.dialects.binder.aggregatecalls import has_aggregate
+from watersmeet.dialects.binder.aggregates import Grouping
 from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value

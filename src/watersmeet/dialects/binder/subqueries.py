@@ -18,7 +18,7 @@ from sqlglot import exp
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
 from watersmeet.algebra.scalars import conjuncts
-from watersmeet.dialects.binder.aggregates import UNORDERED
+from watersmeet.dialects.binder.aggregatecalls import UNORDERED
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.keys import key_of
@@ -240,7 +240,7 @@ class Subqueries:
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery has too many columns", node.expression)
         left, given = comparable(operator, left, value_of(right.columns[0]), ctx)
-        if given.type.name in UNORDERED:
+        if given.type.name in (*UNORDERED, "boolean"):
             raise ctx.not_supported(f"an ordered comparison with values of type {given.type.sql}", node)
         scalar = given.finish()
         deciding = [AggregateCall(f, scalar, None, distinct=False, type=scalar.type) for f in _DECIDING[kind]]

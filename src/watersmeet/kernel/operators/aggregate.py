@@ -1,6 +1,6 @@
-"""GROUP BY over changes: count, sum, avg, min, max, bool_and, bool_or, FILTER, DISTINCT, and distinct rows.
+"""GROUP BY over changes: aggregate functions with FILTER and DISTINCT, and distinct rows.
 
-Each group has one row of accumulators in the trace `groups`, whose newest row of a key counts.
+What adds up is kept in accumulators; what needs all values is computed anew for the touched groups (`collected`). Each group has one row of accumulators in the trace `groups`, whose newest row of a key counts.
 An epoch adds what it brings to the rows of the groups it touches; where a result changes, the
 output has the old row with diff -1 and the new one with diff 1. Everything that adds up is an
 integer, so results do not depend on the order of the input or on values that are gone.
@@ -9,16 +9,17 @@ Per epoch and group, sums are exact while the diffs' absolute values add up to l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Aggregate
+from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.kernel import columns as col
 from watersmeet.kernel import extremes, latest
 from watersmeet.kernel.accumulators import Layout, add, layout
+from watersmeet.kernel.collected import Sides, collect
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.feeds import Feeder
@@ -56,13 +57,15 @@ def step(op: Aggregate, inputs: Sequence[Delta], state: State, ctx: StepContext)
     known = np.zeros(groups.count, np.bool_) if found is None else np.asarray(found[len(keys)].is_valid())
     before = _before(plan, found, len(keys), groups.count)
     append_only = bool(ctx.append_only) and ctx.append_only[0]
-    after = _after(plan, before, Feeder(delta, keys, groups, state, op.id), append_only=append_only)
+    feeder = Feeder(delta, keys, groups, state, op.id)
+    after = _after(plan, before, feeder, append_only=append_only)
+    collected = collect(op, feeder)
     if only_row:
         old, new = _Side(before, known), _Side(after, np.ones(groups.count, np.bool_))
     else:
         old, new = (_Side(columns, columns[0].to_numpy() > 0) for columns in (before, after))
     _remember(trace, groups, plan, before, after, known, always=only_row)
-    return _changes(op, plan, ctx, groups, old, new)
+    return _changes(op, plan, ctx, groups, old, new, collected)
 
 
 def _before(plan: Layout, found: list[pa.Array] | None, num_keys: int, count: int) -> list[pa.Array]:
@@ -114,12 +117,23 @@ def _remember(trace: Trace, groups: Groups, plan: Layout, before: list[pa.Array]
     latest.append(trace, make_run(hashes, arrays, np.where(alive[rows], 1, -1), tuple(range(len(keys)))))
 
 
-def _changes(op: Aggregate, plan: Layout, ctx: StepContext, groups: Groups, old: _Side, new: _Side) -> Delta:
+def _changes(op: Aggregate, plan: Layout, ctx: StepContext, groups: Groups, old: _Side, new: _Side,
+             collected: Mapping[AggregateSpec, Sides]) -> Delta:
     schema: Schema = ctx.schemas[0]
-    calls = [(call, None if call.argument is None else schema[call.argument].type.arrow, field.type.arrow)
-             for call, field in zip(op.calls, op.schema[len(op.keys) :], strict=True)]
-    olds = [result(call, plan, old.state, argument, kind)[0] for call, argument, kind in calls] if old.exists.any() else None
-    news = [result(call, plan, new.state, argument, kind) for call, argument, kind in calls]
+    none = np.zeros(groups.count, np.bool_)
+
+    def results(side: _Side, number: int) -> list[tuple[pa.Array, col.Mask]]:
+        found = []
+        for call, field in zip(op.calls, op.schema[len(op.keys) :], strict=True):
+            if call in collected:
+                found.append((collected[call][number].cast(field.type.arrow), none))
+            else:
+                argument = None if call.argument is None else schema[call.argument].type.arrow
+                found.append(result(call, plan, side.state, argument, field.type.arrow))
+        return found
+
+    olds = [values for values, _ in results(old, 0)] if old.exists.any() else None
+    news = results(new, 1)
     same = np.zeros(groups.count, np.bool_)
     if olds is not None:
         same = old.exists & new.exists & col.rows_equal(olds, [values for values, _ in news], groups.count)

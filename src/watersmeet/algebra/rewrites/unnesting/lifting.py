@@ -332,8 +332,7 @@ def _mapped(scalar: Scalar, mapping: Mapped) -> Scalar:
 
 
 def _mapped_aggregate(node: Aggregate, mapping: Mapped) -> Aggregate:
-    calls = tuple(replace(c, argument=None if c.argument is None else _mapped(c.argument, mapping),
-                          filter=None if c.filter is None else _mapped(c.filter, mapping)) for c in node.calls)
+    calls = tuple(c.changed(lambda s: _mapped(s, mapping)) for c in node.calls)
     return Aggregate(node.input, tuple(_mapped(k, mapping) for k in node.keys), calls, node.outputs)
 
 
