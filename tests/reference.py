@@ -100,3 +100,28 @@ def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iter
         assert content[key] >= 0, f"{key} has multiplicity {content[key]}"
         if not content[key]:
             del content[key]
+
+
+def asof(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Sequence[int], right_keys: Sequence[int],
+         null_safe: Sequence[bool], comparison: str, left_value: int, right_value: int, ties: Sequence[int],
+         output: Sequence[str], right_width: int) -> Counter[Row]:
+    """The batch result of an ASOF join: of the right rows that fit, the nearest; of equally near ones the first by `ties`."""
+    fits: dict[str, Callable[[Any, Any], bool]] = {
+        "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}
+    result: Counter[Row] = Counter()
+    for l_row, l_count in left.items():
+        value = l_row[left_value]
+        near = [r for r in right if right[r] > 0 and value is not None and r[right_value] is not None
+                and keys_match([l_row[i] for i in left_keys], [r[i] for i in right_keys], null_safe)
+                and fits[comparison](value, r[right_value])]
+        if near:
+            best = (min if comparison[0] == "<" else max)(r[right_value] for r in near)
+            chosen = min((r for r in near if r[right_value] == best),
+                         key=lambda r: tuple((r[t] is None, r[t]) if r[t] is not None else (True,) for t in ties))
+        elif kind == "left":
+            chosen = (None,) * right_width
+        else:
+            continue
+        sides = {"l": l_row, "r": chosen}
+        result[tuple(sides[name[0]][int(name[1:])] for name in output)] += l_count
+    return result

@@ -135,6 +135,27 @@ class SortKey:
 
 
 @dataclass(frozen=True)
+class AsofJoin(Operator):
+    """Each left row with the one nearest right row of its key; inputs (left, right), both arranged by the keys.
+
+    left_keys, right_keys, null_safe, output: as in `Join`. A pair needs `left_value comparison right_value` (positions of
+    columns of one type); of these the right row with the nearest value counts, of several with that value the one that is
+    first by the columns `ties`. join_kind left: rows without partner come out with NULLs.
+    """
+
+    kind: ClassVar[str] = "asof"
+    join_kind: Literal["inner", "left"]
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    comparison: Literal["<", "<=", ">", ">="]
+    left_value: int
+    right_value: int
+    ties: tuple[int, ...]
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AggregateSpec:
     """One aggregate: function over column `argument` (None: count(*)), of rows where column `filter` is true.
 
@@ -238,7 +259,7 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, AsofJoin, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {"calls": AggregateSpec.from_json}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.operators import aggregate, arrange, constant, join, repeat, union, unnest, upsert
+from watersmeet.kernel.operators import aggregate, arrange, asof, constant, join, repeat, union, unnest, upsert
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.state import State
 
@@ -21,6 +21,7 @@ Step = Callable[[Any, Sequence[Any], State, StepContext], Output]
 STEPS: Final[dict[str, Step]] = {
     "aggregate": aggregate.step,
     "arrange": arrange.step,
+    "asof": asof.step,
     "constant": constant.step,
     "join": join.step,
     "map": map_operator.step,

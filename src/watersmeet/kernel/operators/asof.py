@@ -1,0 +1,79 @@
+"""ASOF joins: each left row with the nearest right row of its key, revised when either side changes.
+
+With m(x, R) the nearest partner of x in R, the output changes by
+
+    dL * m(., R + dR)   +   L * (m(., R + dR) - m(., R))
+
+in which only left rows whose key is in dR can differ. Both terms are linear in the entries of L, so its runs need no
+consolidation; R's rows of the keys concerned are consolidated first, because which row is nearest is not linear in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import AsofJoin
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta, Diffs
+from watersmeet.kernel.joined import JoinOutput
+from watersmeet.kernel.nearest import NONE, Candidates
+from watersmeet.kernel.run import Run
+from watersmeet.kernel.state import State
+
+
+def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+    """The changes of the join's output; cancelled, so that no row comes with both signs, but rows may repeat."""
+    if not any(a.num_rows for a in inputs):
+        return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
+    left, right = inputs
+    out = _Output(op)
+    for probe in left.probes:
+        now = Candidates(probe, right.new, op.right_value, op.ties)
+        rows = np.arange(probe.run.num_rows)
+        found = now.nearest(probe.of_rows(np.arange(probe.num_groups)), probe.run.arrays[op.left_value], op.comparison)
+        out.add(probe.run, rows, now.run, found, probe.run.diff)
+    for probe in right.probes:
+        before, now = (Candidates(probe, runs, op.right_value, op.ties) for runs in (right.old, right.new))
+        every = np.arange(probe.num_groups)
+        for run in left.old:
+            for groups, rows in probe.rows_of(every, run):
+                values = col.gather(run.arrays[op.left_value], rows)
+                was, is_now = (c.nearest(groups, values, op.comparison) for c in (before, now))
+                moved = np.flatnonzero(_differ(before.run, was, now.run, is_now))
+                diff = run.diff[rows[moved]]
+                out.add(run, rows[moved], before.run, was[moved], -diff)
+                out.add(run, rows[moved], now.run, is_now[moved], diff)
+    if op.join_kind == "left" and left.loose.num_rows:
+        out.joined.add_loose(left.apart, None)
+    return out.joined.delta()
+
+
+def _differ(before: Run | None, was: col.Positions, now: Run | None, is_now: col.Positions) -> col.Mask:
+    """Where the partner is another row than before."""
+    differs = (was == NONE) != (is_now == NONE)
+    both = np.flatnonzero((was != NONE) & (is_now != NONE))
+    if before is not None and now is not None and len(both):
+        same = col.rows_equal(col.gather_all(before.arrays, was[both]), col.gather_all(now.arrays, is_now[both]), len(both))
+        differs[both] = ~same
+    return differs
+
+
+class _Output:
+    """Rows with their partner, or without if that comes out."""
+
+    def __init__(self, op: AsofJoin) -> None:
+        self.joined = JoinOutput(op)
+        self._extended = op.join_kind == "left"
+
+    def add(self, left: Run, rows: col.Positions, right: Run | None, partners: col.Positions, diff: Diffs) -> None:
+        """Adds rows of `left` with their partners in `right`."""
+        met = np.flatnonzero(partners != NONE)
+        self.joined.add(left, rows[met], right, partners[met], diff[met])
+        if self._extended:
+            alone = np.flatnonzero(partners == NONE)
+            self.joined.add(left, rows[alone], None, None, diff[alone])

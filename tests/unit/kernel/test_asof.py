@@ -1,0 +1,106 @@
+"""ASOF joins against the nested-loop reference, after every epoch of random histories. RW-20 to RW-27."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from tests import reference
+from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.test_join import random_change
+
+from watersmeet.circuit.operators import Arrange, AsofJoin
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.operators import arrange, asof
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
+
+DECIMAL = SqlType("numeric", 20, 2)
+EVALUATOR = Evaluator()
+KEYS = {INTEGER: [None, 0, 1, 2], VARCHAR: [None, "", "a", "a long string that does not fit into two words"]}
+VALUES = {BIGINT: [None, *range(-2, 6)], DOUBLE: [None, -1.5, 0.0, 2.0, 1e300], VARCHAR: [None, "", "a", "b", "ba", "c"]}
+COMPARISONS = ["<", "<=", ">", ">="]
+
+
+def make(kind, schema, comparison, *, keys=(0,), null_safe=(False,), ties=(2,)):
+    output = tuple(f"{side}{i}" for side in "lr" for i in range(len(schema)))
+    fields = tuple(Field(name, schema[int(name[1:])].type) for name in output)
+    return AsofJoin(("l", "r"), fields, False, kind, keys, keys, null_safe, comparison, 1, 1, ties, output)
+
+
+def step(op, deltas, state, schema):
+    context = StepContext(0, False, EVALUATOR, (schema, schema))
+    arranged = [arrange.step(Arrange((name,), schema, False, op.left_keys, op.null_safe, 0), [delta], state, context)
+                for name, delta in zip(("left", "right"), deltas, strict=True)]
+    return asof.step(op, arranged, state, context)
+
+
+def run(seed):
+    """A random history; the output's sum is the batch result after every epoch."""
+    rng = random.Random(seed)
+    key, value = rng.choice(list(KEYS)), rng.choice(list(VALUES))
+    schema = schema_of(key, value, INTEGER, VARCHAR)
+    columns = [KEYS[key], VALUES[value], [None, 1, 2, 3], ["x", "y"]]
+    kind, comparison = rng.choice(["inner", "left"]), rng.choice(COMPARISONS)
+    safe = rng.random() < 0.3
+    op = make(kind, schema, comparison, null_safe=(safe,), ties=(2, 3))
+    contents = [Counter(), Counter()]
+    result: Counter = Counter()
+    stored = Stored()
+    for _ in range(rng.randrange(2, 7)):
+        deltas = []
+        for content in contents:
+            rows, diffs = random_change(rng, content, columns, 12)
+            for r, d in zip(rows, diffs, strict=True):
+                content[r] += d
+            deltas.append(delta_of(schema, rows, diffs))
+        state = stored.load()
+        out = step(op, deltas, state, schema)
+        stored.save(state)
+        for r, d in zip(rows_of(out), out.diff.tolist(), strict=True):
+            result[reference.row(r)] += d
+        lefts, rights = (Counter({r: n for r, n in c.items() if n}) for c in contents)
+        expected = reference.asof(kind, lefts, rights, left_keys=(0,), right_keys=(0,), null_safe=(safe,),
+                                  comparison=comparison, left_value=1, right_value=1, ties=(2, 3), output=op.output,
+                                  right_width=4)
+        assert {r: n for r, n in result.items() if n} == {reference.row(r): n for r, n in expected.items() if n}
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_histories(block):
+    for seed in range(60 * block, 60 * block + 60):
+        run(seed)
+
+
+def test_keys_whose_hashes_collide(monkeypatch):
+    weaken_hashes(monkeypatch)
+    for seed in range(1000, 1060):
+        run(seed)
+
+
+def test_only_rows_whose_partner_changes_come_out():
+    """RW-27: of a thousand left rows of a key, those between the new record and its neighbour."""
+    schema = schema_of(INTEGER, BIGINT, INTEGER, VARCHAR)
+    op = make("left", schema, ">=")
+    stored = Stored()
+    state = stored.load()
+    left = delta_of(schema, [(1, i, 0, "l") for i in range(1000)])
+    step(op, [left, delta_of(schema, [(1, 0, 0, "a"), (1, 500, 0, "b")])], state, schema)
+    out = step(op, [delta_of(schema, []), delta_of(schema, [(1, 490, 0, "c")])], state, schema)
+    assert out.num_rows == 20
+    assert {r[1] for r in rows_of(out)} == set(range(490, 500))
+
+
+def test_times_and_decimals():
+    from datetime import datetime
+    from decimal import Decimal
+
+    for kind, values in ((TIMESTAMP, [datetime(2024, 1, 1, h) for h in range(4)]),
+                         (DECIMAL, [Decimal("-1.50"), Decimal("0.00"), Decimal("0.25"), Decimal("99.00")])):
+        schema = schema_of(INTEGER, kind, INTEGER, VARCHAR)
+        op = make("inner", schema, ">")
+        left = delta_of(schema, [(1, v, 0, "l") for v in values])
+        right = delta_of(schema, [(1, v, 0, "r") for v in values])
+        out = rows_of(step(op, [left, right], Stored().load(), schema))
+        assert sorted((r[1], r[5]) for r in out) == list(zip(values[1:], values, strict=False))
