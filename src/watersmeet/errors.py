@@ -24,6 +24,9 @@ class Condition:
 #: Sorted by name. A name never changes its meaning. `tests/unit/test_errors.py` checks the catalogue.
 CONDITIONS: Final[dict[str, Condition]] = {
     "AMBIGUOUS_COLUMN": Condition("42702"),
+    "ASOF_KIND": Condition("0A000", "NotSupportedError"),
+    "ASOF_WITHOUT_EQUALITY": Condition("42601"),
+    "ASOF_WITHOUT_INEQUALITY": Condition("42601"),
     "CATALOG_TYPE_MISMATCH": Condition("42809"),
     "COLUMN_NOT_GROUPED": Condition("42803"),
     "CONNECTION_CLOSED": Condition("08003", "InterfaceError"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, Apply, Filter, Join, Project, Relation, Scan, Values
+from watersmeet.algebra.relations import Aggregate, Apply, AsofJoin, Filter, Join, Project, Relation, Scan, Values
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
 
@@ -34,6 +34,8 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
     if isinstance(node, Apply):
         return is_single_row(node.left, fixed & node.left.ids) and (
             node.kind not in ("inner", "left") or is_single_row(node.right, fixed & node.right.ids))
+    if isinstance(node, AsofJoin):
+        return is_single_row(node.left, fixed & node.left.ids)
     if isinstance(node, Join):
         return _join(node, fixed)
     return False

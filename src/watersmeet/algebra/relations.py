@@ -250,6 +250,46 @@ class Apply(Relation):
         return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns)
 
 
+Comparison = Literal["<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True)
+class AsofJoin(Relation):
+    """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
+
+    At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type.
+    ties: ids of right columns; of equally near rows the one that is first by them counts, by all right columns that are
+    read (in their order) if there are none.
+    """
+
+    left: Relation
+    right: Relation
+    kind: Literal["inner", "left"]
+    keys: tuple[KeyPair, ...]
+    comparison: Comparison
+    left_value: Scalar
+    right_value: Scalar
+    ties: tuple[str, ...] = ()
+    span: Span | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        assert self.keys
+        assert self.right.ids.issuperset(self.ties)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (*[s for k in self.keys for s in (k.left, k.right)], self.left_value, self.right_value)
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left, self.right)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        outer = self.kind == "left"
+        return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or outer) for c in self.right.columns)
+
+
 AggregateFunction = Literal[
     "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "var_pop", "var_samp", "stddev_pop", "stddev_samp",
     "array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value", "mode", "percentile_cont",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
+    AsofJoin,
     Column,
     Filter,
     Join,
@@ -30,7 +31,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
         return node
     if isinstance(node, (Filter, Project, Aggregate, Repeat, Unnest)):
         return replace(node, input=inputs[0])
-    if isinstance(node, (Join, Apply)):
+    if isinstance(node, (Join, AsofJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])
     if isinstance(node, Union):
         return replace(node, parts=tuple(inputs))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Join
+from watersmeet.circuit.operators import AsofJoin, Join
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.cancel import without_cancelling
@@ -67,7 +67,7 @@ def present(partners: Diffs, sign: int) -> Diffs:
 class JoinOutput:
     """Collects output rows: pairs, or rows of one side with NULLs for the other."""
 
-    def __init__(self, op: Join) -> None:
+    def __init__(self, op: AsofJoin | Join) -> None:
         self._columns = [(name[0] == "l", int(name[1:])) for name in op.output]
         self._types = [f.type.arrow for f in op.schema]
         self._tables: list[pa.Table] = []

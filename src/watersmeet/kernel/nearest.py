@@ -51,7 +51,7 @@ class Candidates:
 
     def _first(self, rows: col.Positions, arrays: Sequence[pa.Array], value: int, ties: Sequence[int]) -> col.Positions:
         """The rows that are first of their group and value, by group and value."""
-        words = [np.arange(len(rows))]  # the canonical order decides last
+        words: list[col.Positions | col.Mask] = [np.arange(len(rows))]  # the canonical order decides last
         for position in reversed(ties):
             array = col.gather(arrays[position], rows)
             if col.is_list(array.type) or pa.types.is_struct(array.type):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
+    AsofJoin,
     Exchange,
     Join,
     Map,
@@ -59,7 +60,7 @@ class Placement:
     def _derive(self, op: Operator) -> Distribution | None:
         if isinstance(op, Exchange):
             return self._exchanged(op)
-        if isinstance(op, Join):
+        if isinstance(op, (AsofJoin, Join)):
             return self._joined(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
@@ -90,7 +91,7 @@ class Placement:
         assert found is not None
         return tuple(c | {f"c{k}"} for c, k in zip(found, op.keys, strict=True))
 
-    def _joined(self, op: Join) -> Distribution | None:
+    def _joined(self, op: AsofJoin | Join) -> Distribution | None:
         """Rows that meet are in one bucket, so that the keys of both sides say where they are."""
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)

@@ -53,7 +53,7 @@ class JoinLowering:
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`. JOIN_WITHOUT_EQUALITY if it would be a nested loop."""
         node = _with_broadcast(node)
-        pairs = [_one_type(k) for k in node.keys]
+        pairs = [one_type(k) for k in node.keys]
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
         inputs = (self._input(node.left, reads, [k.left for k in pairs]),
                   self._input(node.right, reads, [k.right for k in pairs]))
@@ -152,32 +152,8 @@ class JoinLowering:
         elif not node.keys:
             one, other = self._gathered(left.operator), self._gathered(right.operator)
         else:
-            one, other = self._meeting(left, right, node)
+            one, other = meeting(self.builder, left, right, [k.null_safe for k in node.keys], node.spread)
         return replace(left, operator=one), replace(right, operator=other)
-
-    def _meeting(self, left: Side, right: Side, node: Join) -> tuple[Operator, Operator]:
-        """The cheapest way to meet: the earliest stage, then the fewest exchanges, then the left side stays."""
-        null_safe = [k.null_safe for k in node.keys]
-        placement = self.builder.placement
-        stages = placement.stage(left.operator.id), placement.stage(right.operator.id)
-        orders = [matching(placement.distribution(s.operator.id), s.keys, null_safe) for s in (left, right)]
-        if orders[0] is not None and orders[0] == orders[1]:
-            if stages[0] == stages[1]:
-                return left.operator, right.operator
-            late = stages.index(max(stages))
-            sent = [self.builder.exchange(s.operator, [s.keys[i] for i in orders[0]]) for s in (left, right)]
-            return (left.operator, sent[1]) if late == 0 else (sent[0], right.operator)
-        options = [(max(stages) + 1, 2, list(node.spread or range(len(left.keys))), (True, True))]
-        for stays, order in enumerate(orders):
-            if order:
-                target = max(stages[stays], stages[1 - stays] + 1)
-                moves = stages[stays] < target
-                options.append((target, 1 + moves, order, (moves or stays == 1, moves or stays == 0)))
-        _, _, order, moving = min(options, key=lambda o: (o[0], o[1]))
-        return self._moved(left, order, moving=moving[0]), self._moved(right, order, moving=moving[1])
-
-    def _moved(self, side: Side, order: Sequence[int], *, moving: bool) -> Operator:
-        return self.builder.exchange(side.operator, [side.keys[i] for i in order]) if moving else side.operator
 
     def _copied(self, left: Operator, right: Operator) -> tuple[Operator, Operator]:
         """The right side copied to every bucket; the left one stays if it can."""
@@ -192,6 +168,33 @@ class JoinLowering:
 
     def _gathered(self, op: Operator) -> Operator:
         return self.builder.exchange(op, ())
+
+
+def meeting(builder: Builder, left: Side, right: Side, null_safe: Sequence[bool],
+            spread: Sequence[int]) -> tuple[Operator, Operator]:
+    """The cheapest way for rows with equal keys to meet: the earliest stage, then the fewest exchanges, then the left side stays.
+
+    spread: by which of the keys rows are sent if both sides are; by all if it is empty.
+    """
+    placement = builder.placement
+    stages = placement.stage(left.operator.id), placement.stage(right.operator.id)
+    orders = [matching(placement.distribution(s.operator.id), s.keys, null_safe) for s in (left, right)]
+    if orders[0] is not None and orders[0] == orders[1]:
+        if stages[0] == stages[1]:
+            return left.operator, right.operator
+        late = stages.index(max(stages))
+        sent = [builder.exchange(s.operator, [s.keys[i] for i in orders[0]]) for s in (left, right)]
+        return (left.operator, sent[1]) if late == 0 else (sent[0], right.operator)
+    options = [(max(stages) + 1, 2, list(spread or range(len(left.keys))), (True, True))]
+    for stays, order in enumerate(orders):
+        if order:
+            target = max(stages[stays], stages[1 - stays] + 1)
+            moves = stages[stays] < target
+            options.append((target, 1 + moves, order, (moves or stays == 1, moves or stays == 0)))
+    _, _, order, moving = min(options, key=lambda o: (o[0], o[1]))
+    one, other = (builder.exchange(s.operator, [s.keys[i] for i in order]) if moves else s.operator
+                  for s, moves in zip((left, right), moving, strict=True))
+    return one, other
 
 
 def _with_broadcast(node: Join) -> Join:
@@ -215,7 +218,8 @@ def _nested_loop(node: Join) -> Error:
                  detail="The join has no equality between its two sides, so every row would meet every other.")
 
 
-def _one_type(pair: KeyPair) -> KeyPair:
+def one_type(pair: KeyPair) -> KeyPair:
+    """The pair with both sides in one type. DATATYPE_MISMATCH."""
     if pair.left.type == pair.right.type:
         return pair
     same = paired(pair.left, pair.right, null_safe=pair.null_safe)

@@ -9,6 +9,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
     Apply,
+    AsofJoin,
     Filter,
     Join,
     Project,
@@ -23,7 +24,7 @@ from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.names import sort_text
-from watersmeet.planner.physical import JOIN_TYPES, listed
+from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, listed
 from watersmeet.planner.plan_tree import PlanTree
 
 _Names = dict[str, str]
@@ -73,6 +74,15 @@ def _(node: Project, names: _Names) -> PlanTree:
     texts = [display(e.expression, names) for e in node.exprs]
     names.update(zip([c.id for c in node.outputs], texts, strict=True))
     return PlanTree("LogicalProject", (("exprs", listed(texts)),), (below,))
+
+
+@_print.register
+def _(node: AsofJoin, names: _Names) -> PlanTree:
+    inputs = (_print(node.left, names), _print(node.right, names))
+    values = [display(s.expression, names) for s in (node.left_value, node.right_value)]
+    on = f"{_shown([as_predicate(k) for k in node.keys], names)} AND ({values[0]} {node.comparison} {values[1]})"
+    output = listed([names[c.id] for c in node.columns])
+    return PlanTree("LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), ("output", output)), inputs)
 
 
 @_print.register

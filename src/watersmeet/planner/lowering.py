@@ -10,6 +10,7 @@ from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
+    AsofJoin,
     Column,
     Filter,
     Join,
@@ -25,6 +26,7 @@ from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
+from watersmeet.planner.asof import AsofLowering
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
@@ -108,6 +110,10 @@ class Lowering:
         op = emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), below.resolve(node.times)])
         made = self.builder.add(operators.Repeat((op.id,), op.schema[:-1], append_only=False))
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
+
+    @lower.register
+    def _(self, node: AsofJoin, needed: _Ids) -> Stream:
+        return AsofLowering(self.builder, self.lower).lower(node, needed)
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:

@@ -10,6 +10,7 @@ from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
     Arrange,
+    AsofJoin,
     Constant,
     Exchange,
     Join,
@@ -84,7 +85,7 @@ class Names:
         if isinstance(op, Map):
             names = self.by_position(op.inputs[0])
             return tuple(display(parsed(e), names) for e in op.exprs)
-        if isinstance(op, Join):
+        if isinstance(op, (AsofJoin, Join)):
             sides = {"l": below, "r": self.columns(op.inputs[1])}
             return tuple(sides[o[0]][int(o[1:])] for o in op.output)
         if isinstance(op, Aggregate):
@@ -102,6 +103,8 @@ class Names:
             return [f"{relation.name}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):
             return self.columns(op.id)[: len(op.keys)]
+        if isinstance(op, AsofJoin):
+            return self.keys(op.inputs[0])
         if isinstance(op, Join) and op.join_kind not in ("semi", "anti"):
             keys = [self.columns(op.inputs[s])[k] for s, ks in ((0, op.left_keys), (1, op.right_keys)) for k in ks]
             return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]

@@ -9,6 +9,7 @@ from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
+    AsofJoin,
     Constant,
     Exchange,
     Join,
@@ -29,6 +30,8 @@ from watersmeet.types import BOOLEAN
 
 JOIN_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "right": "RightOuter", "full": "FullOuter",
                      "semi": "LeftSemi", "anti": "LeftAnti"}
+
+ASOF_TYPES: Final = {"inner": "AsofInner", "left": "AsofLeftOuter"}
 
 Fields = tuple[tuple[str, str], ...]
 
@@ -86,6 +89,8 @@ class PhysicalPrinter:
             return "StreamExchange", (("dist", distribution_text(op, self._names)),)
         if isinstance(op, Join):
             return self._join(op)
+        if isinstance(op, AsofJoin):
+            return self._asof(op)
         if isinstance(op, Aggregate):
             below = self._names.columns(op.inputs[0])
             aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
@@ -127,10 +132,20 @@ class PhysicalPrinter:
             node = self._node(op, "StreamProject", (("exprs", exprs),), (node,))
         return node
 
-    def _join(self, op: Join) -> tuple[str, Fields]:
+    def _equalities(self, op: AsofJoin | Join) -> list[str]:
         left, right = (self._names.columns(i) for i in op.inputs)
         pairs = zip(op.left_keys, op.right_keys, op.null_safe, strict=True)
-        parts = [f"{left[a]} {'IS NOT DISTINCT FROM' if safe else '='} {right[b]}" for a, b, safe in pairs]
+        return [f"{left[a]} {'IS NOT DISTINCT FROM' if safe else '='} {right[b]}" for a, b, safe in pairs]
+
+    def _asof(self, op: AsofJoin) -> tuple[str, Fields]:
+        left, right = (self._names.columns(i) for i in op.inputs)
+        nearest = f"({left[op.left_value]} {op.comparison} {right[op.right_value]})"
+        return "StreamAsOfJoin", (("type", ASOF_TYPES[op.join_kind]),
+                                  ("predicate", " AND ".join([*self._equalities(op), nearest])),
+                                  ("output", listed(self._names.shown(op.id))))
+
+    def _join(self, op: Join) -> tuple[str, Fields]:
+        parts = self._equalities(op)
         if op.residual is not None:
             both = self._names.by_position(op.inputs[0], "l") | self._names.by_position(op.inputs[1], "r")
             parts.append(predicate_text(op.residual, both))

@@ -6,6 +6,10 @@ from typing import Final
 
 #: Phrase -> conditions, any of which fulfils it.
 PHRASES: Final[dict[str, tuple[str, ...]]] = {
+    "asof join in a batch query": ("FEATURE_NOT_SUPPORTED",),
+    "asof join of an unsupported kind": ("ASOF_KIND",),
+    "asof join without an equality condition": ("ASOF_WITHOUT_EQUALITY",),
+    "asof join without an inequality condition": ("ASOF_WITHOUT_INEQUALITY",),
     "ambiguous column": ("AMBIGUOUS_COLUMN",),
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import datetime
+from decimal import Decimal
 
 import pytest
 from tests import reference
@@ -93,9 +95,6 @@ def test_only_rows_whose_partner_changes_come_out():
 
 
 def test_times_and_decimals():
-    from datetime import datetime
-    from decimal import Decimal
-
     for kind, values in ((TIMESTAMP, [datetime(2024, 1, 1, h) for h in range(4)]),
                          (DECIMAL, [Decimal("-1.50"), Decimal("0.00"), Decimal("0.25"), Decimal("99.00")])):
         schema = schema_of(INTEGER, kind, INTEGER, VARCHAR)

@@ -9,6 +9,7 @@ from typing import Final
 
 from watersmeet.algebra.relations import (
     Aggregate,
+    AsofJoin,
     Column,
     Filter,
     Join,
@@ -87,6 +88,13 @@ def _(node: Join, needed: _Ids) -> Relation:
     reads = needed | (node.residual.columns if node.residual is not None else frozenset())
     left = reads.union(*[k.left.columns for k in node.keys]) & node.left.ids
     right = reads.union(*[k.right.columns for k in node.keys]) & node.right.ids
+    return replace(node, left=_prune(node.left, left), right=_prune(node.right, right))
+
+
+@_prune.register
+def _(node: AsofJoin, needed: _Ids) -> Relation:
+    left = needed.union(node.left_value.columns, *[k.left.columns for k in node.keys]) & node.left.ids
+    right = needed.union(node.right_value.columns, node.ties, *[k.right.columns for k in node.keys]) & node.right.ids
     return replace(node, left=_prune(node.left, left), right=_prune(node.right, right))
 
 

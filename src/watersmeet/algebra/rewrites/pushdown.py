@@ -24,6 +24,7 @@ from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.relations import (
     Aggregate,
+    AsofJoin,
     Filter,
     Join,
     JoinKind,
@@ -91,6 +92,19 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
         mapping = {i: column_ref(own) for i, own in ids.items()}
         inputs.append(_push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected & ids.keys())))
     return replace(node, parts=tuple(inputs))
+
+
+@_push.register
+def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """What is said of left rows goes below; what is said of right rows must not, as it would make others the nearest."""
+    dropped = rejected | _rejections(parts)
+    kind = "inner" if dropped & node.right.ids else node.kind
+    pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p)]
+    below = dropped & node.left.ids
+    if kind == "inner":
+        below = below.union(strict_columns(node.left_value.expression))
+    joined = replace(node, kind=kind, left=_push(node.left, pushed, below), right=_push(node.right, [], _NONE))
+    return filtered(joined, [p for p in parts if p not in pushed])
 
 
 @_push.register

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Union
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, Union
 from watersmeet.algebra.rewrites.joingraph import text_of
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read, with_inputs
@@ -42,6 +42,9 @@ def _spread(node: Relation, wish: _Texts) -> Relation:
         return replace(node, input=below, spread=() if wanted == everything else wanted)
     if isinstance(node, Join) and node.keys:
         return _join(node, wish)
+    if isinstance(node, AsofJoin):
+        sides = ((node.left, [k.left for k in node.keys]), (node.right, [k.right for k in node.keys]))
+        return with_inputs(node, [_spread(one, tuple(text_of(k) for k in keys)) for one, keys in sides])
     return with_inputs(node, [_spread(i, ()) for i in node.inputs])
 
 

@@ -9,10 +9,11 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.dialects.binder.asof import asof_join
 from watersmeet.dialects.binder.casts import coerce
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
-from watersmeet.dialects.binder.keys import equality_key, key_of
+from watersmeet.dialects.binder.keys import condition_parts, equality_key, key_of
 from watersmeet.dialects.binder.operators import comparable, compare
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, ScopeTable
 from watersmeet.dialects.binder.shared import Environment
@@ -29,6 +30,10 @@ def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.
          subqueries: Callable[[Scope], Subqueries]) -> tuple[Relation, Scope]:
     """`left JOIN right`; without a condition an inner join without keys. subqueries: those of a condition over a scope."""
     check_aliases(left[1], right[1], node, env)
+    if node.method.upper() == "ASOF":
+        both = _both(left[1], right[1], env.outer)
+        nearest = asof_join(left, right, node, both, env)
+        return nearest, _refreshed(both, nearest)
     kind = _KINDS[node.side.upper()]
     dependent = bool(right[0].free & left[0].ids)
     if dependent and kind not in ("inner", "left"):
@@ -184,25 +189,6 @@ def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expressi
         first, second = coerce(a, shared, ctx, node), coerce(b, shared, ctx, node)
         return Value(exp.Coalesce(this=first.expression, expressions=[second.expression]), shared)
     return b if kind == "right" else a
-
-
-def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
-    """The parts of a parsed condition that are joined by AND; equalities of rows and BETWEEN are cut up too."""
-    parts: list[exp.Expression] = []
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, exp.Paren):
-            stack.append(node.this)
-        elif isinstance(node, exp.And):
-            stack += [node.right, node.left]
-        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple) \
-                and len(node.this.expressions) == len(node.expression.expressions):
-            pairs = list(zip(node.this.expressions, node.expression.expressions, strict=True))
-            stack += [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in reversed(pairs)]
-        else:
-            parts.append(node)
-    return parts
 
 
 def split(parts: Sequence[exp.Expression], left: Relation, right: Relation,

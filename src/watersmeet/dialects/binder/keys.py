@@ -10,6 +10,25 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.values import Value, columns_of, common_type
 
 
+def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
+    """The parts of a parsed condition that are joined by AND; equalities of rows and BETWEEN are cut up too."""
+    parts: list[exp.Expression] = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Paren):
+            stack.append(node.this)
+        elif isinstance(node, exp.And):
+            stack += [node.right, node.left]
+        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple) \
+                and len(node.this.expressions) == len(node.expression.expressions):
+            pairs = list(zip(node.this.expressions, node.expression.expressions, strict=True))
+            stack += [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in reversed(pairs)]
+        else:
+            parts.append(node)
+    return parts
+
+
 def equality_key(node: exp.Expression, a: Value, b: Value, left: Relation, right: Relation,
                  ctx: Context) -> KeyPair | None:
     """The key of an equality, if one side reads only `left` and the other only `right`."""

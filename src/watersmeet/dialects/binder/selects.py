@@ -15,7 +15,7 @@ from watersmeet.dialects.binder.aggregates import Grouping
 from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
-from watersmeet.dialects.binder.joins import condition_parts
+from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
@@ -93,8 +93,6 @@ class Selecting:
         return chain
 
     def _check_join(self, node: exp.Join) -> None:
-        if node.method.upper() == "ASOF":
-            raise error("FEATURE_NOT_SUPPORTED", "ASOF JOIN is not supported", sql=self.env.text, span=place_of(node.this))
         check_arguments(node, _JOIN, self.env.text, "a join")
 
     def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:

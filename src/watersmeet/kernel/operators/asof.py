@@ -55,7 +55,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
 
 def _differ(before: Run | None, was: col.Positions, now: Run | None, is_now: col.Positions) -> col.Mask:
     """Where the partner is another row than before."""
-    differs = (was == NONE) != (is_now == NONE)
+    differs: col.Mask = (was == NONE) != (is_now == NONE)
     both = np.flatnonzero((was != NONE) & (is_now != NONE))
     if before is not None and now is not None and len(both):
         same = col.rows_equal(col.gather_all(before.arrays, was[both]), col.gather_all(now.arrays, is_now[both]), len(both))

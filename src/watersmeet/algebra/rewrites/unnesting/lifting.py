@@ -25,6 +25,7 @@ from watersmeet.algebra.coercion import cast, is_identity
 from watersmeet.algebra.nulls import rejected_columns
 from watersmeet.algebra.relations import (
     Aggregate,
+    AsofJoin,
     Column,
     Filter,
     Join,
@@ -53,7 +54,7 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
 )
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import filtered, read
-from watersmeet.errors import Span
+from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 
 #: Aggregate functions that give 0 for no row; the others give NULL.
@@ -82,6 +83,9 @@ class Lifting:
 
     @singledispatchmethod
     def _lift(self, node: Relation) -> Lifted:
+        if isinstance(node, AsofJoin):
+            raise error("FEATURE_NOT_SUPPORTED", "an ASOF join that reads columns of the query around it is not supported",
+                        span=node.span, hint="Join the two relations without them, and compare with them outside.")
         raise AssertionError(type(node).__name__)
 
     # -- the domain ---------------------------------------------------------------------------------------------
