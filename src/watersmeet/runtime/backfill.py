@@ -15,7 +15,7 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, Join, Scan
+from watersmeet.circuit.operators import Arrange, AsofJoin, Join, Scan
 from watersmeet.planner.distribution import Placement, plain_keys
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
@@ -122,7 +122,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
     told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live}
     while True:
         reached = circuit.upstream(tops, ends.keys() | told)
-        joins = [o for o in circuit.operators if isinstance(o, Join) and o.id in reached - ends.keys()]
+        joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
         lacking = {i for join in joins for i in _showing_null_keys(join, circuit)} & told
         if not lacking:
             break
@@ -131,7 +131,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
                  frozenset(told & reached))
 
 
-def _showing_null_keys(join: Join, circuit: Circuit) -> Iterator[str]:
+def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:
     """The inputs of which rows with a NULL in the key come out, though no arrangement keeps them."""
     for arrangement, kinds in zip(join.inputs, (("left", "full", "anti"), ("right", "full")), strict=True):
         op = circuit.by_id[arrangement]

@@ -140,3 +140,13 @@ def test_the_plan_names_it(connection):
         "EXPLAIN CREATE MATERIALIZED VIEW m AS SELECT a.id, b.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND b.y <= a.x").fetchall())
     assert "StreamAsOfJoin { type: AsofLeftOuter, predicate: a.k = b.k AND (a.x" in text
     assert ">= b.y)" in text
+
+
+def test_a_second_view_reads_live_arrangements_and_still_shows_rows_with_a_null_key(connection):
+    connection.execute("INSERT INTO a VALUES (1, 'p', 5), (2, NULL, 9); INSERT INTO b VALUES (1, 'p', 4, 0)")
+    inner = "SELECT a.id, a.x, b.id AS bid, b.y, b.v FROM a ASOF JOIN b ON a.k = b.k AND a.x >= b.y"
+    connection.execute(f"CREATE MATERIALIZED VIEW m AS {inner}; FLUSH")
+    connection.execute(f"CREATE MATERIALIZED VIEW n AS {inner.replace('ASOF', 'ASOF LEFT')}")
+    assert sorted(connection.execute("SELECT id, bid FROM n").fetchall()) == [(1, 1), (2, None)]
+    connection.execute("DELETE FROM b WHERE id = 1; DELETE FROM a WHERE id = 2; FLUSH")
+    assert connection.execute("SELECT id, bid FROM n").fetchall() == [(1, None)]
