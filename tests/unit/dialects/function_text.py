@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from decimal import Decimal
 from typing import Any
@@ -40,4 +41,6 @@ def same(value: Any, kind: SqlType, wanted: str) -> bool:
         return math.isclose(value, given, rel_tol=1e-14, abs_tol=1e-15) or (math.isnan(value) and math.isnan(given))
     if kind.name == "numeric" and value is not None and wanted != "∅":
         return Decimal(value) == Decimal(wanted)
+    if kind.name == "jsonb" and wanted != "∅":
+        return value == wanted or value == json.loads(wanted)
     return shown(value, kind) == wanted

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.unit.dialects.function_cases import CASES, ROW, TABLE
+from tests.unit.dialects.function_cases_types import CASES as CASES_OF_TYPES
 from tests.unit.dialects.function_text import same, shown
 from tests.unit.dialects.helpers import bound, catalog_of
 
@@ -17,7 +18,7 @@ _TOGETHER = 60
 
 def cases() -> list[tuple[str, str, str]]:
     """(expression, type, value)."""
-    lines = [line for line in CASES.strip().splitlines() if not line.startswith("#")]
+    lines = [line for line in (CASES + CASES_OF_TYPES).splitlines() if line and not line.startswith("#")]
     found = [tuple(line.split(" ⇒ ")) if line.count(" ⇒ ") == 2 else (*line.removesuffix(" ⇒").split(" ⇒ "), "")
              for line in lines]
     assert all(len(f) == 3 for f in found)

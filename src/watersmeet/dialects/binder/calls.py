@@ -10,17 +10,13 @@ from sqlglot import exp
 
 from watersmeet.dialects.binder.context import Context, first_line, typed_null
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast
-from watersmeet.types import DOUBLE, INTEGER, JSONB, SqlType
+from watersmeet.types import JSONB, SqlType
 
 Arguments = Sequence[Value]
 Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
 
 #: Result types that differ from DuckDB's.
-_RESULTS: Final[dict[str, SqlType]] = {
-    "array_length": INTEGER, "array_ndims": INTEGER, "array_position": INTEGER, "cardinality": INTEGER,
-    "date_part": DOUBLE, "jsonb_array_length": INTEGER, "jsonb_build_array": JSONB, "jsonb_build_object": JSONB,
-    "to_jsonb": JSONB,
-}  # fmt: skip
+_RESULTS: Final[dict[str, SqlType]] = {"jsonb_build_array": JSONB, "jsonb_build_object": JSONB, "to_jsonb": JSONB}
 
 #: Functions that DuckDB's text can't be written for without arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
-from watersmeet.types import BOOLEAN, VARCHAR, SqlType
+from watersmeet.types import BOOLEAN, INTERVAL, VARCHAR, SqlType
 
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
@@ -28,6 +28,8 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "interval": ("varchar", "time"),
     "jsonb": ("varchar", "number", "boolean"),
     "bytea": ("varchar",),
+    "array": ("varchar",),
+    "struct": ("varchar",),
 }
 
 
@@ -45,7 +47,7 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     source_family, target_family = family(source), family(target)
     if source_family != target_family and target_family not in _ACROSS.get(source_family, ()):
         raise _cannot(source, target, ctx, node)
-    if source.is_nested and (common_type([source, target]) is None or _names(source) != _names(target)):
+    if source.is_nested and target != VARCHAR and (common_type([source, target]) is None or _names(source) != _names(target)):
         raise _cannot(source, target, ctx, node)
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
@@ -98,7 +100,52 @@ def text_of(value: Value) -> exp.Expression:
         return call("regexp_replace", text, string(r"\.?0+$"), string(""))
     if kind.name == "bytea":
         return call("concat", string("\\x"), call("lower", call("hex", expression)))
+    if kind == INTERVAL:
+        return _interval_text(text)
+    if kind.name == "array" and kind.element is not None:
+        return _array_output(expression, kind.element)
+    if kind.name == "struct":
+        return _row_output(value)
     return text
+
+
+def _interval_text(text: exp.Expression) -> exp.Expression:
+    """PostgreSQL's form of DuckDB's text: `mon`, no `-1 day`, a `+` behind a negative part."""
+    changes = (("month", "mon"), (r"-1 (year|mon|day)( |$)", r"-1 \1s\2"), (r"-(\d+ \w+) (\d)", r"-\1 +\2"))
+    for pattern, shown in changes:
+        text = call("regexp_replace", text, string(pattern), string(shown), string("g"))
+    return text
+
+
+def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
+    """`{1,NULL,"a b"}` (PostgreSQL 17, 8.15.6)."""
+    item = exp.to_identifier("_e" if element.name != "array" else "_r")
+    text = text_of(Value(item, element))
+    if element.name != "array":
+        text = _quoted(text, r'^$|[{}",\\\s]|^(?i:null)$', r"\\")
+    each = exp.Lambda(this=call("coalesce", text, string("NULL")), expressions=[item.copy()])
+    items = call("array_to_string", call("list_transform", array, each), string(","))
+    return exp.Paren(this=exp.DPipe(this=exp.DPipe(this=string("{"), expression=items), expression=string("}")))
+
+
+def _row_output(value: Value) -> exp.Expression:
+    """`(1,,"a b")` (PostgreSQL 17, 8.16.6)."""
+    whole = value.finish().expression
+    texts = [call("coalesce", _quoted(text_of(Value(call("struct_extract", whole, string(name)), kind)),
+                                      r'^$|[()",\\\s]', '"'), string("")) for name, kind in value.type.fields]
+    joined: list[exp.Expression] = [string("(")]
+    for i, text in enumerate(texts):
+        joined += [text] if i == 0 else [string(","), text]
+    shown = call("concat", *joined, string(")"))
+    none = exp.If(this=exp.Is(this=wrap(whole), expression=exp.null()), true=exp.null())
+    return exp.Paren(this=exp.Case(ifs=[none], default=shown))
+
+
+def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
+    """The text in quotes if it matches `special`; quote: what stands before a quote inside."""
+    inner = call("replace", call("replace", text, string("\\"), string("\\\\")), string('"'), string(quote.replace("\\\\", "\\") + '"'))
+    whole = exp.DPipe(this=exp.DPipe(this=string('"'), expression=inner), expression=string('"'))
+    return exp.Paren(this=exp.Case(ifs=[exp.If(this=call("regexp_matches", text, string(special)), true=whole)], default=text.copy()))
 
 
 def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.signatures import fill
 from watersmeet.dialects.binder.values import Value, call, number
 from watersmeet.dialects.queries import name_of
 from watersmeet.types import SqlType
@@ -31,16 +32,35 @@ def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
     value = bind(node.this, ctx)
     if value.type.name != "array" or value.type.element is None:
         raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
-    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-        raise ctx.not_supported("an array slice", node)
-    index = bind(node.expressions[0], ctx)
-    if not index.type.is_integer or index.unknown:
-        raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", node)
+    if len(node.expressions) != 1:
+        raise ctx.not_supported("an array slice of several dimensions", node)
+    inner = node.expressions[0]
+    if isinstance(inner, exp.Slice):
+        return _slice(value, inner, node, ctx, bind)
+    index = _index(inner, node, ctx, bind)
     # sqlglot keeps literal subscripts from 0 on
     position = index.expression
-    if not node.args.get("offset") and isinstance(node.expressions[0], exp.Literal):
-        position = number(int(node.expressions[0].this) + 1)
+    if not node.args.get("offset") and isinstance(inner, exp.Literal):
+        position = number(int(inner.this) + 1)
+    if not (isinstance(position, exp.Literal) and int(position.name) > 0):
+        position = fill("CASE WHEN a0 > 0 THEN a0 END", position)  # DuckDB counts negative ones from the end
     return Value(call("array_extract", value.expression, position), value.type.element)
+
+
+def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
+    index = bind(node, ctx)
+    if not index.type.is_integer or index.unknown:
+        raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", place)
+    return index
+
+
+def _slice(value: Value, node: exp.Slice, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
+    """`a[2:3]`, `a[:2]`, `a[2:]`: what is there of it (PostgreSQL 17, 8.15.3)."""
+    first = number(1) if node.this is None else _index(node.this, place, ctx, bind).expression
+    last = call("len", value.expression) if node.expression is None else _index(node.expression, place, ctx, bind).expression
+    cut = fill("CASE WHEN a1 IS NULL OR a2 IS NULL THEN NULL WHEN a2 < greatest(a1, 1) THEN list_slice(a0, 1, 0) "
+               "ELSE list_slice(a0, greatest(a1, 1), a2) END", value.expression, first, last)
+    return Value(cut, value.type)
 
 
 def _dot(node: Any, ctx: Context, bind: Bind) -> Value:

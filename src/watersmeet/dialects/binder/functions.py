@@ -6,44 +6,37 @@ systems call the same needs no entry. `special` holds those that need more than 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
-import duckdb
 from sqlglot import exp
 
+from watersmeet.dialects.binder.arrayfunctions import ARRAY_FUNCTIONS
 from watersmeet.dialects.binder.calls import (
     Arguments,
     Builder,
     by_duckdb,
-    constant_text,
     count_checked,
-    mismatch,
     refuse_volatile,
 )
 from watersmeet.dialects.binder.casts import cast, unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.datefunctions import DATE_FUNCTIONS
+from watersmeet.dialects.binder.jsonfunctions import JSON_FUNCTIONS
 from watersmeet.dialects.binder.mathfunctions import MATH_FUNCTIONS
 from watersmeet.dialects.binder.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.dialects.binder.setfunctions import is_set_function, set_function
 from watersmeet.dialects.binder.signatures import fill
 from watersmeet.dialects.binder.textfunctions import TEXT_FUNCTIONS
-from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, string, wrap
+from watersmeet.dialects.binder.values import Value, call, duckdb_cast, wrap
 from watersmeet.errors import did_you_mean
 from watersmeet.types import (
     INTEGER,
-    JSONB,
-    VARCHAR,
 )
 
 #: RisingWave's name -> DuckDB's.
 _RENAMED: Final[dict[str, str]] = {
-    "array_cat": "list_concat", "cardinality": "len", "jsonb_array_length": "json_array_length",
     "jsonb_build_array": "json_array", "jsonb_build_object": "json_object", "to_jsonb": "to_json",
-    "array_distinct": "list_distinct", "array_contains": "list_has_all", "array_max": "list_max",
-    "array_min": "list_min", "array_sum": "list_sum",
 }  # fmt: skip
 
 #: Functions that DuckDB has and that a database must not offer.
@@ -140,53 +133,9 @@ def _nulls(name: str, *, counted: str) -> Builder:
     return build
 
 
-def _json_typeof(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("jsonb_typeof", arguments, (1,), node, ctx)
-    kind = call("json_type", arguments[0].expression)
-    names = {"OBJECT": "object", "ARRAY": "array", "VARCHAR": "string", "BOOLEAN": "boolean", "NULL": "null"}
-    ifs = [exp.If(this=string(k), true=string(v)) for k, v in names.items()]
-    number_case = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Is(this=kind, expression=exp.null())),
-                                       true=string("number"))])
-    return Value(exp.Paren(this=exp.Case(this=kind.copy(), ifs=ifs, default=number_case)), VARCHAR)
-
-
-def _json_path(text: bool) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked("jsonb_extract_path", arguments, _at_least(2, arguments), node, ctx)
-        keys = [constant_text(a, "jsonb_extract_path", node, ctx) for a in arguments[1:]]
-        return json_extract(arguments[0], keys, text=text)
-
-    return build
-
-
-def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
-    """What lies in `document` under the path of `keys`; digits are also array positions."""
-    path = "$" + "".join(f"[{k}]" if k.lstrip("-").isdecimal() else '."' + k.replace('"', '\\"') + '"' for k in keys)
-    path = path.replace("[-", "[#-")
-    if text:
-        return Value(call("json_extract_string", document.expression, string(path)), VARCHAR)
-    return Value(call("json_extract", document.expression, string(path)), JSONB)
-
-
-def _array_length(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("array_length", arguments, (1, 2), node, ctx)
-    if arguments[0].type.name != "array":
-        raise mismatch("array_length", arguments, node, ctx, duckdb.BinderException("It takes an array"))
-    if len(arguments) == 2 and arguments[1].expression.sql() != "1":
-        raise ctx.not_supported("array_length of an inner dimension", node)
-    length = call("nullif", call("len", arguments[0].expression), number(0))
-    return Value(duckdb_cast(length, INTEGER), INTEGER)
-
-
-def _array_remove(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("array_remove", arguments, (2,), node, ctx)
-    raise ctx.not_supported("array_remove", node)
-
-
 _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
-    "array_length": _array_length, "array_remove": _array_remove, "coalesce": _coalesce, "greatest": _extreme("greatest"),
-    "jsonb_extract_path": _json_path(text=False), "jsonb_extract_path_text": _json_path(text=True),
-    "jsonb_typeof": _json_typeof, "least": _extreme("least"), "nullif": _nullif,
+    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS,
+    "coalesce": _coalesce, "greatest": _extreme("greatest"), "least": _extreme("least"), "nullif": _nullif,
     "num_nonnulls": _nulls("num_nonnulls", counted="NOT NULL"), "num_nulls": _nulls("num_nulls", counted="NULL"),
 }  # fmt: skip

@@ -7,9 +7,20 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.dialects.binder import jsonb
 from watersmeet.dialects.binder.casts import cast, coerce, condition, text_of
 from watersmeet.dialects.binder.context import Context, first_line, typed_null
-from watersmeet.dialects.binder.values import Value, boolean, call, common_type, duckdb_cast, family, number, wrap
+from watersmeet.dialects.binder.values import (
+    Value,
+    boolean,
+    call,
+    common_type,
+    duckdb_cast,
+    family,
+    number,
+    string,
+    wrap,
+)
 from watersmeet.errors import Error
 from watersmeet.types import (
     BIGINT,
@@ -18,6 +29,7 @@ from watersmeet.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
+    JSONB,
     NUMERIC,
     TIME,
     TIMESTAMP,
@@ -106,6 +118,11 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
     if left.type.is_numeric and right.type.is_numeric:
         return _numbers(node, sign, left, right, ctx)
     pair = (left.type.name, right.type.name)
+    if left.type == right.type == TIME and sign == "-":
+        days = [exp.Add(this=duckdb_cast(string("2000-01-01"), DATE), expression=wrap(v.expression)) for v in (left, right)]
+        return Value(exp.Paren(this=exp.Sub(this=exp.Paren(this=days[0]), expression=exp.Paren(this=days[1]))), INTERVAL)
+    if sign == "-" and left.type == JSONB:
+        return jsonb.without(left, right, ctx, node)
     both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
     if sign == "-" and both_times and pair != ("date", "date"):
         result = INTERVAL
@@ -150,6 +167,8 @@ def _settle(sign: str, left: Value, right: Value, ctx: Context, node: exp.Expres
 
 
 def _partner(sign: str, kind: SqlType) -> SqlType:
+    if kind == JSONB:
+        return VARCHAR
     if kind.name in (*_DATE_OR_TIME, "time") and sign == "+":
         return INTERVAL
     if kind == INTERVAL and sign in "*/":
@@ -250,6 +269,10 @@ def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -
         return _append(node, left, right, ctx)
     if left.type.name == right.type.name == "bytea" and not (left.unknown or right.unknown):
         return Value(exp.DPipe(this=wrap(left.expression), expression=wrap(right.expression)), left.type)
+    if JSONB in (left.type, right.type):
+        documents = [cast(v, JSONB, ctx, node) if v.unknown else v for v in (left, right)]
+        if documents[0].type == documents[1].type:
+            return jsonb.joined(documents[0], documents[1])
     texts = [v for v in (left, right) if v.type == VARCHAR]
     if not texts or any(v.type.is_nested or v.type.name in ("jsonb", "bytea") for v in (left, right)):
         raise no_operator(ctx, node, "||", left.type, right.type)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import duckdb
 from sqlglot import exp, parse_one
+from sqlglot.dialects.duckdb import DuckDB
 
 from watersmeet.dialects.binder.calls import Arguments, Builder, mismatch_of
 from watersmeet.dialects.binder.casts import cast
@@ -85,9 +86,18 @@ def fill(template: str, *arguments: exp.Expression) -> exp.Expression:
     return exp.Paren(this=_parsed(template).transform(replace))
 
 
+class _Templates(DuckDB):  # type: ignore[misc]
+    """DuckDB's SQL in which functions stay as they are written: sqlglot would put operators in their place."""
+
+    class Parser(DuckDB.Parser):  # type: ignore[misc]
+        """The grammar."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+
+
 @lru_cache(maxsize=1024)
 def _parsed(template: str) -> exp.Expression:
-    return parse_one(template, dialect="duckdb")
+    return parse_one(template, dialect=_Templates)
 
 
 def _builder(name: str, signatures: Sequence[Signature]) -> Builder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,9 +10,11 @@ from sqlglot import exp
 
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.fields import extracted
 from watersmeet.dialects.binder.operators import no_operator
-from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number
-from watersmeet.types import BIGINT, INTERVAL, NUMERIC, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from watersmeet.dialects.binder.signatures import fill
+from watersmeet.dialects.binder.values import Value, call
+from watersmeet.types import BOOLEAN, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
@@ -19,12 +22,27 @@ Reader = Callable[[Any, Context, Bind], Value]
 
 def _interval(node: Any, ctx: Context, _bind: Bind) -> Value:
     unit = node.args.get("unit")
-    if isinstance(unit, exp.IntervalSpan):
-        raise ctx.not_supported("an interval from unit to unit", node)
     if node.this is None or not node.this.is_string:
         raise ctx.error("SYNTAX_ERROR", "an interval is written as a string", node, hint="INTERVAL '1' DAY.")
-    written = node.this.name + (f" {unit.name}" if unit is not None else "")
+    if isinstance(unit, exp.IntervalSpan):
+        written = _spanned(node.this.name.strip(), f"{unit.this.name} TO {unit.expression.name}".upper(), node, ctx)
+    else:
+        written = node.this.name + (f" {unit.name}" if unit is not None else "")
     return cast(Value(exp.Literal.string(written), VARCHAR, nullable=False, unknown=True), INTERVAL, ctx, node)
+
+
+def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
+    """The text of an interval from unit to unit with its units."""
+    sign, bare = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if units == "YEAR TO MONTH" and re.fullmatch(r"\d+-\d+", bare):
+        years, months = bare.split("-")
+        return f"{sign}{years} years {sign}{months} months"
+    if units.startswith("DAY TO ") and re.fullmatch(r"\d+ \d+(:\d+){0,2}(\.\d+)?", bare):
+        days, time = bare.split(" ")
+        return f"{sign}{days} days {sign}{time if ':' in time else time + ':00'}"
+    if units in ("HOUR TO MINUTE", "HOUR TO SECOND") and re.fullmatch(r"\d+:\d+(:\d+)?(\.\d+)?", bare):
+        return text
+    raise ctx.not_supported(f"the interval '{text}' {units}", node, hint="Write its units, for example '1 day 2 hours'.")
 
 
 def _at_time_zone(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -38,35 +56,30 @@ def _at_time_zone(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _extract(node: Any, ctx: Context, bind: Bind) -> Value:
-    part = node.this.name.lower()
-    value = bind(node.expression, ctx)
-    if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
-        raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
-    if part in ("second", "seconds"):
-        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.000001")
-    if part in ("millisecond", "milliseconds"):
-        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.001")
-    if part == "epoch":
-        if value.type.name in ("timestamp", "timestamptz", "date"):
-            return _scaled(call("epoch_us", duckdb_cast(value.expression, TIMESTAMP)
-                                if value.type.name == "date" else value.expression), "0.000001")
-        return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
-    if part not in _EXTRACTED:
-        raise ctx.error("INVALID_VALUE", f'unit "{part}" not recognized for type {value.type.sql}', node)
-    return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
+    return extracted(node.this.name.lower(), bind(node.expression, ctx), ctx, node)
 
 
-_EXTRACTED: Final = frozenset(
-    {"century", "day", "decade", "dow", "doy", "hour", "isodow", "isoyear", "microsecond", "microseconds",
-     "millennium", "minute", "month", "quarter", "week", "year"}
-)
-
-
-def _scaled(count: exp.Expression, factor: str) -> Value:
-    whole = duckdb_cast(count, BIGINT)
-    return Value(duckdb_cast(exp.Mul(this=whole, expression=number(factor)), NUMERIC), NUMERIC)
+def _overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
+    """`(start, end) OVERLAPS (start, end)`, an end may be an interval (PostgreSQL 17, 9.9)."""
+    sides = [node.this, node.expression]
+    if not all(isinstance(s, exp.Tuple) and len(s.expressions) == 2 for s in sides):
+        raise ctx.error("SYNTAX_ERROR", "wrong number of parameters of OVERLAPS expression", node)
+    bounds: list[exp.Expression] = []
+    for side in sides:
+        start, end = (bind(e, ctx) for e in side.expressions)
+        start = cast(start, TIMESTAMP, ctx, node) if start.unknown or start.type.name == "date" else start
+        if not end.unknown and end.type == INTERVAL:
+            end = Value(fill("a0 + a1", start.expression, end.expression), start.type)
+        end = cast(end, start.type, ctx, node) if end.unknown or end.type != start.type else end
+        if start.type.name not in ("timestamp", "timestamptz", "time"):
+            raise no_operator(ctx, node, "OVERLAPS", start.type, end.type)
+        bounds += [start.expression, end.expression]
+    # a period without length is a moment
+    whole = ("CASE WHEN least(a0, a1) = least(a2, a3) THEN TRUE WHEN least(a0, a1) > least(a2, a3) "
+             "THEN least(a0, a1) < greatest(a2, a3) ELSE least(a2, a3) < greatest(a0, a1) END")
+    return Value(fill(whole, *bounds), BOOLEAN)
 
 
 READERS: Final[dict[type, Reader]] = {
-    exp.Interval: _interval, exp.AtTimeZone: _at_time_zone, exp.Extract: _extract,
+    exp.Interval: _interval, exp.AtTimeZone: _at_time_zone, exp.Extract: _extract, exp.Overlaps: _overlaps,
 }

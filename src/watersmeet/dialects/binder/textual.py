@@ -10,7 +10,8 @@ from sqlglot import exp
 from watersmeet.dialects.binder import patterns, regexfunctions
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context
-from watersmeet.dialects.binder.functions import function, json_extract
+from watersmeet.dialects.binder.functions import function
+from watersmeet.dialects.binder.jsonfunctions import json_extract, walked
 from watersmeet.dialects.binder.operators import no_operator, quantified
 from watersmeet.dialects.binder.values import Value, boolean, call, string, wrap
 from watersmeet.types import BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType
@@ -163,12 +164,19 @@ def _json_path(node: Any, ctx: Context, bind: Bind) -> Value:
     as_text = isinstance(node, exp.JSONBExtractScalar)
     document, path = bind(node.this, ctx), bind(node.expression, ctx)
     sign = "#>>" if as_text else "#>"
-    if document.type != JSONB or document.unknown:
+    if document.type != JSONB or document.unknown or path.is_null:
         raise no_operator(ctx, node, sign, document.type, path.type)
-    if not path.unknown or path.is_null:
+    if isinstance(path.expression, exp.Array) and path.type.element == VARCHAR:
+        return walked(document, path.expression.expressions, text=as_text)
+    if not path.unknown:
         raise ctx.not_supported(f"{sign} with a path that is not a constant", node)
     keys = [k.strip().strip('"') for k in path.expression.name.strip("{} ").split(",") if k.strip()]
     return json_extract(document, keys, text=as_text)
+
+
+def _json_exists(how: str) -> Reader:
+    name = {"one": "jsonb_exists", "any": "jsonb_exists_any", "all": "jsonb_exists_all"}[how]
+    return _called(name)
 
 
 def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -183,10 +191,21 @@ def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
     return Value(call("list_has_all", left.expression, right.expression), BOOLEAN)
 
 
+def _array_overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
+    left, right = bind(node.this, ctx), bind(node.expression, ctx)
+    left = cast(left, right.type, ctx, node) if left.unknown else left
+    right = cast(right, left.type, ctx, node) if right.unknown else right
+    if left.type.name != "array" or right.type != left.type:
+        raise no_operator(ctx, node, "&&", left.type, right.type)
+    return Value(call("list_has_any", left.expression, right.expression), BOOLEAN)
+
+
 READERS: Final[dict[type, Reader]] = {
     exp.Like: _like, exp.ILike: _like, exp.Escape: _escape, exp.RegexpLike: _regexp, exp.RegexpILike: _regexp,
     exp.SimilarTo: _similar, exp.StrPosition: _position, exp.Substring: _substring, exp.Trim: _trim,
     exp.Overlay: _overlay, exp.JSONExtract: _json, exp.JSONExtractScalar: _json, exp.JSONBExtract: _json_path,
+    exp.JSONBContainsTopKey: _json_exists("one"), exp.JSONBContainsAnyTopKeys: _json_exists("any"),
+    exp.JSONBContainsAllTopKeys: _json_exists("all"), exp.ArrayOverlaps: _array_overlaps,
     exp.Sqrt: _called("sqrt"), exp.Cbrt: _called("cbrt"), exp.StartsWith: _called("starts_with"),
     exp.JSONBExtractScalar: _json_path, exp.ArrayContainsAll: _contains, exp.ArrayContainedBy: _contains,
 }  # fmt: skip
