@@ -15,6 +15,7 @@ from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
     Constant,
+    DynamicFilter,
     Exchange,
     Join,
     Map,
@@ -126,6 +127,12 @@ def _aggregate(op: Aggregate, circuit):
     return f'SELECT * FROM (SELECT {", ".join(exprs)}, _b FROM "{op.inputs[0]}" GROUP BY {keys}, _b) AS t({names}, _b)'
 
 
+def _dynamic_filter(op: DynamicFilter, circuit):
+    left, right = op.inputs
+    columns = ", ".join(f"l.c{k} AS c{i}" for i, k in enumerate(op.keep))
+    return f'SELECT {columns}, l._b FROM "{left}" l JOIN "{right}" r ON l._b = r._b AND l.c{op.column} {op.comparison} r.c0'
+
+
 def _repeat(op: Repeat, circuit):
     columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
     return f'SELECT {columns}{", " if columns else ""}_b FROM "{op.inputs[0]}", LATERAL range(c{len(op.schema)})'
@@ -167,4 +174,4 @@ def _arrange(op: Arrange, circuit):
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           Aggregate: _aggregate, Repeat: _repeat, Union: _union, Unnest: _unnest, Sink: _sink}
+           Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -89,6 +89,19 @@ def unnest(content: Iterable[tuple[Row, int]], arrays: Sequence[int], keep: Sequ
     return result
 
 
+def dynamic_filter(left: Counter[Row], bounds: Sequence[Any], *, column: int, comparison: str,
+                   keep: Sequence[int], order: Callable[[Any], Any]) -> Counter[Row]:
+    """The batch result of a dynamic filter. bounds: no value or one. order: values as Python compares them."""
+    result: Counter[Row] = Counter()
+    if not bounds or bounds[0] is None:
+        return result
+    passes = {"<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}
+    for values, count in left.items():
+        if values[column] is not None and passes[comparison](order(values[column]), order(bounds[0])):
+            result[row(values[k] for k in keep)] += count
+    return result
+
+
 def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iterable[int]) -> None:
     """Applies changes to a multiset; AssertionError if a multiplicity falls below 0."""
     touched = set()

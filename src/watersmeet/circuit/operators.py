@@ -125,6 +125,23 @@ class Join(Operator):
     output: tuple[str, ...]
 
 
+Comparison = Literal["<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True)
+class DynamicFilter(Operator):
+    """The rows of the left input whose column `column` compares with the only value of the right input.
+
+    inputs: (left, right); the right one has one column, of the type of `column`, and at most one row, which is in every
+    bucket. No row, or NULL, passes nothing. keep: positions of the left input's columns that come out.
+    """
+
+    kind: ClassVar[str] = "dynamicfilter"
+    column: int
+    comparison: Comparison
+    keep: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class SortKey:
     """One key of an order: the column at position `column`, from the largest value down if `descending`."""
@@ -259,7 +276,7 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, AsofJoin, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, AsofJoin, DynamicFilter, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {"calls": AggregateSpec.from_json}

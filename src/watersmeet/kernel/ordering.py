@@ -62,12 +62,32 @@ def order_prefixes(array: pa.Array) -> Hashes:
     return (np.clip(whole, -middle, middle - 1) + middle).astype(np.uint64)
 
 
-def _first_bytes(array: pa.Array) -> Hashes:
+def order_words(array: pa.Array) -> Hashes:
+    """Numbers in [0, 2^64) that never fall where the values rise; different values may share one. Stable for ever.
+
+    The array has no NULLs. Integers, times and floats have words of their own, texts by their first 8 bytes.
+    """
+    kind = array.type
+    t = pa.types
+    if col.is_bytes(kind):
+        return _first_bytes(array, 8)
+    if col.is_interval(kind):
+        whole = col.normal_interval(array)[:, 0].astype(np.int64)
+    elif t.is_floating(kind) or t.is_decimal(kind):
+        floats = _decimal_floats(array) if t.is_decimal(kind) else col.words(array).astype(np.float64)
+        bits = floats.view(np.int64)
+        whole = bits ^ (bits >> 63 & np.int64(0x7FFFFFFFFFFFFFFF))
+    else:
+        whole = col.words(array).astype(np.int64)
+    return whole.view(np.uint64) ^ np.uint64(1 << 63)
+
+
+def _first_bytes(array: pa.Array, count: int = 4) -> Hashes:
     bounds = col.offsets(array)
     buffer = array.buffers()[2]
     data = np.zeros(1, np.uint8) if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
     result = np.zeros(len(array), np.uint64)
-    for i in range(4):
+    for i in range(count):
         at = bounds[:-1] + i
         byte = np.where(at < bounds[1:], data[np.minimum(at, len(data) - 1)], 0)
         result = result << np.uint64(8) | byte.astype(np.uint64)

@@ -15,6 +15,7 @@ from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
     AsofJoin,
+    DynamicFilter,
     Exchange,
     Join,
     Map,
@@ -64,7 +65,7 @@ class Placement:
             return self._joined(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
-        if isinstance(op, Unnest):
+        if isinstance(op, (Unnest, DynamicFilter)):
             return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.relations import Scan as TreeScan
 from watersmeet.algebra.rewrites import JoinOrder, rewrite, rewriting
+from watersmeet.algebra.trees import walk
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.operators import Operator, Scan
@@ -57,7 +59,7 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     if options.level != "logical":
         ops = compile_view(tree, sink, producers, buckets, options.join_order, catalog=catalog, share=options.share)
         circuit = assemble([ops], buckets)
-        names = Names(circuit.by_id, catalog, leaves(circuit.by_id, catalog, producers))
+        names = Names(circuit.by_id, catalog, leaves(circuit.by_id, catalog, _named(tree, producers)))
         found = footprint(circuit, names, _keepers(catalog, producers))
         costs, below = found.to_json(), found.lines()
         if options.level == "distsql":
@@ -94,8 +96,14 @@ def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, produ
     """The operators of a view as a tree whose leaves are the relations that it reads."""
     ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share)
     by_id = {op.id: op for op in ops}
-    names = Names(by_id, catalog, leaves(by_id, catalog, producers))
+    names = Names(by_id, catalog, leaves(by_id, catalog, _named(tree, producers)))
     return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])
+
+
+def _named(tree: Relation, producers: Producers) -> Producers:
+    """The producers of the relations that the tree itself reads: another view with the same plan is none of its leaves."""
+    read = {n.relation_id for n in walk(tree) if isinstance(n, TreeScan)}
+    return {i: ops for i, ops in producers.items() if i in read}
 
 
 def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...]]:

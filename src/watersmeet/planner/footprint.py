@@ -7,7 +7,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import COLLECTED, Aggregate, Arrange, Exchange, Join, Map, Operator, Upsert
+from watersmeet.circuit.operators import (
+    COLLECTED,
+    Aggregate,
+    Arrange,
+    DynamicFilter,
+    Exchange,
+    Join,
+    Map,
+    Operator,
+    Upsert,
+)
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
 from watersmeet.planner.texts import columns_of
@@ -87,6 +97,9 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         columns, readers = names.columns(op.id), circuit.consumers[op.id]
         yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit),
                           op.append_only)
+    elif isinstance(op, DynamicFilter):
+        columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
+        yield Arrangement(op.id, (), (columns[op.column],), columns, _kept_bound(source), source.append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),
@@ -101,6 +114,10 @@ def _arrange_bound(op: Arrange, circuit: Circuit) -> str:
     joins = [j for i in circuit.consumers[op.id] if isinstance(j := circuit.by_id[i], Join)]
     if not op.keys and all(j.inputs[1] == op.id for j in joins):
         return "bounded: a single row or a small input, copied to every bucket"
+    return _kept_bound(op)
+
+
+def _kept_bound(op: Operator) -> str:
     return f"unbounded: keeps every row of the input{'' if op.append_only else ' that is not deleted'}"
 
 

@@ -17,9 +17,10 @@ from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error, error
 from watersmeet.planner.builder import Builder, positional
+from watersmeet.planner.comparisons import Compared, comparisons
 from watersmeet.planner.distribution import matching
 from watersmeet.planner.sharing import Found, Sharing, Side
-from watersmeet.planner.streams import Stream, at, emit, identity
+from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity
 from watersmeet.planner.texts import position, sql
 
 _Ids = frozenset[str]
@@ -53,6 +54,9 @@ class JoinLowering:
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`. JOIN_WITHOUT_EQUALITY if it would be a nested loop."""
         node = _with_broadcast(node)
+        compared = comparisons(node, needed)
+        if compared is not None:
+            return self._filtered(node, compared, needed)
         pairs = [one_type(k) for k in node.keys]
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
         inputs = (self._input(node.left, reads, [k.left for k in pairs]),
@@ -72,6 +76,28 @@ class JoinLowering:
             operators.Join((left.operator.id, right.operator.id), schema, append_only, node.kind, left.keys, right.keys,
                            tuple(k.null_safe for k in pairs), residual, output))
         return Stream(made, {i: at(made, p) for i, p in values.items()}, tuple(_above(above, output)))
+
+    def _filtered(self, node: Join, compared: Sequence[Compared], needed: _Ids) -> Stream:
+        """The left rows that compare with the only row of the right side."""
+        later = _Ids().union(*[c.left.columns for c in compared])
+        stream = self.lower_input(node.left, needed & node.left.ids | later)
+        wanted = sorted(needed & node.left.ids)
+        below = self.lower_input(node.right, _Ids().union(*[c.right.columns for c in compared]))
+        for i, test in enumerate(compared):
+            kept = sorted({*wanted, *[c for other in compared[i + 1 :] for c in other.left.columns]})
+            value = stream.resolve(test.left)
+            left, positions = emit(self.builder, stream, [*[stream.values[c] for c in kept], value])
+            right = emit_exactly(self.builder, below, [below.resolve(test.right)])
+            if self.builder.buckets > 1:
+                left, right = self._copied(left, right)
+            column = positions[identity(value)]
+            places = {c: positions[identity(stream.values[c])] for c in kept}
+            keep = tuple(sorted(set(places.values()))) or (column,)
+            schema = positional((left.schema[k].type, left.schema[k].nullable) for k in keep)
+            made = self.builder.add(operators.DynamicFilter(
+                (left.id, right.id), schema, left.append_only and right.append_only, column, test.comparison, keep))
+            stream = Stream(made, {c: at(made, keep.index(p)) for c, p in places.items()})
+        return stream
 
     def _input(self, node: Relation, reads: _Ids, keys: Sequence[Scalar]) -> _Input:
         reads &= node.ids

@@ -12,6 +12,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     AsofJoin,
     Constant,
+    DynamicFilter,
     Exchange,
     Join,
     Map,
@@ -92,6 +93,8 @@ class Names:
             return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
         if isinstance(op, Unnest):
             return tuple(below[k] for k in op.keep) + unnest_texts(op, below)
+        if isinstance(op, DynamicFilter):
+            return tuple(below[k] for k in op.keep)
         assert isinstance(op, (Arrange, Exchange, Repeat, Upsert, Sink)), op.kind
         return below[: len(op.schema)]
 

@@ -11,6 +11,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     AsofJoin,
     Constant,
+    DynamicFilter,
     Exchange,
     Join,
     Map,
@@ -100,6 +101,8 @@ class PhysicalPrinter:
             return "StreamUnion", (("all", "true"),)
         if isinstance(op, Repeat):
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
+        if isinstance(op, DynamicFilter):
+            return self._dynamic_filter(op)
         if isinstance(op, Unnest):
             return self._unnest(op)
         if isinstance(op, Upsert):
@@ -153,10 +156,12 @@ class PhysicalPrinter:
         output = ("output", listed(self._names.shown(op.id)))
         if op.left_keys:
             return "StreamHashJoin", (*fields, output)
-        filters = op.join_kind in ("inner", "semi") and all(o[0] == "l" for o in op.output)
-        if op.residual is not None and filters:
-            return "StreamDynamicFilter", (fields[1], output)
         return "StreamBroadcastJoin", (*fields, output)
+
+    def _dynamic_filter(self, op: DynamicFilter) -> tuple[str, Fields]:
+        left, right = (self._names.columns(i) for i in op.inputs)
+        predicate = f"({left[op.column]} {op.comparison} {right[0]})"
+        return "StreamDynamicFilter", (("predicate", predicate), ("output", listed(self._names.shown(op.id))))
 
     def _unnest(self, op: Unnest) -> tuple[str, Fields]:
         """RisingWave's ProjectSet, which walks several functions side by side; LEFT JOIN LATERAL is marked `outer`."""

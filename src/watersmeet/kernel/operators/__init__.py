@@ -8,7 +8,18 @@ from typing import Any, Final
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.operators import aggregate, arrange, asof, constant, join, repeat, union, unnest, upsert
+from watersmeet.kernel.operators import (
+    aggregate,
+    arrange,
+    asof,
+    constant,
+    dynamicfilter,
+    join,
+    repeat,
+    union,
+    unnest,
+    upsert,
+)
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.state import State
 
@@ -23,6 +34,7 @@ STEPS: Final[dict[str, Step]] = {
     "arrange": arrange.step,
     "asof": asof.step,
     "constant": constant.step,
+    "dynamicfilter": dynamicfilter.step,
     "join": join.step,
     "map": map_operator.step,
     "repeat": repeat.step,
@@ -32,4 +44,4 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "arrange", "upsert"})
+STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "upsert"})

@@ -261,6 +261,21 @@ class Lifting:
         joined = Join(left.relation, right.relation, node.kind, (), conjunction(parts), node.broadcast, node.span)
         return Lifted(joined, left.conditions, left.deferred)
 
+    @_lift.register
+    def _(self, node: AsofJoin) -> Lifted:
+        left, right = self._settled(self.lift(node.left)), self._settled(self.lift(node.right))
+        ids = self.reads([*right.conditions, *[s for _, s in right.deferred.values()], *node.scalars])
+        if ids or left.deferred:
+            left, mine = self.grounded(left, ids)
+        if not ids:
+            return replace(left, relation=replace(node, left=left.relation, right=right.relation))
+        right, theirs = self.grounded(right, ids)
+        keys = [KeyPair(_mapped(k.left, mine), _mapped(k.right, theirs), k.null_safe) for k in node.keys]
+        keys += [KeyPair(mine[i], theirs[i], null_safe=_is_null_safe(right, theirs[i])) for i in sorted(ids)]
+        made = replace(node, left=left.relation, right=right.relation, keys=tuple(keys),
+                       left_value=_mapped(node.left_value, mine), right_value=_mapped(node.right_value, theirs))
+        return replace(left, relation=made)
+
     def _meeting(self, left: Lifted, right: Lifted) -> list[Scalar]:
         """Rows that belong to one row of the domain have equal values where both sides are equal to a column of it."""
         ours, theirs = self._bound(left), self._bound(right)

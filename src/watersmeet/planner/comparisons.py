@@ -1,0 +1,57 @@
+"""Which joins with a single row are dynamic filters: comparisons of which only the left side comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.cardinality import is_single_row
+from watersmeet.algebra.coercion import cast, common_type, part_of
+from watersmeet.algebra.relations import Join, Relation
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.circuit.operators import Comparison
+from watersmeet.types import BOOLEAN
+
+_SIGNS: Final[dict[type[exp.Expression], Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_MIRRORED: Final[dict[Comparison, Comparison]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`left comparison right`, both of one type with an order; left over a join's left input, right over its right one."""
+
+    left: Scalar
+    comparison: Comparison
+    right: Scalar
+
+
+def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
+    """The comparisons that a join of `needed` columns is; None if it is anything else."""
+    if node.keys or not node.broadcast or node.residual is None or node.kind not in ("inner", "semi"):
+        return None
+    if (node.kind == "inner" and needed & node.right.ids) or not is_single_row(node.right):
+        return None
+    found = [_compared(p, node.left, node.right) for p in conjuncts(node.residual)]
+    known = [c for c in found if c is not None]
+    return known if len(known) == len(found) else None
+
+
+def _compared(part: Scalar, left: Relation, right: Relation) -> Compared | None:
+    node = part.expression
+    sign = _SIGNS.get(type(node))
+    if sign is None:
+        return None
+    one, other = node.this.unnest(), node.expression.unnest()
+    if Scalar(one, BOOLEAN).columns <= right.ids:
+        one, other, sign = other, one, _MIRRORED[sign]
+    reads, given = Scalar(one, BOOLEAN).columns, Scalar(other, BOOLEAN).columns
+    if not (reads and given and reads <= left.ids and given <= right.ids):
+        return None
+    mine, theirs = part_of(one, left.columns), part_of(other, right.columns)
+    kind = None if mine is None or theirs is None else common_type(mine.type, theirs.type)
+    if mine is None or theirs is None or kind is None or not (kind.is_numeric or kind.name in _ORDERED):
+        return None
+    return Compared(cast(mine, kind), sign, cast(theirs, kind))
