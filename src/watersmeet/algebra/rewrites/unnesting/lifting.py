@@ -58,7 +58,7 @@ from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 
 #: Aggregate functions that give 0 for no row; the others give NULL.
-ZERO_IF_EMPTY: Final = frozenset({"count", "approx_count_distinct"})
+ZERO_IF_EMPTY: Final = frozenset({"count"})
 
 Mapped = Mapping[str, Scalar]
 _NONE: Final = Ids()
