@@ -8,6 +8,7 @@ from tests.circuit_to_sql import aggregate
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
+    Expand,
     Filter,
     Join,
     Project,
@@ -127,3 +128,13 @@ def _(node: Union):
 def _(node: Repeat):
     times = f"LATERAL range({node.times.sql()})"
     return f"(SELECT {_columns(node)} FROM {_from(node.input)}, {times})"
+
+
+@_from.register
+def _(node: Expand):
+    def part(number, chosen):
+        keys = [f'{k.sql() if i in chosen else "NULL"}::{k.type.duckdb} AS "{c.id}"'
+                for i, (k, c) in enumerate(zip(node.keys, node.made))]
+        return f'SELECT *, {", ".join(keys)}, {number} AS "{node.made[-1].id}" FROM {_from(node.input)}'
+
+    return "(" + " UNION ALL ".join(part(n, s) for n, s in enumerate(node.sets)) + ")"

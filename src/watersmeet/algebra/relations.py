@@ -449,3 +449,31 @@ class Repeat(Relation):
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.input.columns
+
+
+@dataclass(frozen=True)
+class Expand(Relation):
+    """Each input row once for each of `sets`: with the keys of that set, NULL in place of the others (GROUPING SETS).
+
+    sets: positions in `keys`. Outputs: the input's columns, then one for each key, then the number of the set (integer).
+    """
+
+    input: Relation
+    keys: tuple[Scalar, ...]
+    sets: tuple[tuple[int, ...], ...]
+    made: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.made) == len(self.keys) + 1
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return self.keys
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.input.columns, *self.made)

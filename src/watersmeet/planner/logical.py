@@ -10,6 +10,7 @@ from watersmeet.algebra.relations import (
     AggregateCall,
     Apply,
     AsofJoin,
+    Expand,
     Filter,
     Join,
     Project,
@@ -113,6 +114,15 @@ def _(node: Aggregate, names: _Names) -> PlanTree:
     names.update(zip([c.id for c in node.outputs], keys + calls, strict=True))
     group = (("group_key", listed(keys)),) if keys else ()
     return PlanTree("LogicalAgg", (*group, ("aggs", listed(calls))), (below,))
+
+
+@_print.register
+def _(node: Expand, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    keys = [display(k.expression, names) for k in node.keys]
+    names.update(zip([c.id for c in node.made], [*keys, "flag"], strict=True))
+    subsets = listed([listed([keys[i] for i in chosen]) for chosen in node.sets])
+    return PlanTree("LogicalExpand", (("column_subsets", subsets),), (below,))
 
 
 @_print.register

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
+from sqlglot import exp
+
 from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
     AsofJoin,
     Column,
+    Expand,
     Filter,
     Join,
     Project,
@@ -33,7 +36,7 @@ from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.sharing import Sharing
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
 from watersmeet.planner.texts import position, sql
-from watersmeet.types import Field
+from watersmeet.types import INTEGER, Field
 
 _Ids = frozenset[str]
 
@@ -102,6 +105,25 @@ class Lowering:
             below = settled(self.builder, below)
         values = {c.id: Scalar(below.resolve(e).expression, c.type, e.nullable) for c, e in kept}
         return Stream(below.operator, values, below.pending)
+
+    @lower.register
+    def _(self, node: Expand, needed: _Ids) -> Stream:
+        passed = [c for c in node.input.columns if c.id in needed]
+        below = self.lower(node.input, frozenset(c.id for c in passed).union(*[k.columns for k in node.keys]))
+        below = settled(self.builder, below)
+        values = [below.values[c.id] for c in passed]
+        keys = [below.resolve(k) for k in node.keys]
+        nulls = [Scalar(exp.cast(exp.null(), k.type.duckdb, dialect="duckdb"), k.type) for k in keys]
+        parts = []
+        for number, chosen in enumerate(node.sets):
+            own = [key if i in chosen else nulls[i] for i, key in enumerate(keys)]
+            parts.append(emit_exactly(self.builder, below, [*values, *own, cast(_number(number), node.made[-1].type)]))
+        columns = (*passed, *node.made)
+        nullable = [any(p.schema[i].nullable for p in parts) for i in range(len(columns))]
+        schema = positional((c.type, n) for c, n in zip(columns, nullable, strict=True))
+        append_only = all(p.append_only for p in parts)
+        op = self.builder.add(operators.Union(tuple(p.id for p in parts), schema, append_only))
+        return of_operator(op, [(c, i) for i, c in enumerate(columns)])
 
     @lower.register
     def _(self, node: Repeat, needed: _Ids) -> Stream:
@@ -222,3 +244,7 @@ def _spec(call: AggregateCall, place: Callable[[Scalar], int]) -> AggregateSpec:
     argument, condition = (None if part is None else place(part) for part in (call.argument, call.filter))
     order = tuple(SortKey(place(item.value), item.descending, item.nulls_first) for item in call.order)
     return AggregateSpec(call.function, argument, condition, call.distinct, tuple(map(place, call.extra)), order, call.constant)
+
+
+def _number(value: int) -> Scalar:
+    return Scalar(exp.Literal.number(value), INTEGER, nullable=False)

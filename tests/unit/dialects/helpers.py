@@ -7,7 +7,7 @@ from collections import Counter
 import duckdb
 from tests.algebra_to_sql import to_sql
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, Values
+from watersmeet.algebra.relations import Aggregate, Expand, Filter, Join, Project, Scan, Values
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects import parse
 from watersmeet.dialects.batch import to_duckdb
@@ -126,6 +126,9 @@ def _details(node) -> str:
                      + (f" filter {_sql(c.filter)}" if c.filter else "") for c in node.calls]
             return f" by [{', '.join(_sql(k) for k in node.keys)}] {', '.join(calls)}".rstrip() + " -> " + " ".join(
                 c.id for c in node.outputs)
+        case Expand():
+            sets = ", ".join(f"[{', '.join(_sql(node.keys[i]) for i in s)}]" for s in node.sets)
+            return f" [{sets}] -> {' '.join(c.id for c in node.made)}"
         case Values():
             return " " + " ".join("(" + ", ".join(_sql(s) for s in row) + ")" for row in node.rows)
         case _:

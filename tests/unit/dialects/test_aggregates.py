@@ -130,8 +130,7 @@ def test_refused(sql, error):
         ("SELECT array_agg(k ORDER BY j) FROM t", "ORDER BY of jsonb in an aggregate"),
         ("SELECT percentile_cont(f) WITHIN GROUP (ORDER BY k) FROM t GROUP BY f",
          "percentile_cont with a fraction that is not a constant number"),
-        ("SELECT count(*) FROM t GROUP BY ROLLUP (k)", "GROUP BY ROLLUP in a view"),
-        ("SELECT count(*) FROM t GROUP BY GROUPING SETS ((k), ())", "GROUP BY GROUPING SETS in a view"),
+        ("SELECT count(*) FROM t GROUP BY CUBE (id, k, b, n, r, f, x, d, bo)", "GROUP BY with more than 256 grouping sets"),
         ("SELECT DISTINCT ON (k) k, x FROM t", "DISTINCT ON"),
     ],
 )
@@ -156,3 +155,10 @@ def test_features_to_come_are_named(sql, feature):
 )
 def test_calls_that_do_not_exist(call, error):
     assert refusal(tree, f"SELECT {call} FROM t").splitlines()[0].endswith(f": {error}")
+
+
+def test_grouping_sets_are_one_aggregate():
+    assert tree("SELECT k, x, grouping(x), sum(b) FROM t GROUP BY GROUPING SETS ((k, x), k)").splitlines()[1:3] == [
+        "  aggregate by [#17, #18, #19] sum(#3) -> #13 #14 #15 #16", "    expand [[#2, #7], [#2]] -> #17 #18 #19"]
+    assert refusal(tree, "SELECT grouping(b) FROM t GROUP BY ROLLUP (k)").splitlines()[0].endswith(
+        ": arguments to GROUPING must be grouping expressions of the associated query level")

@@ -11,6 +11,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
+    Expand,
     Filter,
     Join,
     Project,
@@ -68,6 +69,12 @@ def _(node: Values, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: Filter, needed: _Ids) -> Relation:
     return replace(node, input=_prune(node.input, needed | node.predicate.columns))
+
+
+@_prune.register
+def _(node: Expand, needed: _Ids) -> Relation:
+    below = (needed & node.input.ids).union(*[k.columns for k in node.keys])
+    return replace(node, input=_prune(node.input, below))
 
 
 @_prune.register

@@ -25,6 +25,7 @@ from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Expand,
     Filter,
     Join,
     JoinKind,
@@ -105,6 +106,13 @@ def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
         below = below.union(strict_columns(node.left_value.expression))
     joined = replace(node, kind=kind, left=_push(node.left, pushed, below), right=_push(node.right, [], _NONE))
     return filtered(joined, [p for p in parts if p not in pushed])
+
+
+@_push.register
+def _(node: Expand, parts: list[Scalar], rejected: _Ids) -> Relation:
+    pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
+    inner = _push(node.input, pushed, (rejected | _rejections(parts)) & node.input.ids)
+    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
 @_push.register

@@ -20,7 +20,7 @@ from watersmeet.dialects.binder.scope import Scope, ScopeContext
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, number, wrap
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, NUMERIC, VARCHAR, SqlType
+from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
 
 Translate = Callable[[exp.Expression, Scope], Translated]
 
@@ -82,6 +82,10 @@ class BatchContext(ScopeContext):
     def special(self, node: exp.Expression) -> Value | None:
         if isinstance(node, exp.Window):
             return self._window(node)
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "grouping" and self.keys is not None:
+            inside = self.inside("GROUPING")
+            return Value(duckdb_cast(call("grouping", *[bind_value(a, inside).expression for a in node.expressions]), INTEGER),
+                         INTEGER, nullable=False)
         if isinstance(node, exp.WithinGroup):
             return self._within_group(node)
         if isinstance(node, exp.Filter) and isinstance(node.this, exp.WithinGroup):

@@ -11,12 +11,13 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.dialects.binder.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.groupingsets import expanded, grouping
 from watersmeet.dialects.binder.scope import ScopeContext, SubqueryValues
 from watersmeet.dialects.binder.shared import Binding, value_of
 from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
-from watersmeet.types import BIGINT
+from watersmeet.types import BIGINT, INTEGER
 
 
 def bare(expression: exp.Expression) -> exp.Expression:
@@ -29,17 +30,20 @@ def bare(expression: exp.Expression) -> exp.Expression:
 class Grouping(Context):
     """Expressions above a GROUP BY: group keys and aggregate calls, which are collected on the way.
 
-    `below` binds what stands inside of aggregate functions.
+    `below` binds what stands inside of aggregate functions. sets: the grouping sets, as positions in `keys`.
     """
 
     def __init__(self, below: ScopeContext, keys: Sequence[Scalar], key_names: Sequence[str],
-                 binding: Binding, clause: str) -> None:
+                 sets: Sequence[tuple[int, ...]], binding: Binding, clause: str) -> None:
         super().__init__(below.text, clause)
         self.below = below
         self.binding = binding
         self.keys = tuple(Scalar(bare(k.expression), k.type, k.nullable) for k in keys)
+        self.grouping_sets = tuple(sets)
         self.key_columns = tuple(
-            binding.new_column(n, k.type, k.nullable) for n, k in zip(key_names, keys, strict=True))
+            binding.new_column(n, k.type, k.nullable or any(i not in chosen for chosen in sets))
+            for i, (n, k) in enumerate(zip(key_names, keys, strict=True)))
+        self.flags = [binding.new_column("flag", INTEGER, nullable=False)] if len(sets) > 1 else []
         self.subqueries: SubqueryValues | None = None
         self.calls: list[AggregateCall] = []
         self.call_columns: list[Column] = []
@@ -48,6 +52,9 @@ class Grouping(Context):
         """The node that computes all keys and the calls that were met so far."""
         if not self.keys and not self.calls:
             self._add(AggregateCall("count", None, None, distinct=False, type=BIGINT), "count", nullable=False)
+        if self.flags:
+            outputs = (*self.key_columns, *self.flags, *self.call_columns)
+            return expanded(relation, self.keys, self.grouping_sets, self.calls, outputs, self.binding)
         return Aggregate(relation, self.keys, tuple(self.calls), (*self.key_columns, *self.call_columns))
 
     def column(self, node: exp.Column) -> Value:
@@ -67,6 +74,8 @@ class Grouping(Context):
     def special(self, node: exp.Expression) -> Value | None:
         if aggregate_name(node, self) is not None:
             return self._call(node)
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "grouping":
+            return self._grouping(node)
         found = None if self.subqueries is None else self.subqueries.value(node, self)
         if found is not None:
             return found
@@ -85,6 +94,19 @@ class Grouping(Context):
             if key.expression == bare(scalar.expression) and key.type == scalar.type:
                 return value_of(column)
         return None
+
+    def _grouping(self, node: exp.Anonymous) -> Value:
+        places = []
+        for argument in node.expressions:
+            scalar = bind_value(argument, self._inside("GROUPING")).finish()
+            same = [i for i, k in enumerate(self.keys) if k.expression == bare(scalar.expression)]
+            if not same:
+                raise self.error("COLUMN_NOT_GROUPED", "arguments to GROUPING must be grouping expressions of the "
+                                                       "associated query level", argument)
+            places.append(same[0])
+        if not 1 <= len(places) < 32:
+            raise self.error("SYNTAX_ERROR", "GROUPING must have fewer than 32 arguments", node)
+        return grouping(places, self.grouping_sets, [value_of(c) for c in self.flags])
 
     def _call(self, node: exp.Expression) -> Value:
         call = written(node)

@@ -15,6 +15,7 @@ from watersmeet.dialects.binder.aggregates import Grouping
 from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
@@ -255,15 +256,25 @@ class Selecting:
     def _grouping(self, group: exp.Group | None, below: ScopeContext, scope: Scope) -> Grouping:
         keys: list[Scalar] = []
         names: list[str] = []
+        sets: list[tuple[int, ...]] = []
+        found: list[list[tuple[Value, str | None]]] = [[]]
         if group is not None:
             check_arguments(group, frozenset({"expressions"}), self.env.text, "GROUP BY")
-        for node in group.expressions if group is not None else []:
-            for value, name in self._group_item(node, below, scope):
+            found = sets_of(group, lambda node: self._group_item(node, below, scope), below)
+        for items in found:
+            places = []
+            for value, name in items:
                 scalar = value.finish()
-                if scalar.expression not in [k.expression for k in keys]:
+                same = [i for i, k in enumerate(keys) if k.expression == scalar.expression]
+                places.append(same[0] if same else len(keys))
+                if not same:
                     keys.append(scalar)
                     names.append(name or "?column?")
-        return Grouping(below, keys, names, self.binding, "SELECT")
+            sets.append(tuple(dict.fromkeys(places)))
+        distinct_sets = group is not None and group.args.get("all") is False  # GROUP BY DISTINCT
+        if distinct_sets:
+            sets = list({frozenset(chosen): chosen for chosen in reversed(sets)}.values())
+        return Grouping(below, keys, names, sets, self.binding, "SELECT")
 
     def _group_item(self, node: exp.Expression, below: ScopeContext, scope: Scope) -> list[tuple[Value, str | None]]:
         while isinstance(node, exp.Paren):

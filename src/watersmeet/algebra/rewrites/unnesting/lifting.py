@@ -27,6 +27,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
+    Expand,
     Filter,
     Join,
     JoinKind,
@@ -317,6 +318,15 @@ class Lifting:
         conditions = tuple(equals(read(c), read(types[i]), null_safe=safe[i]) for i, c in zip(order, columns, strict=True))
         return Lifted(Union(tuple(parts), (*node.outputs, *columns)), conditions)
 
+
+    @_lift.register
+    def _(self, node: Expand) -> Lifted:
+        below = self._settled(self.lift(node.input))
+        keys = [below.resolve(k) for k in node.keys]
+        if self.reads(keys):
+            below, mapping = self.grounded(below, self.reads(keys))
+            keys = [_mapped(k, mapping) for k in node.keys]
+        return replace(below, relation=replace(node, input=below.relation, keys=tuple(keys)))
 
     @_lift.register
     def _(self, node: Repeat) -> Lifted:
