@@ -169,6 +169,7 @@ class Join(Relation):
     other side's columns nullable. Without keys the right input must be `single_row` or small:
     it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
     of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
+    scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
     """
 
     left: Relation
@@ -179,6 +180,7 @@ class Join(Relation):
     broadcast: bool = False
     span: Span | None = field(default=None, compare=False)
     spread: tuple[int, ...] = ()
+    scatter: tuple[Scalar, ...] = ()
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

@@ -18,12 +18,14 @@ from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error, error
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.comparisons import Compared, comparisons
-from watersmeet.planner.distribution import matching
+from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.sharing import Found, Sharing, Side
 from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity
 from watersmeet.planner.texts import position, sql
 
 _Ids = frozenset[str]
+#: Ids of columns that only say where a row goes.
+_SCATTER: Final = "$scatter"
 #: Kinds of join above which a filter on columns of the left (right) input is the same as below it.
 _LEFT_STAYS: Final = ("inner", "left", "semi", "anti")
 _RIGHT_STAYS: Final = ("inner", "right")
@@ -86,10 +88,12 @@ class JoinLowering:
         for i, test in enumerate(compared):
             kept = sorted({*wanted, *[c for other in compared[i + 1 :] for c in other.left.columns]})
             value = stream.resolve(test.left)
-            left, positions = emit(self.builder, stream, [*[stream.values[c] for c in kept], value])
             right = emit_exactly(self.builder, below, [below.resolve(test.right)])
+            moves = self._moves(stream.operator, right) and all(s.columns <= stream.values.keys() for s in node.scatter)
+            scatter = [stream.resolve(s) for s in node.scatter] if moves else []
+            left, positions = emit(self.builder, stream, [*[stream.values[c] for c in kept], value, *scatter])
             if self.builder.buckets > 1:
-                left, right = self._copied(left, right)
+                left, right = self._copied(left, right, [positions[identity(s)] for s in scatter])
             column = positions[identity(value)]
             places = {c: positions[identity(stream.values[c])] for c in kept}
             keep = tuple(sorted(set(places.values()))) or (column,)
@@ -108,6 +112,8 @@ class JoinLowering:
                   null_safe: Sequence[bool]) -> tuple[Side, Side, Sequence[int]]:
         """Arrangements of both inputs in one stage, and the order of the join's pairs in their keys."""
         left, right = (self._side(i, null_safe) for i in inputs)
+        if node.broadcast and self._moves(left.operator, right.operator):
+            left = self._side(self._scattered(inputs[0], node), null_safe)
         placed = self._placed(node, left, right) if self.builder.buckets > 1 else (left, right)
         stage = max(self.builder.placement.arrival(s.operator.id) for s in placed)
         if not node.broadcast:
@@ -121,6 +127,17 @@ class JoinLowering:
         safe = tuple(null_safe)
         made = [replace(s, operator=self.builder.arrange(s.operator, s.keys, safe, stage)) for s in placed]
         return made[0], made[1], range(len(safe))
+
+    def _moves(self, left: Operator, right: Operator) -> bool:
+        """True if the left side has to move to a stage in which copies of the right one have arrived."""
+        placement = self.builder.placement
+        return self.builder.buckets > 1 and placement.stage(left.id) <= placement.stage(right.id)
+
+    def _scattered(self, given: _Input, node: Join) -> _Input:
+        """The input with a column for each of the join's scatter."""
+        extra = {f"{_SCATTER}{i}": given.stream.resolve(s) for i, s in enumerate(node.scatter)}
+        return replace(given, stream=replace(given.stream, values={**given.stream.values, **extra}),
+                       reads=given.reads | extra.keys())
 
     def _side(self, given: _Input, null_safe: Sequence[bool]) -> Side:
         """The rows of an input with the columns that its arrangement is to hold."""
@@ -174,22 +191,23 @@ class JoinLowering:
     def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
         """Both sides where rows that match meet."""
         if node.broadcast:
-            one, other = self._copied(left.operator, right.operator)
+            scatter = [p for i, p in left.positions.items() if i.startswith(_SCATTER)]
+            one, other = self._copied(left.operator, right.operator, scatter)
         elif not node.keys:
             one, other = self._gathered(left.operator), self._gathered(right.operator)
         else:
             one, other = meeting(self.builder, left, right, [k.null_safe for k in node.keys], node.spread)
         return replace(left, operator=one), replace(right, operator=other)
 
-    def _copied(self, left: Operator, right: Operator) -> tuple[Operator, Operator]:
-        """The right side copied to every bucket; the left one stays if it can."""
+    def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
+        """The right side copied to every bucket; the left one stays if it can, else it is scattered, or goes as it lay."""
         placement = self.builder.placement
-        both_single = placement.distribution(left.id) == placement.distribution(right.id) == ()
-        if both_single and placement.stage(left.id) == placement.stage(right.id):
+        known = placement.distribution(left.id)
+        if known == placement.distribution(right.id) == () and placement.stage(left.id) == placement.stage(right.id):
             return left, right
-        arrives = placement.stage(right.id) + 1
-        if placement.stage(left.id) < arrives:
-            left = self._gathered(left) if placement.distribution(left.id) == () else self.builder.spread(left)
+        if self._moves(left, right):
+            keys = scatter or plain_keys(known)
+            left = self._gathered(left) if known == () else self.builder.exchange(left, keys) if keys else self.builder.spread(left)
         return left, self.builder.broadcast(right)
 
     def _gathered(self, op: Operator) -> Operator:
@@ -235,7 +253,7 @@ def _with_broadcast(node: Join) -> Join:
         return replace(node, broadcast=True)
     if node.kind in ("inner", "right") and (is_single_row(node.left) or is_constant(node.left)):
         kind: JoinKind = "inner" if node.kind == "inner" else "left"
-        return Join(node.right, node.left, kind, (), node.residual, broadcast=True)
+        return Join(node.right, node.left, kind, (), node.residual, broadcast=True, scatter=node.scatter)
     raise _nested_loop(node)
 
 

@@ -71,6 +71,11 @@ def chain(kind="inner", first="a.k = b.k", second="a.k = c.k"):
     (group(union(group(a, "a.k"), project(b, p="b.k", q="b.x")), "u0", "sum(u1)", "i"), 1, 2),
     (group(union(group(a, "a.k"), values([[1, 2]])), "u0", "sum(u1)", "i"), 1, 2),
     (join(a, group(b, ""), "inner", broadcast=True), 2, 3),
+    (group(join(a, group(b, ""), "inner", residual="a.x > g0"), "a.k", prefix="h"), 2, 3),  # the row is copied to where a's groups are
+    (group(project(join(a, group(b, ""), "inner", residual="a.x > g0"), z="a.k + 1"), "z", prefix="h"), 2, 3),
+    (group(join(join(a, c, "inner", "a.k = c.k"), group(b, ""), "inner", residual="a.x > g0"), "c.y", prefix="h"), 2, 5),
+    (join(join(a, group(b, ""), "inner", residual="a.x > g0"), c, "inner", "a.k = c.k"), 2, 5),  # the row comes last
+    (join(group(a, "a.k"), group(b, "", "max(b.x)", "h"), "inner", residual="g1 > h0"), 2, 4),
     (join(group(a, ""), group(b, "", prefix="h"), "inner"), 1, 2),
     (join(group(a, ""), group(b, "", prefix="h"), "full"), 2, 4),
 ])  # fmt: skip

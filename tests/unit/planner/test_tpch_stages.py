@@ -20,6 +20,7 @@ from watersmeet.session.materialize import bind_view
 #: Stages, joins on the longest way, by query. Why there can't be fewer stages:
 FEWEST = {
     1: (2, 0),  # groups
+    2: (4, 4),  # suppkey | regionkey, nationkey, partkey with the smallest cost of each part
     3: (3, 2),  # custkey, orderkey; the groups are where the orders are
     4: (3, 1),  # orderkey, priority
     5: (4, 3),  # custkey | suppkey | regionkey, nationkey, n_name
@@ -28,13 +29,18 @@ FEWEST = {
     8: (5, 3),  # eight inputs by seven keys are three changes; year
     9: (4, 3),  # orderkey | partkey | nationkey, suppkey, nation and year
     10: (3, 2),  # nationkey | orderkey, custkey; the groups are where the customers are
+    11: (5, 2),  # suppkey, nationkey, one row, which is copied to every part
     12: (3, 1),  # orderkey, mode
     13: (3, 1),  # custkey, count
     14: (3, 1),  # partkey, one row
+    15: (4, 2),  # suppkey, the greatest revenue, which is a key
     16: (4, 2),  # partkey, suppkey, the groups
+    17: (3, 2),  # partkey with its average, one row
     18: (3, 3),  # orderkey with its three uses, custkey; the groups are where the customers are
     19: (3, 1),  # partkey (the factor of all branches of OR), one row
+    20: (3, 3),  # partkey | nationkey, suppkey: the sums are spread by a part of their key
     21: (4, 4),  # orderkey with its four uses | nationkey, suppkey, name
+    22: (3, 1),  # custkey | one row, which is copied to where the groups are
 }
 
 

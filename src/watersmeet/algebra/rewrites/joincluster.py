@@ -43,11 +43,15 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the graph that is joined already."""
+    """A part of the graph that is joined already. plan: None if it is not known what it takes.
+
+    scattered: its rows moved last to meet a copied row, so that they are where the reader wants them.
+    """
 
     inputs: Mask
     relation: Relation
     plan: JoinPlan | None = None
+    scattered: bool = False
 
 
 class Cluster:
@@ -67,6 +71,7 @@ class Cluster:
         numbers = range(len(graph.equalities))
         everything = (1 << len(graph.inputs)) - 1
         self._wish = sum(1 << n for n in numbers if graph.texts(n, everything) & wanted)
+        self._reader = wish
         self._renamed = _Texts(inner for inner, own in self._texts if inner != own)
         self._inputs = [order(one.relation, _Texts(graph.shards(i))) for i, one in enumerate(graph.inputs)]
 
@@ -79,7 +84,7 @@ class Cluster:
             parts[one] = self._attach_all(self._join(parts[one], right))
         part = parts[0]
         top = filtered(part.relation, [c.predicate for c in self._graph.conditions if not c.reads])
-        return self._placed(self._shown(top), part.plan)
+        return self._placed(self._shown(top), part)
 
     def _singles(self) -> list[_Part]:
         """Every input alone, the attached ones where they belong."""
@@ -154,7 +159,22 @@ class Cluster:
             else:
                 keys.append(pair)
         span = None if keys else self._graph.span
-        return _Part(both, Join(left.relation, right.relation, "inner", tuple(keys), conjunction(residual), span=span))
+        joined = Join(left.relation, right.relation, "inner", tuple(keys), conjunction(residual), span=span)
+        return _Part(both, joined) if keys else self._crossed(left, right, joined)
+
+    def _crossed(self, left: _Part, right: _Part, joined: Join) -> _Part:
+        """A join without keys: the side of one row is copied to where the other one is or has to move."""
+        inputs = left.inputs | right.inputs
+        wide, copied = (right, left) if is_single_row(left.relation) else (left, right)
+        if wide.plan is None or copied.plan is None:
+            return _Part(inputs, joined)
+        one, other = wide.plan, copied.plan
+        stage = max(one.stage, other.stage + 1)
+        moves = one.stage < stage
+        fast_inputs = one.fast_inputs + other.fast_inputs
+        plan = JoinPlan(inputs, one.classes | other.classes, one.sharding, stage, max(one.height, other.height) + 1,
+                        one.exchanges + other.exchanges + 1 + moves, fast_inputs, one.fast + other.fast + fast_inputs, 0)
+        return _Part(inputs, joined, plan, moves or wide.scattered)
 
     def _next_pair(self, parts: list[_Part]) -> tuple[int, int]:
         """The parts to join next, in the written order of preference.
@@ -184,12 +204,15 @@ class Cluster:
             return exactly(relation, columns)
         return Project(relation, columns, tuple(self._columns))
 
-    def _placed(self, relation: Relation, plan: JoinPlan | None) -> Placed:
+    def _placed(self, relation: Relation, part: _Part) -> Placed:
+        plan, count = part.plan, len(self._inputs)
         if plan is None:
-            return Placed(relation, len(self._inputs), len(self._inputs), 2 * len(self._inputs))
+            return Placed(relation, count, count, 2 * count)
         numbers = [n for n in range(len(self._graph.equalities)) if plan.sharding >> n & 1]
         texts = [self._graph.texts(n, plan.inputs) for n in numbers]
         sharding = tuple(_Texts(own for inner, own in self._texts if inner in t) | (t - self._renamed) for t in texts)
+        if part.scattered and self._reader:
+            sharding = tuple(_Texts([t]) for t in sorted(self._reader))
         return Placed(relation, plan.stage, plan.height, plan.exchanges, plan.fast_inputs, plan.fast, sharding or None)
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, Union
 from watersmeet.algebra.rewrites.joingraph import text_of
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read, with_inputs
 
-_Texts = tuple[str, ...]
+_Scalars = tuple[Scalar, ...]
 
 
 def spread_for_readers(tree: Relation) -> Relation:
@@ -25,8 +26,8 @@ def spread_for_readers(tree: Relation) -> Relation:
     return _spread(tree, ())
 
 
-def _spread(node: Relation, wish: _Texts) -> Relation:
-    """`node` for a reader that needs rows together that agree on some of the texts `wish`; any, if there are none."""
+def _spread(node: Relation, wish: _Scalars) -> Relation:
+    """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
     if isinstance(node, Filter):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, Project):
@@ -36,32 +37,44 @@ def _spread(node: Relation, wish: _Texts) -> Relation:
             _spread(p, _translated(wish, zip(node.outputs, map(read, p.columns), strict=True))) for p in node.parts])
     if isinstance(node, Aggregate):
         positions = {text_of(read(c)): i for i, c in enumerate(node.outputs[: len(node.keys)])}
-        wanted = tuple(positions[t] for t in wish if t in positions)
+        wanted = tuple(positions[text_of(w)] for w in wish if text_of(w) in positions)
         everything = tuple(range(len(node.keys)))
-        below = _spread(node.input, tuple(text_of(node.keys[i]) for i in wanted or everything))
+        below = _spread(node.input, tuple(node.keys[i] for i in wanted or everything))
         return replace(node, input=below, spread=() if wanted == everything else wanted)
-    if isinstance(node, Join) and node.keys:
-        return _join(node, wish)
+    if isinstance(node, Join):
+        return _join(node, wish) if node.keys else _copying(node, wish)
     if isinstance(node, AsofJoin):
         sides = ((node.left, [k.left for k in node.keys]), (node.right, [k.right for k in node.keys]))
-        return with_inputs(node, [_spread(one, tuple(text_of(k) for k in keys)) for one, keys in sides])
+        return with_inputs(node, [_spread(one, tuple(keys)) for one, keys in sides])
     return with_inputs(node, [_spread(i, ()) for i in node.inputs])
 
 
-def _translated(wish: _Texts, outputs: Iterable[tuple[Column, Scalar]]) -> _Texts:
-    """The texts of a reader in terms of what computes them."""
-    texts = {text_of(read(c)): text_of(e) for c, e in outputs}
-    return tuple(dict.fromkeys(texts[t] for t in wish if t in texts))
+def _translated(wish: _Scalars, outputs: Iterable[tuple[Column, Scalar]]) -> _Scalars:
+    """What a reader wishes in terms of what computes its columns."""
+    inner = {c.id: e for c, e in outputs}
+    found = [inner[w.column] if w.column is not None else w.substitute({i: inner[i].expression for i in w.columns})
+             for w in wish if w.columns <= inner.keys()]
+    return tuple(dict.fromkeys(w for w in found if w.columns))
 
 
-def _join(node: Join, wish: _Texts) -> Join:
+def _join(node: Join, wish: _Scalars) -> Join:
     pairs = [(text_of(k.left), text_of(k.right)) for k in node.keys]
+    wished = frozenset(text_of(w) for w in wish)
     chosen = list(range(len(pairs)))
-    for side, texts in ((0, _groups(node.left)), (1, _groups(node.right)), *((s, wish) for s in _kept_sides(node))):
+    for side, texts in ((0, _groups(node.left)), (1, _groups(node.right)), *((s, wished) for s in _kept_sides(node))):
         chosen = [i for i in chosen if pairs[i][side] in texts] or chosen if texts else chosen
-    left, right = (_spread(one, tuple(dict.fromkeys(pairs[i][side] for i in chosen)))
-                   for side, one in enumerate((node.left, node.right)))
+    left = _spread(node.left, tuple(dict.fromkeys(node.keys[i].left for i in chosen)))
+    right = _spread(node.right, tuple(dict.fromkeys(node.keys[i].right for i in chosen)))
     return replace(node, left=left, right=right, spread=tuple(chosen) if len(chosen) < len(pairs) else ())
+
+
+def _copying(node: Join, wish: _Scalars) -> Join:
+    """A join without keys: one side is copied, the other one can go where the reader wants it."""
+    copied_left = node.kind in ("inner", "right") and is_single_row(node.left) and not is_single_row(node.right)
+    wide = node.right if copied_left else node.left
+    own = tuple(w for w in wish if w.columns and w.columns <= wide.ids)
+    left, right = (_spread(i, own if i is wide else ()) for i in (node.left, node.right))
+    return replace(node, left=left, right=right, scatter=own)
 
 
 def _kept_sides(node: Join) -> tuple[int, ...]:
