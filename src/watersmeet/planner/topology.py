@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.circuit.operators import Aggregate, AsofJoin, Join, Operator
+from watersmeet.circuit.operators import Aggregate, AsofJoin, DynamicFilter, Join, Operator
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.planner.compiler import Producers
 from watersmeet.planner.explain import leaves
@@ -74,6 +74,9 @@ def _use(op: Operator, side: int, names: Names) -> str:
         kind = f"asof {op.join_kind}" if isinstance(op, AsofJoin) else op.join_kind
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]
         return _short(f"{kind} join on {_listed(keys)}" if keys else f"{kind} join with every row")
+    if isinstance(op, DynamicFilter):
+        column = _listed([names.columns(op.inputs[0])[op.column]])
+        return _short(f"bound of {column}" if side else f"dynamic filter on {column}")
     if isinstance(op, Aggregate):
         keys = [names.columns(op.inputs[0])[k] for k in op.keys]
         return _short(f"group by {_listed(keys)}" if keys else "one group")
