@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from tests.circuit_to_sql import aggregate
+from tests.circuit_to_sql import aggregate, over, topn_where
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
@@ -15,9 +15,11 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
 
@@ -138,3 +140,33 @@ def _(node: Expand):
         return f'SELECT *, {", ".join(keys)}, {number} AS "{node.made[-1].id}" FROM {_from(node.input)}'
 
     return "(" + " UNION ALL ".join(part(n, s) for n, s in enumerate(node.sets)) + ")"
+
+
+@_from.register
+def _(node: TopN):
+    columns = [f'"{c.id}"' for c in node.columns]
+    exprs = ", ".join([_over("row_number", node, node.order, columns) + " AS _n", _over("rank", node, node.order, columns) + " AS _r"])
+    where = topn_where(node.limit, node.offset, node.with_ties, "_n", "_r")
+    return f"(SELECT {', '.join(columns)} FROM (SELECT *, {exprs} FROM {_from(node.input)}) WHERE {where})"
+
+
+def _over(function, node, order, ties):
+    keys = [(k.value.sql(), k.descending, k.nulls_first) for k in order]
+    return over(function, [], None, [p.sql() for p in node.partition], keys, ties, ("range", None, None, "none"))
+
+
+@_from.register
+def _(node: Window):
+    ties = [f'"{c.id}"' for c in node.input.columns]
+    exprs = []
+    for call, column in zip(node.calls, node.outputs):
+        assert call.frame.value is None, "no frames by value here"
+        arguments = [a.sql() for a in call.arguments]
+        if call.function in ("lag", "lead", "nth_value", "ntile"):
+            arguments[1:1] = [f"{call.number}"]
+        keys = [(k.value.sql(), k.descending, k.nulls_first) for k in call.order]
+        frame = (call.frame.mode, call.frame.start, call.frame.end, call.frame.exclude)
+        text = over(call.function, arguments, None if call.filter is None else call.filter.sql(),
+                    [p.sql() for p in node.partition], keys, ties, frame)
+        exprs.append(f'CAST({text} AS {column.type.duckdb}) AS "{column.id}"')
+    return f"(SELECT *, {', '.join(exprs)} FROM {_from(node.input)})"

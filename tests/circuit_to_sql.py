@@ -22,8 +22,10 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    TopN,
     Union,
     Unnest,
+    Window,
 )
 
 
@@ -160,6 +162,60 @@ def _union(op: Union, circuit):
     return " UNION ALL ".join(f'SELECT * FROM "{i}"' for i in op.inputs)
 
 
+def order_by(order, ties):
+    """ORDER BY with the rule of ties: the other columns, ascending, NULLs last."""
+    keys = [f"{c} {'DESC' if desc else 'ASC'} NULLS {'FIRST' if first else 'LAST'}" for c, desc, first in order]
+    return "ORDER BY " + ", ".join([*keys, *(f"{c} ASC NULLS LAST" for c in ties if c not in {o[0] for o in order})])
+
+
+def over(function, arguments, condition, partition, order, ties, frame):
+    """A window call in DuckDB's SQL. frame: mode, start, end, exclude, whole numbers only. Frames of peers see no ties."""
+    mode, start, end, exclude = frame
+    by_rows = mode == "rows" or function in ("row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value")
+    keys = order_by(order, ties) if by_rows else order_by(order, ()) if order else ""
+    window = f"PARTITION BY {', '.join(partition)} " if partition else ""
+    if function in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"):
+        return f"{function}({', '.join(arguments)}) OVER ({window}{keys})"
+    bounds = [("UNBOUNDED " + side if n is None else "CURRENT ROW" if n == 0 else f"{abs(n)} {'PRECEDING' if n < 0 else 'FOLLOWING'}")
+              for n, side in ((start, "PRECEDING"), (end, "FOLLOWING"))]
+    left_out = "" if exclude == "none" else f" EXCLUDE {exclude}"
+    filtered = f" FILTER (WHERE {condition})" if condition else ""
+    argument = ", ".join(arguments) or "*"
+    return f"{function}({argument}){filtered} OVER ({window}{keys} {mode} BETWEEN {bounds[0]} AND {bounds[1]}{left_out})"
+
+
+def topn_where(limit, offset, with_ties, number, rank):
+    """The condition on row_number and rank of the rows that a TopN keeps."""
+    last = "" if limit is None else f" AND {rank if with_ties else number} <= {limit + offset}"
+    return f"{number} > {offset}{last}"
+
+
+def _topn(op: TopN, circuit):
+    columns = [f"c{i}" for i in range(len(op.schema))]
+    order = [(f"c{k.column}", k.descending, k.nulls_first) for k in op.order]
+    partition = [f"c{k}" for k in op.keys] + ["_b"]
+    whole = ("range", None, None, "none")
+    numbered = ", ".join([over("row_number", [], None, partition, order, columns, whole) + " AS _n",
+                          over("rank", [], None, partition, order, columns, whole) + " AS _r"])
+    where = topn_where(op.limit, op.offset, op.with_ties, "_n", "_r")
+    return f'SELECT * EXCLUDE (_n, _r) FROM (SELECT *, {numbered} FROM "{op.inputs[0]}") WHERE {where}'
+
+
+def _window(op: Window, circuit):
+    width = len(op.schema) - len(op.functions)
+    columns = [f"c{i}" for i in range(width)]
+    exprs = []
+    for i, f in enumerate(op.functions):
+        arguments = [f"c{a}" for a in f.arguments]
+        if f.function in ("lag", "lead", "nth_value", "ntile"):
+            arguments[1:1] = [f"{f.number}"]
+        order = [(f"c{k.column}", k.descending, k.nulls_first) for k in f.order]
+        frame = (f.frame.mode, f.frame.start, f.frame.end, f.frame.exclude)
+        condition = None if f.filter is None else f"c{f.filter}"
+        exprs.append(over(f.function, arguments, condition, [f"c{k}" for k in op.keys] + ["_b"], order, columns, frame) + f" AS c{width + i}")
+    return f'SELECT *, {", ".join(exprs)} FROM "{op.inputs[0]}"'
+
+
 def _sink(op: Sink, circuit):
     return f'SELECT * FROM "{op.inputs[0]}"'
 
@@ -174,4 +230,5 @@ def _arrange(op: Arrange, circuit):
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter, Union: _union, Unnest: _unnest, Sink: _sink}
+           Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter, TopN: _topn, Window: _window,
+           Union: _union, Unnest: _unnest, Sink: _sink}

@@ -6,7 +6,19 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, Apply, AsofJoin, Filter, Join, Project, Relation, Scan, Values
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Apply,
+    AsofJoin,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    TopN,
+    Values,
+    Window,
+)
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
 
@@ -31,6 +43,11 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
     if isinstance(node, Aggregate):
         keys = zip(node.outputs, node.keys, strict=False)
         return all(c.id in fixed or not k.columns & node.input.ids for c, k in keys)
+    if isinstance(node, TopN) and node.limit is not None and node.limit <= 1 and not node.with_ties and all(
+            k.column in fixed or not k.columns & node.input.ids for k in node.partition):
+        return True
+    if isinstance(node, (TopN, Window)):
+        return is_single_row(node.input, fixed & node.input.ids)
     if isinstance(node, Apply):
         return is_single_row(node.left, fixed & node.left.ids) and (
             node.kind not in ("inner", "left") or is_single_row(node.right, fixed & node.right.ids))

@@ -17,9 +17,12 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    SortKey,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 
@@ -30,7 +33,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate, Expand, Repeat, Unnest)):
+    if isinstance(node, (Filter, Project, Aggregate, Repeat, Window, TopN, Unnest, Expand)):
         return replace(node, input=inputs[0])
     if isinstance(node, (Join, AsofJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])
@@ -54,6 +57,25 @@ def walk(node: Relation) -> Iterator[Relation]:
 def read(column: Column) -> Scalar:
     """The scalar that is nothing but `column`."""
     return Scalar(column_ref(column.id), column.type, column.nullable)
+
+
+def with_scalars(node: Window | TopN, change: Callable[[Scalar], Scalar]) -> Window | TopN:
+    """`node` with `change` applied to each of its expressions."""
+
+    def optional(scalar: Scalar | None) -> Scalar | None:
+        return None if scalar is None else change(scalar)
+
+    def sorting(keys: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
+        return tuple(replace(k, value=change(k.value)) for k in keys)
+
+    partition = tuple(change(k) for k in node.partition)
+    if isinstance(node, TopN):
+        return replace(node, partition=partition, order=sorting(node.order))
+    calls = tuple(replace(
+        c, arguments=tuple(change(a) for a in c.arguments), filter=optional(c.filter), order=sorting(c.order),
+        frame=replace(c.frame, value=optional(c.frame.value), low=optional(c.frame.low), high=optional(c.frame.high)),
+    ) for c in node.calls)
+    return replace(node, partition=partition, calls=calls)
 
 
 def exactly(node: Relation, columns: Sequence[Column]) -> Relation:

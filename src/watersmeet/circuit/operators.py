@@ -94,7 +94,7 @@ class Exchange(Operator):
 
 @dataclass(frozen=True)
 class Arrange(Operator):
-    """Keeps the rows of its input by columns `keys`, once for all joins that read it; its columns are the input's.
+    """Keeps the rows of its input by columns `keys`, once for all that read it; its columns are the input's.
 
     null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
     stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
@@ -268,6 +268,77 @@ class Upsert(Operator):
 
 
 @dataclass(frozen=True)
+class TopN(Operator):
+    """Of the rows of each key, in `order`, those after the first `offset`: at most `limit` (None: all).
+
+    keys: positions; none: all rows are one key, in bucket 0. with_ties: also the rows that are equal in `order` to the
+    last of them. Rows that are equal in `order` are ordered by their other columns, in order, ascending, NULLs last.
+    The output has the input's columns.
+    """
+
+    kind: ClassVar[str] = "topn"
+    keys: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    limit: int | None
+    offset: int = 0
+    with_ties: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows of a key that a window function sees from a row, from `start` to `end`, both included.
+
+    start, end: rows, groups of peers or nothing else (`range`) before (below 0) or after the row; None: unbounded;
+    0 in `range` and `groups`: with all peers. low, high: positions of columns; of a `range` the frame begins with the
+    first row whose column `value` is not before `low`, and ends with the last one not behind `high`, in the one sort
+    key's order; rows with NULL in `value` have their peers instead. They stand for start and end.
+    exclude: which of these rows are left out again: none, current row, group, ties.
+    """
+
+    mode: Literal["rows", "range", "groups"]
+    start: int | None
+    end: int | None
+    exclude: str = "none"
+    value: int | None = None
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """One window function over the rows of a key in `order`.
+
+    function: row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,
+    nth_value, or one of `AggregateSpec`. arguments: columns: the value; of lag and lead maybe also the default, of the same type.
+    number: the constant of ntile and nth_value (above 0), lag and lead (rows back, rows ahead). filter: of an aggregate.
+    """
+
+    function: str
+    arguments: tuple[int, ...]
+    number: int
+    filter: int | None
+    order: tuple[SortKey, ...]
+    frame: Frame
+
+    @staticmethod
+    def from_json(*, order: Any, frame: Any, **values: Any) -> WindowSpec:
+        """The inverse of `asdict`."""
+        return WindowSpec(order=tuple(SortKey(**key) for key in order), frame=Frame(**frame), **values)
+
+
+@dataclass(frozen=True)
+class Window(Operator):
+    """Window functions over the rows of each key (columns `keys`; none: all rows are one key, in bucket 0).
+
+    The input is the arrangement by `keys`, in which NULL is a key like any other; nothing else is kept. The output has the input's columns, then one for each of `functions` (types in `schema`). Ties are broken as in `TopN`.
+    """
+
+    kind: ClassVar[str] = "window"
+    keys: tuple[int, ...]
+    functions: tuple[WindowSpec, ...]
+
+
+@dataclass(frozen=True)
 class Sink(Operator):
     """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's names."""
 
@@ -276,10 +347,13 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, AsofJoin, DynamicFilter, Aggregate, Union, Unnest, Repeat, Upsert, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, AsofJoin, DynamicFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN,
+    Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
-_SPECS: Final[dict[str, Callable[..., Any]]] = {"calls": AggregateSpec.from_json}
+_SPECS: Final[dict[str, Callable[..., Any]]] = {
+    "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json}
+
 
 
 def _tuples(value: Any) -> Any:

@@ -22,9 +22,11 @@ from watersmeet.circuit.operators import (
     Operator,
     Repeat,
     Sink,
+    TopN,
     Union,
     Unnest,
     Upsert,
+    Window,
 )
 from watersmeet.planner.texts import columns_of, hash_form, renamed
 
@@ -69,8 +71,9 @@ class Placement:
             return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(op, (Arrange, Upsert, Repeat, Sink)):
-            return self._through(op, [f"c{i}" for i in range(len(op.schema))])
+        if isinstance(op, (Arrange, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
+            width = len(self._operators[op.inputs[0]].schema)
+            return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema
             return self._through(op, [hash_form(e, schema) for e in op.exprs])

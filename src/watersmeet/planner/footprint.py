@@ -16,6 +16,7 @@ from watersmeet.circuit.operators import (
     Join,
     Map,
     Operator,
+    TopN,
     Upsert,
 )
 from watersmeet.planner.names import Names
@@ -104,6 +105,9 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),
                           circuit.by_id[op.inputs[0]].append_only)
+    elif isinstance(op, TopN):
+        columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _best_bound(op, source), source.append_only)
     elif isinstance(op, Upsert):
         columns = names.columns(op.id)
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns,
@@ -112,13 +116,20 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
 
 def _arrange_bound(op: Arrange, circuit: Circuit) -> str:
     joins = [j for i in circuit.consumers[op.id] if isinstance(j := circuit.by_id[i], Join)]
-    if not op.keys and all(j.inputs[1] == op.id for j in joins):
+    if not op.keys and joins and all(j.inputs[1] == op.id for j in joins):
         return "bounded: a single row or a small input, copied to every bucket"
     return _kept_bound(op)
 
 
 def _kept_bound(op: Operator) -> str:
     return f"unbounded: keeps every row of the input{'' if op.append_only else ' that is not deleted'}"
+
+
+def _best_bound(op: TopN, source: Operator) -> str:
+    if not source.append_only or op.limit is None:
+        return f"unbounded: keeps every row of the input{'' if source.append_only else ' that is not deleted'}"
+    most = f"{op.limit + op.offset} rows{' and their ties' if op.with_ties else ''}"
+    return f"unbounded: the best {most} of every key" if op.keys else f"bounded: the best {most}"
 
 
 def _group_bound(op: Aggregate, circuit: Circuit) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Final
 
@@ -17,14 +18,18 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    SortKey,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
+    WindowCall,
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.planner.display import constant_text, display
-from watersmeet.planner.names import sort_text
+from watersmeet.planner.names import bound_text, frame_text, sort_text
 from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, listed
 from watersmeet.planner.plan_tree import PlanTree
 
@@ -162,3 +167,39 @@ def _(node: Union, names: _Names) -> PlanTree:
     for own, column in zip(node.parts[0].columns, node.outputs, strict=True):
         names[column.id] = names[own.id]
     return PlanTree("LogicalUnion", (("all", "true"),), inputs)
+
+
+@_print.register
+def _(node: Window, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    partition = [display(k.expression, names) for k in node.partition]
+    texts = [_window(c, partition, names) for c in node.calls]
+    names.update(zip([c.id for c in node.outputs], [c.function for c in node.calls], strict=True))
+    return PlanTree("LogicalOverWindow", (("window_functions", listed(texts)),), (below,))
+
+
+@_print.register
+def _(node: TopN, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    fields = [("order", f"[{_order(node.order, names)}]"), ("limit", "ALL" if node.limit is None else str(node.limit)),
+              ("offset", str(node.offset))]
+    fields += [("with_ties", "true")] if node.with_ties else []
+    fields += [("group_key", listed([display(k.expression, names) for k in node.partition]))] if node.partition else []
+    return PlanTree("LogicalTopN", tuple(fields), (below,))
+
+
+def _order(keys: Sequence[SortKey], names: _Names) -> str:
+    return ", ".join(f"{display(k.value.expression, names)} "
+                     f"{sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in keys)
+
+
+def _window(call: WindowCall, partition: list[str], names: _Names) -> str:
+    condition = "" if call.filter is None else f" filter({display(call.filter.expression, names)})"
+    inner = [f"PARTITION BY {', '.join(partition)}"] if partition else []
+    inner += [f"ORDER BY {_order(call.order, names)}"] if call.order else []
+    frame = call.frame
+    low = bound_text(frame.start, low=True) if frame.low is None else display(frame.low.expression, names)
+    high = bound_text(frame.end, low=False) if frame.high is None else display(frame.high.expression, names)
+    inner.append(frame_text(frame.mode, low, high, frame.exclude))
+    arguments = ", ".join(display(a.expression, names) for a in call.arguments)
+    return f"{call.function}({arguments}){condition} OVER({' '.join(inner)})"

@@ -21,9 +21,11 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts
@@ -36,6 +38,7 @@ from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.sharing import Sharing
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
 from watersmeet.planner.texts import position, sql
+from watersmeet.planner.windows import WindowLowering
 from watersmeet.types import INTEGER, Field
 
 _Ids = frozenset[str]
@@ -136,6 +139,14 @@ class Lowering:
     @lower.register
     def _(self, node: AsofJoin, needed: _Ids) -> Stream:
         return AsofLowering(self.builder, self.lower).lower(node, needed)
+
+    @lower.register
+    def _(self, node: Window, needed: _Ids) -> Stream:
+        return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).window(node, needed)
+
+    @lower.register
+    def _(self, node: TopN, needed: _Ids) -> Stream:
+        return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).topn(node, needed)
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:

@@ -21,9 +21,12 @@ from watersmeet.circuit.operators import (
     Scan,
     Sink,
     SortKey,
+    TopN,
     Union,
     Unnest,
     Upsert,
+    Window,
+    WindowSpec,
 )
 from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.texts import parsed
@@ -95,7 +98,9 @@ class Names:
             return tuple(below[k] for k in op.keep) + unnest_texts(op, below)
         if isinstance(op, DynamicFilter):
             return tuple(below[k] for k in op.keep)
-        assert isinstance(op, (Arrange, Exchange, Repeat, Upsert, Sink)), op.kind
+        if isinstance(op, Window):
+            return below + tuple(f.function for f in op.functions)
+        assert isinstance(op, (Exchange, Arrange, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
@@ -113,6 +118,11 @@ class Names:
             return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]
         if isinstance(op, Unnest):
             return [*self.keys(op.inputs[0]), "projected_row_id"]
+        if isinstance(op, (TopN, Window)):
+            names = self.columns(op.inputs[0])
+            keys = [names[k] for k in op.keys]
+            one = isinstance(op, TopN) and op.limit == 1 and not op.with_ties
+            return keys if one else [*self.keys(op.inputs[0]), *keys]
         if isinstance(op, Union):
             return [k for i in op.inputs for k in self.keys(i)]
         return self.keys(op.inputs[0]) if op.inputs else ()
@@ -148,3 +158,36 @@ def sort_text(*, descending: bool, nulls_first: bool) -> str:
     """`ASC`, `DESC NULLS LAST`."""
     odd = "" if nulls_first == descending else " NULLS FIRST" if nulls_first else " NULLS LAST"
     return ("DESC" if descending else "ASC") + odd
+
+
+def window_text(spec: WindowSpec, keys: Sequence[int], columns: Sequence[str]) -> str:
+    """A window function as RisingWave shows it: `sum(t.x) OVER(PARTITION BY t.k ORDER BY t.y ASC ROWS BETWEEN …)`."""
+    arguments = [columns[a] for a in spec.arguments]
+    if spec.function in ("lag", "lead", "nth_value", "ntile"):
+        arguments[1:1] = [f"{spec.number}"]
+    condition = "" if spec.filter is None else f" filter({columns[spec.filter]})"
+    inner = [f"PARTITION BY {', '.join(columns[k] for k in keys)}"] if keys else []
+    inner += [f"ORDER BY {order_text(spec.order, columns)}"] if spec.order else []
+    if spec.function not in ("ntile", "lag", "lead"):
+        inner.append(frame_text(spec.frame.mode, *_shown_bounds(spec, columns), spec.frame.exclude))
+    return f"{spec.function}({', '.join(arguments)}){condition} OVER({' '.join(inner)})"
+
+
+def frame_text(mode: str, low: str, high: str, exclude: str) -> str:
+    """`ROWS BETWEEN low AND high`."""
+    left_out = "" if exclude == "none" else f" EXCLUDE {exclude.upper()}"
+    return f"{mode.upper()} BETWEEN {low} AND {high}{left_out}"
+
+
+def bound_text(distance: int | None, *, low: bool) -> str:
+    """`UNBOUNDED PRECEDING`, `2 FOLLOWING`, `CURRENT ROW`."""
+    if distance is None:
+        return "UNBOUNDED PRECEDING" if low else "UNBOUNDED FOLLOWING"
+    return f"{abs(distance)} {'PRECEDING' if distance < 0 else 'FOLLOWING'}" if distance else "CURRENT ROW"
+
+
+def _shown_bounds(spec: WindowSpec, columns: Sequence[str]) -> tuple[str, str]:
+    frame = spec.frame
+    low = bound_text(frame.start, low=True) if frame.low is None else columns[frame.low]
+    high = bound_text(frame.end, low=False) if frame.high is None else columns[frame.high]
+    return low, high

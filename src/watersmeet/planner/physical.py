@@ -19,12 +19,14 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    TopN,
     Union,
     Unnest,
     Upsert,
+    Window,
 )
 from watersmeet.planner.display import display
-from watersmeet.planner.names import ROW_ID, Names, call_text
+from watersmeet.planner.names import ROW_ID, Names, call_text, order_text, window_text
 from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.planner.texts import parsed
 from watersmeet.types import BOOLEAN
@@ -74,7 +76,7 @@ class PhysicalPrinter:
             return self._map(op, inputs)
         flags: tuple[str, ...] = ()
         if (isinstance(op, Join) and op.append_only and op.join_kind == "inner") or (
-                isinstance(op, Aggregate) and self._operators[op.inputs[0]].append_only):
+                isinstance(op, (Aggregate, TopN)) and self._operators[op.inputs[0]].append_only):
             flags = ("append_only",)
         name, fields = self._described(op)
         return self._node(op, name, fields, inputs, flags)
@@ -97,6 +99,11 @@ class PhysicalPrinter:
             aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
             group = ("group_key", listed([below[k] for k in op.keys]))
             return ("StreamHashAgg", (group, aggs)) if op.keys else ("StreamSimpleAgg", (aggs,))
+        if isinstance(op, TopN):
+            return self._topn(op)
+        if isinstance(op, Window):
+            below = self._names.columns(op.inputs[0])
+            return "StreamOverWindow", (("window_functions", listed([window_text(f, op.keys, below) for f in op.functions])),)
         if isinstance(op, Union):
             return "StreamUnion", (("all", "true"),)
         if isinstance(op, Repeat):
@@ -134,6 +141,15 @@ class PhysicalPrinter:
             exprs = listed([display(parsed(e), names) for e in op.exprs])
             node = self._node(op, "StreamProject", (("exprs", exprs),), (node,))
         return node
+
+    def _topn(self, op: TopN) -> tuple[str, Fields]:
+        below = self._names.columns(op.inputs[0])
+        fields: Fields = (("order", f"[{order_text(op.order, below)}]"), ("limit", "ALL" if op.limit is None else str(op.limit)),
+                          ("offset", str(op.offset)))
+        fields += (("with_ties", "true"),) if op.with_ties else ()
+        if not op.keys:
+            return "StreamTopN", fields
+        return "StreamGroupTopN", (*fields, ("group_key", listed([below[k] for k in op.keys])))
 
     def _equalities(self, op: AsofJoin | Join) -> list[str]:
         left, right = (self._names.columns(i) for i in op.inputs)

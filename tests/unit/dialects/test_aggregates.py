@@ -131,7 +131,6 @@ def test_refused(sql, error):
         ("SELECT percentile_cont(f) WITHIN GROUP (ORDER BY k) FROM t GROUP BY f",
          "percentile_cont with a fraction that is not a constant number"),
         ("SELECT count(*) FROM t GROUP BY CUBE (id, k, b, n, r, f, x, d, bo)", "GROUP BY with more than 256 grouping sets"),
-        ("SELECT DISTINCT ON (k) k, x FROM t", "DISTINCT ON"),
     ],
 )
 def test_features_to_come_are_named(sql, feature):

@@ -171,7 +171,6 @@ def test_refused(condition, error):
 @pytest.mark.parametrize(
     ("condition", "feature"),
     [
-        ("id IN (SELECT oid FROM o LIMIT 1)", "LIMIT in a view"),
         ("(id, k) NOT IN (SELECT oid, cid FROM o)", "NOT IN of rows that can be NULL"),
         ("EXISTS (SELECT 1 FROM o HAVING max(c.k) > 1)", "an aggregate function of columns of the query around it alone"),
         ("(id, k) = (SELECT oid, cid FROM o WHERE oid = 1)", "the expression (id, k)"),

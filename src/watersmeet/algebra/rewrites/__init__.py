@@ -18,6 +18,7 @@ from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
 from watersmeet.algebra.rewrites.pruning import prune_columns
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.rewrites.spreading import spread_for_readers
+from watersmeet.algebra.rewrites.topn import recognise_topn
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.trees import Rule
 
@@ -36,6 +37,7 @@ RULES: Final[tuple[Rule, ...]] = (
     connect_joins,
     push_filters,
     fold_constants,
+    recognise_topn,
     fold_projects,
     remove_duplicate_keys,
     prune_columns,

@@ -7,7 +7,19 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, Expand, Filter, Join, Project, Relation, Repeat, Union, Unnest
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Expand,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Repeat,
+    TopN,
+    Union,
+    Unnest,
+    Window,
+)
 from watersmeet.algebra.rewrites.pushdown import is_volatile
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import empty, filtered, is_empty, read, transform_up
@@ -58,7 +70,9 @@ def _without_constants(node: Relation) -> Relation:
         if is_empty(node.input) or any(truth(p) is False for p in parts):
             return empty(node.columns)
         return filtered(node.input, [p for p in parts if truth(p) is None])
-    if isinstance(node, (Project, Expand, Repeat, Unnest)) and is_empty(node.input):
+    if isinstance(node, (Project, Repeat, Window, TopN, Unnest, Expand)) and is_empty(node.input):
+        return empty(node.columns)
+    if isinstance(node, TopN) and node.limit == 0:
         return empty(node.columns)
     if isinstance(node, Aggregate) and node.keys and is_empty(node.input):
         return empty(node.columns)

@@ -18,9 +18,11 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.trees import exactly
 
@@ -136,3 +138,18 @@ def _(node: Union, needed: _Ids) -> Relation:
         columns = [part.columns[i] for i in kept]
         parts.append(exactly(_prune(part, frozenset(c.id for c in columns)), columns))
     return Union(tuple(parts), tuple(node.outputs[i] for i in kept))
+
+
+@_prune.register
+def _(node: Window, needed: _Ids) -> Relation:
+    kept = [i for i, c in enumerate(node.outputs) if c.id in needed]
+    if not kept:
+        return _prune(node.input, needed)
+    slim = replace(node, calls=tuple(node.calls[i] for i in kept), outputs=tuple(node.outputs[i] for i in kept))
+    below = (needed & node.input.ids).union(*[s.columns for s in slim.scalars])
+    return replace(slim, input=_prune(node.input, below))
+
+
+@_prune.register
+def _(node: TopN, needed: _Ids) -> Relation:
+    return replace(node, input=_prune(node.input, needed.union(*[s.columns for s in node.scalars])))

@@ -33,8 +33,10 @@ from watersmeet.algebra.relations import (
     Project,
     Relation,
     Repeat,
+    TopN,
     Union,
     Unnest,
+    Window,
 )
 from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
@@ -142,6 +144,16 @@ def _(node: Aggregate, parts: list[Scalar], rejected: _Ids) -> Relation:
     pushed = [p for p in parts if p.columns and p.columns <= keys.keys() and not is_volatile(p)]
     below = [strict_columns(keys[i]) for i in (rejected | _rejections(parts)) & keys.keys()]
     inner = _push(node.input, _split([p.substitute(keys) for p in pushed]), _NONE.union(*below))
+    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
+
+
+@_push.register(Window)
+@_push.register(TopN)
+def _(node: Window | TopN, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """A condition on the keys takes away all rows of a key or none; any other one would change what the rest gets."""
+    keys = {k.column for k in node.partition if k.column is not None and is_identity(k.type)}
+    pushed = [p for p in parts if p.columns and p.columns <= keys and not is_volatile(p)]
+    inner = _push(node.input, pushed, (rejected | _rejections(parts)) & keys)
     return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 

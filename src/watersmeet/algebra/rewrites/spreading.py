@@ -13,7 +13,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, Union
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AsofJoin,
+    Column,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    TopN,
+    Union,
+    Window,
+)
 from watersmeet.algebra.rewrites.joingraph import text_of
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read, with_inputs
@@ -41,6 +52,8 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
         everything = tuple(range(len(node.keys)))
         below = _spread(node.input, tuple(node.keys[i] for i in wanted or everything))
         return replace(node, input=below, spread=() if wanted == everything else wanted)
+    if isinstance(node, (TopN, Window)):
+        return with_inputs(node, [_spread(node.input, node.partition)])
     if isinstance(node, Join):
         return _join(node, wish) if node.keys else _copying(node, wish)
     if isinstance(node, AsofJoin):
@@ -89,6 +102,8 @@ def _groups(node: Relation) -> frozenset[str]:
     if isinstance(node, Project):
         below = _groups(node.input)
         return frozenset(text_of(read(c)) for c, e in zip(node.outputs, node.exprs, strict=True) if text_of(e) in below)
+    if isinstance(node, (TopN, Window)):
+        return frozenset(map(text_of, node.partition))
     if isinstance(node, Aggregate):
         return frozenset(text_of(read(c)) for c in node.outputs[: len(node.keys)])
     return frozenset()

@@ -71,11 +71,16 @@ def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
 
 
 def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
-    """True if the expression calls an aggregate function outside of subqueries and windows."""
+    """True if the expression calls an aggregate function outside of subqueries; what OVER follows is none."""
     stack = [node]
     while stack:
         current = stack.pop()
-        if isinstance(current, (exp.Query, exp.Window)):
+        if isinstance(current, exp.Query):
+            continue
+        if isinstance(current, exp.Window):
+            function = current.this.this if isinstance(current.this, exp.Filter) else current.this
+            stack += [n for n in current.iter_expressions() if n is not current.this]
+            stack += [*function.expressions, *([current.this.expression] if function is not current.this else [])]
             continue
         if aggregate_name(current, ctx) is not None:
             return True

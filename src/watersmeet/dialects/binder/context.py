@@ -23,16 +23,26 @@ class Sets(Protocol):
         ...
 
 
+class WindowFunctions(Protocol):
+    """Takes the window functions of a select list."""
+
+    def add(self, node: exp.Window, ctx: Context) -> Value:
+        """The value of a window function."""
+        ...
+
+
 class Context:
     """Base of all places where an expression can stand. Subclasses say what a column is.
 
     text: the SQL text that the tree's places are in. volatile_allowed: False in views, whose
     content must follow from their input alone. sets: takes set-returning functions; None where they can't stand.
+    windowing: the same for window functions.
     """
 
     oracle: Oracle = ORACLE
     volatile_allowed = False
     sets: Sets | None = None
+    windowing: WindowFunctions | None = None
 
     def __init__(self, text: str, clause: str = "this place") -> None:
         self.text = text
@@ -46,6 +56,12 @@ class Context:
         """The value of a node that this place treats in its own way (an aggregate, a subquery), else None."""
         del node
         return None
+
+    def over(self, node: exp.Window) -> Value:
+        """The value of a window function."""
+        if self.windowing is not None:
+            return self.windowing.add(node, self)
+        raise self.error("COLUMN_NOT_GROUPED", f"window functions are not allowed in {self.clause}", node)
 
     def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
         """The value of a set-returning function in each of its rows. array: makes the array of them."""

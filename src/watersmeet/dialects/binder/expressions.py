@@ -328,6 +328,10 @@ def _named(name: str) -> Callable[[Any, Context], Value]:
     return lambda node, ctx: function(name, [], [], node, ctx)
 
 
+def _over(node: Any, ctx: Context) -> Value:
+    return ctx.over(node)
+
+
 def _refused(what: str) -> Callable[[Any, Context], Value]:
     def reader(node: Any, ctx: Context) -> Value:
         raise ctx.not_supported(what, node)
@@ -394,7 +398,7 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
     exp.Star: _star,
     exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _subquery,
-    exp.Window: _refused("a window function"), exp.Filter: _refused("FILTER here"),
+    exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
     **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS}.items()},

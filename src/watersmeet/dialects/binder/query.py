@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.catalog import Catalog
+from watersmeet.dialects.binder.endings import ended
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
@@ -59,28 +60,17 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     """A query of any form."""
     env = with_ctes(node, env)
-    _check_end(node, env, binding)
     if not isinstance(node, exp.Select):
         check_arguments(node, QUERY_PARTS, env.text, "a query")
-    if isinstance(node, (exp.Subquery, exp.Paren)):
-        return bind(node.this, env, binding)
     if isinstance(node, exp.Select):
         return Selecting(node, env, binding, bind).bound()
+    if isinstance(node, (exp.Subquery, exp.Paren)):
+        return ended(bind(node.this, env, binding), node, env, binding)
     if isinstance(node, exp.SetOperation):
-        return bind_set_operation(node, env, binding, bind)
+        return ended(bind_set_operation(node, env, binding, bind), node, env, binding)
     if isinstance(node, exp.Values):
-        return bind_values(node, env, binding)
+        return ended(bind_values(node, env, binding), node, env, binding)
     raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)
-
-
-def _check_end(node: exp.Expression, env: Environment, binding: Binding) -> None:
-    for name in ("limit", "offset"):
-        if node.args.get(name) is not None:
-            clause = node.args[name]
-            shown = "FETCH" if isinstance(clause, exp.Fetch) else name.upper()
-            raise not_supported(f"{shown} in a view", clause, env)
-    if node.args.get("order") is not None:
-        binding.notice("ORDER BY without LIMIT has no effect in a view; order the rows when you read it")
 
 
 def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:

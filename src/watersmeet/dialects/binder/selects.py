@@ -14,6 +14,7 @@ from watersmeet.dialects.binder.aggregatecalls import has_aggregate
 from watersmeet.dialects.binder.aggregates import Grouping
 from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.endings import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
@@ -31,16 +32,16 @@ from watersmeet.dialects.binder.sources import (
 )
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.binder.windows import Windows
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import INTEGER
 
 _KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals"})
+                           "limit", "offset", "laterals", "windows"})
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
 
 Sourced = tuple[Relation, Scope]
-Item = tuple[Value, str | None, exp.Expression]
 
 
 class Selecting:
@@ -161,24 +162,36 @@ class Selecting:
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
         having, group = self.node.args.get("having"), self.node.args.get("group")
-        if group or having or any(has_aggregate(e, below) for e in self.node.expressions):
-            relation, items = self._grouped(relation, below, group, having)
+        windows = Windows(self.node.args.get("windows") or (), below, self.binding)
+        sorting = ordered_items(self.node)
+        if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
+            relation, items, ending = self._grouped(relation, below, group, having, windows)
         else:
-            items = self.items(below, scope)
+            items, ending = self._listed(below, scope, windows)
             relation = subqueries.applied(relation)
-        relation = self.sets.tree(relation)
-        relation, outputs = self._project(relation, items)
-        if self.node.args.get("distinct"):
-            relation, outputs = self._distinct(relation, outputs)
-        return Bound(relation, outputs)
+        relation = self.sets.tree(windows.tree(relation))
+        if ending.limits is None and ending.on is None:
+            note_order(sorting, self.binding)
+        if self.node.args.get("distinct") and ending.on is None:
+            relation, outputs = self._distinct(*self._project(relation, items))
+            return Bound(ending.above(relation, items, below), outputs)
+        return Bound(*self._project(ending.below(relation), items))
 
-    def _grouped(self, relation: Relation, below: ScopeContext, group: exp.Group | None,
-                 having: exp.Having | None) -> tuple[Relation, list[Item]]:
+    def _listed(self, ctx: Context, scope: Scope, windows: Windows) -> tuple[list[Item], Ending]:
+        """The select list and what ends the query, which may call window functions."""
+        ctx.windowing = windows
+        items = self.items(ctx, scope)
+        ending = ending_of(self.node, items, ctx)
+        ctx.windowing = None
+        return items, ending
+
+    def _grouped(self, relation: Relation, below: ScopeContext, group: exp.Group | None, having: exp.Having | None,
+                 windows: Windows) -> tuple[Relation, list[Item], Ending]:
         """The groups that HAVING leaves, and the select list over them."""
         ctx = self._grouping(group, below, below.scope)
         inside = replace(below.scope, from_inside=ctx.grouped)
         ctx.subqueries = in_items = self._subqueries(inside)
-        items = self.items(ctx, below.scope)
+        items, ending = self._listed(ctx, below.scope, windows)
         parts = [] if having is None else condition_parts(having.this)
         ctx.clause = "HAVING"
         ctx.subqueries = in_having = self._subqueries(inside)
@@ -186,7 +199,7 @@ class Selecting:
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
         grouped = ctx.tree(below.subqueries.applied(relation))
-        return in_items.applied(having_parts(grouped)), items
+        return in_items.applied(having_parts(grouped)), items, ending
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
         """The select list with stars expanded: value, name (None: it has none), place."""
@@ -244,9 +257,6 @@ class Selecting:
         return Project(relation, tuple(columns), tuple(exprs)), tuple(outputs)
 
     def _distinct(self, relation: Relation, outputs: tuple[Output, ...]) -> tuple[Relation, tuple[Output, ...]]:
-        clause = self.node.args["distinct"]
-        if isinstance(clause, exp.Distinct) and clause.args.get("on"):
-            raise not_supported("DISTINCT ON", clause, self.env)
         relation = distinct(relation, self.binding)
         renamed = [Output(c, o.named, o.unknown, o.span) for c, o in zip(relation.columns, outputs, strict=True)]
         return relation, tuple(renamed)

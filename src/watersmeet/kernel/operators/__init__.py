@@ -16,9 +16,11 @@ from watersmeet.kernel.operators import (
     dynamicfilter,
     join,
     repeat,
+    topn,
     union,
     unnest,
     upsert,
+    window,
 )
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.state import State
@@ -38,10 +40,12 @@ STEPS: Final[dict[str, Step]] = {
     "join": join.step,
     "map": map_operator.step,
     "repeat": repeat.step,
+    "topn": topn.step,
     "union": union.step,
     "unnest": unnest.step,
     "upsert": upsert.step,
+    "window": window.step,
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "upsert"})
+STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "topn", "upsert"})

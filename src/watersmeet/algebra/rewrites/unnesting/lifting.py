@@ -21,6 +21,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import cast, is_identity
 from watersmeet.algebra.nulls import rejected_columns
 from watersmeet.algebra.relations import (
@@ -35,9 +36,11 @@ from watersmeet.algebra.relations import (
     Project,
     Relation,
     Repeat,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.rewrites.unnesting.lifted import (
     Equality,
@@ -54,7 +57,7 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
     source_of,
 )
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import filtered, read
+from watersmeet.algebra.trees import filtered, read, with_scalars
 from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 
@@ -318,6 +321,23 @@ class Lifting:
         conditions = tuple(equals(read(c), read(types[i]), null_safe=safe[i]) for i, c in zip(order, columns, strict=True))
         return Lifted(Union(tuple(parts), (*node.outputs, *columns)), conditions)
 
+
+    @_lift.register(Window)
+    @_lift.register(TopN)
+    def _(self, node: Window | TopN) -> Lifted:
+        """What equalities with the domain tell apart belongs to the key: each row of the domain has a key of its own."""
+        if isinstance(node, TopN) and node.limit != 0 and not node.offset and is_single_row(node.input):
+            return self.lift(node.input)
+        below = self._settled(self.lift(node.input))
+        own = [below.resolve(s) for s in node.scalars]
+        stuck = [c for c in below.conditions if c.columns & below.relation.ids and equality(c, below.relation) is None]
+        mapping: Mapped = {i: s for i, (_, s) in below.deferred.items()}
+        if stuck or self.reads(own):
+            below, mapping = self.grounded(below, self.reads(own))
+        found = [equality(c, below.relation) for c in below.conditions]
+        apart = tuple(dict.fromkeys(e.inner for e in found if e is not None))
+        node = with_scalars(node, lambda s: _mapped(s, mapping))
+        return replace(below, relation=replace(node, input=below.relation, partition=(*apart, *node.partition)))
 
     @_lift.register
     def _(self, node: Expand) -> Lifted:

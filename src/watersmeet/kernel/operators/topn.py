@@ -1,0 +1,175 @@
+"""The best rows of each key: ORDER BY … LIMIT, and the rows whose row_number (or rank) is at most N.
+
+All rows are kept, in runs sorted by key and order: the word they are sorted by has the top half of the key's hash
+above 32 bits that rise along the order. Of a touched key only the first rows of each run are read: as many as are
+needed to know its best rows before and after the epoch. Input that never takes a row back needs only the best rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import TopN
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.expand import pieces
+from watersmeet.kernel.groups import Groups, Ints, group, key_form
+from watersmeet.kernel.hashing import Hashes, hash_columns
+from watersmeet.kernel.order import canonical_rows
+from watersmeet.kernel.ranking import Ranking, leading, prefixes, rank
+from watersmeet.kernel.run import Run, make_run
+from watersmeet.kernel.state import State
+from watersmeet.kernel.touched import Touched, touched
+from watersmeet.kernel.trace import Trace
+from watersmeet.types import arrow_schema
+
+#: How many entries of a run are looked at beyond the rows wanted, and how many times more if that is not enough.
+FIRST_LOOK: Final = 16
+_FURTHER: Final = 8
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_NO_LIMIT: Final = np.int64(1 << 62)
+_PIECE_ROWS: Final = 1 << 20
+
+
+def step(op: TopN, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
+    """The changes of the best rows: each row once, by the hash of its key and then in the order of the key's rows."""
+    delta = inputs[0]
+    if not delta.num_rows:
+        return Delta.empty(arrow_schema(op.schema, positional=True))
+    trace = state.trace(op.id, "rows")
+    arrays = [col.one_form(c) for c in delta.columns.columns]
+    keys = [key_form(arrays[i]) for i in op.keys]
+    groups = group(keys, hash_columns(keys, delta.num_rows))
+    words = _words(op, arrays, groups.hashes[groups.of_row])
+    places, diff = canonical_rows(arrays, delta.diff, words, whole_row=False)
+    if not len(places):
+        return Delta.empty(arrow_schema(op.schema, positional=True))
+    arrays, words, owner = col.gather_all(arrays, places), words[places], groups.of_row[places]
+    removed = np.zeros(groups.count, np.int64)
+    np.subtract.at(removed, owner, np.minimum(diff, 0))
+    most = _NO_LIMIT if op.limit is None else np.int64(op.limit + op.offset)
+    found = _Search(trace.runs, groups, op.keys).best(most + removed)
+    inside = np.flatnonzero(found.complete[owner] | (words < found.horizon[owner]))
+    change = Delta(col.positional(col.gather_all(arrays, inside)), diff[inside])
+    rows = touched(found.entries, (owner[inside], change), groups.hashes)
+    ranking = rank(rows.groups, rows.arrays, op.order)
+    before, after = (_chosen(op, ranking, counts[ranking.order], op.offset) for counts in (rows.before, rows.after))
+    if ctx.append_only and ctx.append_only[0]:
+        _keep_best(op, trace, rows, ranking, groups)
+    else:
+        trace.append(make_run(words, arrays, diff, ()))
+    moved = np.flatnonzero(after != before)
+    return Delta(col.positional(col.gather_all(rows.arrays, ranking.order[moved])), (after - before)[moved])
+
+
+def _words(op: TopN, arrays: Sequence[pa.Array], hashes: Hashes) -> Hashes:
+    """What runs are sorted by."""
+    first = leading([a.type for a in arrays], op.order)
+    base = hashes & ~_LOW
+    return base if first is None else base | prefixes(arrays[first.column], first)
+
+
+def _chosen(op: TopN, ranking: Ranking, counts: Ints, offset: int) -> Ints:
+    """How many copies of each row, in the ranking's order, are among the rows after `offset` up to the limit."""
+    groups = ranking.groups
+    total = np.cumsum(counts)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    base = np.repeat((total - counts)[starts], np.diff(starts, append=len(groups)))
+    end = total - base
+    begin = end - counts
+    skipped: Ints = np.clip(end, None, offset) - np.clip(begin, None, offset)
+    if op.limit is None:
+        return counts - skipped
+    last = op.offset + op.limit
+    if op.with_ties:
+        leads = np.flatnonzero(ranking.leads)
+        first_of_peers = np.repeat(begin[leads], np.diff(leads, append=len(groups)))
+        tied: Ints = np.where(first_of_peers < last, counts - skipped, 0)
+        return tied
+    inside: Ints = np.clip(end, None, last) - np.clip(begin, None, last)
+    chosen: Ints = np.maximum(inside - skipped, 0)
+    return chosen
+
+
+def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: Groups) -> None:
+    """Writes which rows are now among those that can come out, and which no more."""
+    old, new = (_chosen(op, ranking, counts[ranking.order], 0) for counts in (rows.before, rows.after))
+    moved = np.flatnonzero(new != old)
+    arrays = col.gather_all(rows.arrays, ranking.order[moved])
+    words = _words(op, arrays, groups.hashes[ranking.groups[moved]])
+    places, diff = canonical_rows(arrays, (new - old)[moved], words, whole_row=False)
+    trace.append(make_run(words[places], col.gather_all(arrays, places), diff, ()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Best:
+    """entries: (groups, rows): all of the groups that are `complete`, of the others those with a word below `horizon`."""
+
+    entries: list[tuple[Ints, Delta]]
+    horizon: Hashes
+    complete: col.Mask
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Finds the first rows of groups in `runs`, whose columns `keys` are those of the groups."""
+
+    runs: Sequence[Run]
+    groups: Groups
+    keys: tuple[int, ...]
+
+    def best(self, wanted: Ints) -> _Best:
+        """Entries of each group that make at least `wanted` rows, copies counted, or all that it has."""
+        horizon = np.zeros(self.groups.count, np.uint64)
+        complete = np.ones(self.groups.count, np.bool_)
+        entries: list[tuple[Ints, Delta]] = []
+        waiting = np.arange(self.groups.count)
+        look = FIRST_LOOK
+        while self.runs and len(waiting):
+            bound, whole = self._bounds(waiting, np.minimum(wanted[waiting], _NO_LIMIT - look) + look)
+            found = self._entries(waiting, bound, whole)
+            counts = np.zeros(len(waiting), np.int64)
+            for index, rows in found:
+                np.add.at(counts, index, rows.diff)
+            done = whole | (counts >= wanted[waiting])
+            horizon[waiting[done]], complete[waiting[done]] = bound[done], whole[done]
+            for index, rows in found:
+                kept = np.flatnonzero(done[index])
+                if len(kept):
+                    entries.append((waiting[index[kept]], rows if len(kept) == len(index) else rows.take(kept)))
+            waiting = waiting[~done]
+            look *= _FURTHER
+        return _Best(entries, horizon, complete)
+
+    def _ranges(self, run: Run, wanted: Ints) -> tuple[Ints, Ints]:
+        base = self.groups.hashes[wanted] & ~_LOW
+        return np.searchsorted(run.hash, base), np.searchsorted(run.hash, base | _LOW, side="right")
+
+    def _bounds(self, wanted: Ints, look: Ints) -> tuple[Hashes, col.Mask]:
+        """The lowest word that lies beyond the first `look` entries of some run; and which groups have none."""
+        bound = np.full(len(wanted), ~np.uint64(0))
+        whole = np.ones(len(wanted), np.bool_)
+        for run in self.runs:
+            low, high = self._ranges(run, wanted)
+            more = np.flatnonzero(high - low > look)
+            bound[more] = np.minimum(bound[more], run.hash[low[more] + look[more]])
+            whole[more] = False
+        return bound, whole
+
+    def _entries(self, wanted: Ints, bound: Hashes, whole: col.Mask) -> list[tuple[Ints, Delta]]:
+        """All entries of groups that are `whole`, and those with words below `bound`: (index in `wanted`, rows)."""
+        found = []
+        for run in self.runs:
+            low, high = self._ranges(run, wanted)
+            high = np.where(whole, high, np.minimum(high, np.searchsorted(run.hash, bound)))
+            for index, row in pieces(low, np.maximum(high - low, 0), _PIECE_ROWS):
+                same = np.flatnonzero(self.groups.same(wanted[index], [run.arrays[k] for k in self.keys], row))
+                rows = Delta(col.positional(col.gather_all(run.arrays, row[same])), run.diff[row[same]])
+                found.append((index[same], rows))
+        return found

@@ -1,0 +1,96 @@
+"""Lowering of window functions and of top-N."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from watersmeet.algebra.relations import Relation, SortKey, TopN, Window, WindowCall
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.circuit import operators
+from watersmeet.circuit.operators import Operator
+from watersmeet.planner.builder import Builder, positional
+from watersmeet.planner.streams import Stream, emit, identity, of_operator
+
+_Ids = frozenset[str]
+LowerInput = Callable[[Relation, _Ids], Stream]
+Grouped = Callable[[Operator, tuple[int, ...]], Operator]
+
+#: Functions that are never NULL.
+_NEVER_NULL = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "count")
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What a window reads: the operator, where its columns are, and where the expressions are by their identity."""
+
+    operator: Operator
+    columns: dict[str, int]
+    scalars: dict[int, int]
+
+    def at(self, scalar: Scalar) -> int:
+        """The position of one of the scalars that were asked for."""
+        return self.scalars[id(scalar)]
+
+    def order(self, keys: Sequence[SortKey]) -> tuple[operators.SortKey, ...]:
+        """The order over positions; a column that comes again changes nothing."""
+        found: dict[int, operators.SortKey] = {}
+        for key in keys:
+            position = self.at(key.value)
+            found.setdefault(position, operators.SortKey(position, key.descending, key.nulls_first))
+        return tuple(found.values())
+
+
+class WindowLowering:
+    """Lowers windows into `builder`. lower_input lowers what they read; grouped brings the rows of a key into one bucket."""
+
+    def __init__(self, builder: Builder, lower_input: LowerInput, grouped: Grouped) -> None:
+        self.builder = builder
+        self.lower_input = lower_input
+        self.grouped = grouped
+
+    def window(self, node: Window, needed: _Ids) -> Stream:
+        """The stream of `node` with at least the columns `needed`."""
+        calls = [(c, call) for c, call in zip(node.outputs, node.calls, strict=True) if c.id in needed]
+        if not calls:
+            return self.lower_input(node.input, needed)
+        scalars = [*node.partition, *(s for _, call in calls for s in call.scalars)]
+        below = self._input(node.input, needed & node.input.ids, scalars)
+        keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
+        specs = dict.fromkeys((_spec(call, below), call.type) for _, call in calls)
+        op = self.grouped(below.operator, keys)
+        op = self.builder.arrange(op, keys, (True,) * len(keys), self.builder.placement.arrival(op.id))
+        fields = [(f.type, f.nullable) for f in op.schema]
+        fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
+        functions = tuple(spec for spec, _ in specs)
+        made = self.builder.add(operators.Window((op.id,), positional(fields), append_only=False, keys=keys, functions=functions))
+        order = list(specs)
+        found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
+        found += [(c, len(op.schema) + order.index((_spec(call, below), call.type))) for c, call in calls]
+        return of_operator(made, found)
+
+    def topn(self, node: TopN, needed: _Ids) -> Stream:
+        """The stream of `node` with at least the columns `needed`."""
+        below = self._input(node.input, needed, node.scalars)
+        keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
+        op = self.grouped(below.operator, keys)
+        schema = positional((f.type, f.nullable) for f in op.schema)
+        made = self.builder.add(operators.TopN((op.id,), schema, append_only=False, keys=keys, order=below.order(node.order),
+                                               limit=node.limit, offset=node.offset, with_ties=node.with_ties))
+        return of_operator(made, [(c, below.columns[c.id]) for c in node.columns if c.id in below.columns])
+
+    def _input(self, node: Relation, needed: _Ids, scalars: Sequence[Scalar]) -> _Input:
+        stream = self.lower_input(node, needed.union(*[s.columns for s in scalars]))
+        resolved = {id(s): stream.resolve(s) for s in scalars}
+        op, positions = emit(self.builder, stream, [stream.values[i] for i in sorted(needed)] + list(resolved.values()))
+        return _Input(op, {i: positions[identity(stream.values[i])] for i in needed},
+                      {i: positions[identity(s)] for i, s in resolved.items()})
+
+
+def _spec(call: WindowCall, below: _Input) -> operators.WindowSpec:
+    frame = call.frame
+    value, low, high = (None if s is None else below.at(s) for s in (frame.value, frame.low, frame.high))
+    return operators.WindowSpec(
+        call.function, tuple(below.at(a) for a in call.arguments), call.number,
+        None if call.filter is None else below.at(call.filter), below.order(call.order),
+        operators.Frame(frame.mode, frame.start, frame.end, frame.exclude, value, low, high))
