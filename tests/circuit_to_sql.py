@@ -19,6 +19,7 @@ from watersmeet.circuit.operators import (
     Exchange,
     Join,
     Map,
+    MultiJoin,
     Repeat,
     Scan,
     Sink,
@@ -112,6 +113,19 @@ def aggregate(call, argument: str | None, condition: str | None, order: list[tup
     place = f"({call.constant}::DOUBLE * (count({argument}){where} - 1))"
     low, high = (f"({values})[{f}({place})::BIGINT + 1]" for f in ("floor", "ceil"))
     return f"{low} + ({place} - floor({place})) * ({high} - {low})"
+
+
+def _multijoin(op: MultiJoin, circuit):
+    sides, on = [], []
+    for n, i in enumerate(op.inputs):
+        columns = ", ".join(f"c{j} AS t{n}_{j}" for j in range(len(circuit.by_id[i].schema)))
+        sides.append(f'(SELECT {columns}, _b AS b{n} FROM "{i}")')
+        assert circuit.by_id[i].keys == op.keys[n]
+        on += [f"t0_{a} = t{n}_{b}" for a, b in zip(op.keys[0], op.keys[n])] + [f"b0 = b{n}"]
+    if op.residual:
+        on.append(f"({op.residual})")
+    columns = ", ".join(f"{o} AS c{i}" for i, o in enumerate(op.output))
+    return f"SELECT {columns}, b0 AS _b FROM {', '.join(sides)} WHERE {' AND '.join(on)}"
 
 
 def _aggregate(op: Aggregate, circuit):
@@ -222,13 +236,14 @@ def _sink(op: Sink, circuit):
 
 def _arrange(op: Arrange, circuit):
     joins = [circuit.by_id[i] for i in circuit.consumers[op.id]]
-    assert {j.kind for j in joins} <= {"join"}
+    assert {j.kind for j in joins} <= {"join", "multijoin"}
     for j in joins:
-        for i, keys in zip(j.inputs, (j.left_keys, j.right_keys)):
-            assert i != op.id or (keys, j.null_safe) == (op.keys, op.null_safe) or j.inputs[0] == j.inputs[1]
+        reads = zip(j.inputs, j.keys if j.kind == "multijoin" else (j.left_keys, j.right_keys))
+        assert (op.id, op.keys) in reads
+        assert op.null_safe == (j.null_safe if j.kind == "join" else (False,) * len(op.keys))
     return f'SELECT * FROM "{op.inputs[0]}"'
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter, TopN: _topn, Window: _window,
-           Union: _union, Unnest: _unnest, Sink: _sink}
+           MultiJoin: _multijoin, Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter, TopN: _topn,
+           Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -173,6 +173,21 @@ class AsofJoin(Operator):
 
 
 @dataclass(frozen=True)
+class MultiJoin(Operator):
+    """An inner join of three or more arrangements by one key: rows that agree in it meet. It keeps nothing.
+
+    keys: for each input the positions of its key columns, those of its arrangement; types are equal across inputs,
+    and NULL meets nothing. residual: DuckDB SQL over t0_0, t0_1, …, t1_0, … (input, column), or None. An error in it
+    counts as false. output: which columns come out, as such names.
+    """
+
+    kind: ClassVar[str] = "multijoin"
+    keys: tuple[tuple[int, ...], ...]
+    residual: str | None
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AggregateSpec:
     """One aggregate: function over column `argument` (None: count(*)), of rows where column `filter` is true.
 
@@ -347,8 +362,8 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, AsofJoin, DynamicFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN,
-    Window, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, MultiJoin, AsofJoin, DynamicFilter, Aggregate, Union, Unnest, Repeat,
+    Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {

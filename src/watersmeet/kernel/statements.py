@@ -21,7 +21,7 @@ from watersmeet.types import BOOLEAN, SqlType
 
 #: Errors that lie in a row's values. All others are defects of the plan or of the machine.
 VALUE_ERRORS: Final = (duckdb.DataError, duckdb.InvalidInputException)
-_COLUMN: Final = re.compile(r"\b[clr]\d+\b")
+_COLUMN: Final = re.compile(r"\b(?:[clr]|t\d+_)\d+\b")
 _ROW: Final = "_row"
 _numbers: Final = itertools.count()
 

@@ -19,6 +19,7 @@ from watersmeet.circuit.operators import (
     Exchange,
     Join,
     Map,
+    MultiJoin,
     Operator,
     Repeat,
     Sink,
@@ -65,6 +66,8 @@ class Placement:
             return self._exchanged(op)
         if isinstance(op, (AsofJoin, Join)):
             return self._joined(op)
+        if isinstance(op, MultiJoin):
+            return self._joined_by_one_key(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
         if isinstance(op, (Unnest, DynamicFilter)):
@@ -115,6 +118,21 @@ class Placement:
         if kind == "full":
             return tuple(_coalesced(a, b) | _weak(a) | _weak(b) for a, b in pairs)
         return tuple(a | _weak(b) for a, b in pairs)
+
+
+    def _joined_by_one_key(self, op: MultiJoin) -> Distribution | None:
+        found: Distribution | None = None
+        for side, (i, keys) in enumerate(zip(op.inputs, op.keys, strict=True)):
+            known = self.distribution(i)
+            if known is None:
+                return None
+            prefix = f"t{side}_"
+            columns = [f"c{o.removeprefix(prefix)}" if o.startswith(prefix) else None for o in op.output]
+            # Where the first input's key stands for those of the others, it says where their rows are, too.
+            members = translated(_promoted(known, keys, [False] * len(keys)), columns)
+            assert members is not None
+            found = members if found is None else tuple(a | b for a, b in zip(found, members, strict=True))
+        return found
 
 
 def translated(distribution: Distribution | None, outputs: Sequence[str | None]) -> Distribution | None:

@@ -39,6 +39,7 @@ class ExplainOptions:
     trace: bool = False
     join_order: JoinOrder = "bushy"
     share: bool = True
+    multiway: bool = True
 
 
 def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
@@ -50,14 +51,16 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
     """
     options = options or ExplainOptions()
     plan = logical_plan(tree, options.join_order) if options.level == "logical" else physical_plan(
-        tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose, share=options.share)
+        tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose, share=options.share,
+        multiway=options.multiway)
     if options.format == "dot":
         return to_dot(plan_diagram(plan)).splitlines()
     steps = trace(tree, options.join_order) if options.trace else []
     costs: dict[str, Any] = {}
     below: list[str] = []
     if options.level != "logical":
-        ops = compile_view(tree, sink, producers, buckets, options.join_order, catalog=catalog, share=options.share)
+        ops = compile_view(tree, sink, producers, buckets, options.join_order, catalog=catalog, share=options.share,
+                           multiway=options.multiway)
         circuit = assemble([ops], buckets)
         names = Names(circuit.by_id, catalog, leaves(circuit.by_id, catalog, _named(tree, producers)))
         found = footprint(circuit, names, _keepers(catalog, producers))
@@ -92,9 +95,10 @@ def logical_plan(tree: Relation, join_order: JoinOrder = "bushy") -> PlanTree:
 
 
 def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
-                  join_order: JoinOrder = "bushy", *, verbose: bool = False, share: bool = True) -> PlanTree:
+                  join_order: JoinOrder = "bushy", *, verbose: bool = False, share: bool = True,
+                  multiway: bool = True) -> PlanTree:
     """The operators of a view as a tree whose leaves are the relations that it reads."""
-    ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share)
+    ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share, multiway=multiway)
     by_id = {op.id: op for op in ops}
     names = Names(by_id, catalog, leaves(by_id, catalog, _named(tree, producers)))
     return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])

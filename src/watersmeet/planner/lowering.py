@@ -35,6 +35,7 @@ from watersmeet.planner.asof import AsofLowering
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
+from watersmeet.planner.multiway import MultiwayLowering, cluster_of
 from watersmeet.planner.sharing import Sharing
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
 from watersmeet.planner.texts import position, sql
@@ -53,11 +54,15 @@ class Producer:
 
 
 class Lowering:
-    """Lowers one view into `builder`. producers: relations that are read from operators, by id. sharing: for joins."""
+    """Lowers one view into `builder`. producers: relations that are read from operators, by id. sharing: for joins.
 
-    def __init__(self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing) -> None:
+    multiway: whether inner joins by one key become one operator.
+    """
+
+    def __init__(self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing, *, multiway: bool = True) -> None:
         self.builder = builder
         self.sharing = sharing
+        self.multiway = multiway
         self.producers = producers
 
     @singledispatchmethod
@@ -150,6 +155,9 @@ class Lowering:
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:
+        cluster = cluster_of(node) if self.multiway else None
+        if cluster is not None and len(cluster.inputs) > 2:
+            return MultiwayLowering(self.builder, self.sharing, self.lower).lower_cluster(cluster, needed)
         return JoinLowering(self.builder, self.sharing, self.lower).lower(node, needed)
 
     @lower.register

@@ -16,6 +16,7 @@ from watersmeet.circuit.operators import (
     Exchange,
     Join,
     Map,
+    MultiJoin,
     Operator,
     Repeat,
     Scan,
@@ -74,6 +75,10 @@ class Names:
         """Positional names such as `c0` to the names shown."""
         return {f"{side}{i}": n for i, n in enumerate(self.columns(operator_id))}
 
+    def by_token(self, op: MultiJoin) -> dict[str, str]:
+        """The names of the inputs' columns, by `t0_0` and so on."""
+        return {f"t{side}_{i}": n for side, below in enumerate(op.inputs) for i, n in enumerate(self.columns(below))}
+
     def _derive(self, op: Operator) -> tuple[str, ...]:
         relation = self.relation(op)
         if op.id in self.leaves and relation is not None:
@@ -92,6 +97,9 @@ class Names:
         if isinstance(op, (AsofJoin, Join)):
             sides = {"l": below, "r": self.columns(op.inputs[1])}
             return tuple(sides[o[0]][int(o[1:])] for o in op.output)
+        if isinstance(op, MultiJoin):
+            tokens = self.by_token(op)
+            return tuple(tokens[o] for o in op.output)
         if isinstance(op, Aggregate):
             return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
         if isinstance(op, Unnest):
@@ -116,6 +124,10 @@ class Names:
         if isinstance(op, Join) and op.join_kind not in ("semi", "anti"):
             keys = [self.columns(op.inputs[s])[k] for s, ks in ((0, op.left_keys), (1, op.right_keys)) for k in ks]
             return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]
+        if isinstance(op, MultiJoin):
+            columns = [self.columns(i) for i in op.inputs]
+            return [*(k for i in op.inputs for k in self.keys(i)),
+                    *(names[k] for names, keys in zip(columns, op.keys, strict=True) for k in keys)]
         if isinstance(op, Unnest):
             return [*self.keys(op.inputs[0]), "projected_row_id"]
         if isinstance(op, (TopN, Window)):

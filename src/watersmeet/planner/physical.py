@@ -15,6 +15,7 @@ from watersmeet.circuit.operators import (
     Exchange,
     Join,
     Map,
+    MultiJoin,
     Operator,
     Repeat,
     Scan,
@@ -74,6 +75,8 @@ class PhysicalPrinter:
         inputs = tuple(self.tree(self._operators[i]) for i in op.inputs)
         if isinstance(op, Map):
             return self._map(op, inputs)
+        if isinstance(op, MultiJoin):
+            return self._multi_join(op, inputs)
         flags: tuple[str, ...] = ()
         if (isinstance(op, Join) and op.append_only and op.join_kind == "inner") or (
                 isinstance(op, (Aggregate, TopN)) and self._operators[op.inputs[0]].append_only):
@@ -178,6 +181,26 @@ class PhysicalPrinter:
         left, right = (self._names.columns(i) for i in op.inputs)
         predicate = f"({left[op.column]} {op.comparison} {right[0]})"
         return "StreamDynamicFilter", (("predicate", predicate), ("output", listed(self._names.shown(op.id))))
+
+    def _multi_join(self, op: MultiJoin, inputs: tuple[PlanTree, ...]) -> PlanTree:
+        """The lowest tree of the two-way joins that it stands for; they are one operator and keep nothing in between."""
+        names = [self._names.columns(i) for i in op.inputs]
+
+        def part(first: int, end: int) -> PlanTree:
+            if end - first == 1:
+                return inputs[first]
+            middle = (first + end + 1) // 2
+            pairs = zip(op.keys[first], op.keys[middle], strict=True)
+            parts = [f"{names[first][a]} = {names[middle][b]}" for a, b in pairs]
+            fields: Fields = (("type", "Inner"), ("predicate", " AND ".join(parts)))
+            if end - first == len(inputs):
+                if op.residual is not None:
+                    parts.append(predicate_text(op.residual, self._names.by_token(op)))
+                fields = (("type", "Inner"), ("predicate", " AND ".join(parts)), ("output", listed(self._names.shown(op.id))))
+            flags = ("append_only", "multi_way") if op.append_only else ("multi_way",)
+            return self._node(op, "StreamHashJoin", fields, (part(first, middle), part(middle, end)), flags)
+
+        return part(0, len(inputs))
 
     def _unnest(self, op: Unnest) -> tuple[str, Fields]:
         """RisingWave's ProjectSet, which walks several functions side by side; LEFT JOIN LATERAL is marked `outer`."""

@@ -11,7 +11,7 @@ from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session import ddl
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.materialize import bind_view, create_materialized_view
-from watersmeet.session.planning import join_order, shares
+from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
 
@@ -54,7 +54,8 @@ def view_lines(session: Session, statement: st.CreateMaterializedView, options: 
 
 
 def _planning(session: Session) -> dict[str, Any]:
-    return {"join_order": join_order(session.variables), "share": shares(session.variables)}
+    return {"join_order": join_order(session.variables), "share": shares(session.variables),
+            "multiway": joins_many(session.variables)}
 
 
 def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:

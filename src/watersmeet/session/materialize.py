@@ -12,7 +12,7 @@ from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import check_columns, may_create
 from watersmeet.session.filling import fill
-from watersmeet.session.planning import join_order, shares
+from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
 
@@ -33,7 +33,7 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     database = session.database
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
                              join_order(session.variables), catalog=session.catalog,
-                             share=shares(session.variables))
+                             share=shares(session.variables), multiway=joins_many(session.variables))
     fill(session, bound.relation, operators)
     return Result("CREATE MATERIALIZED VIEW")
 

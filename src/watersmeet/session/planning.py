@@ -16,3 +16,8 @@ def join_order(variables: Variables) -> JoinOrder:
 def shares(variables: Variables) -> bool:
     """Whether joins of new views read arrangements that other views keep."""
     return variables.is_on("streaming_share_arrangements")
+
+
+def joins_many(variables: Variables) -> bool:
+    """Whether inner joins by one key become one join of many inputs."""
+    return variables.is_on("streaming_enable_multiway_join")

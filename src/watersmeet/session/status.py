@@ -53,7 +53,9 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]
-    joins = [o for o in operators if o.kind == "join"]
+    joins = [o for o in operators if o.kind in ("join", "multijoin")]
+    if joins and joins[-1].kind == "multijoin":
+        raise error("FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs')
     if not joins:
         raise error("FEATURE_NOT_SUPPORTED", f'materialized view "{name}" has no join')
     epoch = session.database.log.last_epoch()

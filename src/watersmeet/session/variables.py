@@ -54,6 +54,7 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins."),
         _flag("streaming_enable_bushy_join", True, "Bushy instead of left-deep join trees.", effect=True),
         _flag("streaming_enable_delta_join", False, "Delta joins over indexes."),
+        _flag("streaming_enable_multiway_join", True, "Inner joins by one key are one operator without rows in between.", True),
         _flag("streaming_enable_unaligned_join", False, "Let barriers overtake a join."),
         _flag("streaming_force_filter_inside_join", False, "Keep residual conditions in the join."),
         Variable("streaming_join_encoding", "text", "", "Row encoding of join state.",

@@ -181,3 +181,26 @@ def test_views_that_share_give_the_answer(seed):
         circuit = each.circuit
         for name, tree in trees.items():
             assert run(circuit, connection, name) == content(connection, tree), to_sql(tree)
+
+
+def test_joins_by_one_key_are_one_operator():
+    """The multi-way part of RA-36: no rows in between, whatever the tree's shape."""
+    c = scan("c", COLUMNS)
+    chain = join(join(join(a, b, "inner", "a.k = b.k"), c, "inner", "b.k = c.k"), d, "inner", "a.k = d.k", "a.x < c.x")
+    bushy = join(join(a, b, "inner", "a.k = b.k"), join(c, d, "inner", "c.k = d.k"), "inner", "b.k = c.k")
+    for tree in (chain, bushy):
+        views = Views()
+        views.add("v", project(tree, o="a.x", p="d.y"))
+        kinds = [o.kind for o in views.circuit.operators]
+        assert kinds.count("multijoin") == 1
+        assert kinds.count("join") == 0
+        assert kinds.count("arrange") == 4
+        assert views.circuit.last_stage == 1
+    other = join(join(join(a, b, "inner", "a.k = b.k"), c, "inner", "b.k = c.k"), d, "inner", "c.x = d.x")
+    views = Views()
+    views.add("v", project(other, o="a.x"))
+    kinds = [o.kind for o in views.circuit.operators]
+    assert (kinds.count("multijoin"), kinds.count("join")) == (1, 1)
+    left = join(join(a, b, "inner", "a.k = b.k"), c, "left", "b.k = c.k")
+    views.add("w", project(left, o="a.x"))
+    assert [o.kind for o in views.plans["w"]].count("join") == 2

@@ -193,5 +193,5 @@ def test_every_kind_of_operator_occurs():
             found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
         except Error:
             continue
-    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "aggregate", "union", "unnest", "sink"}
+    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "sink"}
     assert isinstance(union(scan("a")), Union)

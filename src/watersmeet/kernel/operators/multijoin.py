@@ -1,0 +1,180 @@
+"""Inner joins of many inputs by one key, without intermediate results.
+
+With R_i the content of input i before the epoch, d_i its change and N_i = R_i + d_i, the result changes by
+
+    d_1 * R_2 * R_3 …  +  N_1 * d_2 * R_3 …  +  N_1 * N_2 * d_3 …  + …
+
+(the rule of delta joins). Each term starts from the keys of its change; those that some other input lacks go first,
+so that nothing is gathered for keys without a result. What is left is numbered: combination number t of a key
+is the mixed-radix number of one row of each input, so that a result of any size is made in pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import MultiJoin
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.cancel import without_cancelling
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta, Diffs
+from watersmeet.kernel.expand import pieces
+from watersmeet.kernel.matching import Probe
+from watersmeet.kernel.run import Run
+from watersmeet.kernel.state import State
+from watersmeet.kernel.trace import PIECE_ROWS
+
+_TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
+
+
+def step(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+    """The changes of the join's output; cancelled, so that no row comes with both signs, but rows may repeat."""
+    output = [_place(token) for token in op.output]
+    tables, diffs = [], []
+    for changed, arranged in enumerate(inputs):
+        others = {j: a.new if j < changed else a.old for j, a in enumerate(inputs) if j != changed and arranged.num_rows}
+        for probe in arranged.probes:
+            for matches in _matched(changed, probe, others):
+                for rows in matches.combinations():
+                    kept = _kept(op, matches, rows, ctx)
+                    if kept.size:
+                        tables += _gathered(matches, kept, output)
+                        diffs.append(matches.diffs(kept))
+    if not tables:
+        return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
+    return without_cancelling(Delta(pa.concat_tables(tables), np.concatenate(diffs)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of one input that have some keys, by key: those of key k are [starts[k], starts[k] + counts[k]).
+
+    order: where each of them is in the rows of all `pieces` (run, rows) one after the other.
+    """
+
+    pieces: list[tuple[Run, col.Positions]]
+    order: col.Positions
+    counts: col.Positions
+
+    @cached_property
+    def starts(self) -> col.Positions:
+        return np.cumsum(self.counts) - self.counts
+
+    def column(self, index: int) -> pa.Array:
+        arrays = [col.gather(run.arrays[index], rows) for run, rows in self.pieces]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    @cached_property
+    def diff(self) -> Diffs | None:
+        """None if all are 1."""
+        if all(run.all_ones for run, _ in self.pieces):
+            return None
+        return np.concatenate([run.diff[rows] for run, rows in self.pieces])
+
+
+class _Matches:
+    """Some keys that all inputs have, and the rows that each input has of them."""
+
+    def __init__(self, inputs: list[_Rows]) -> None:
+        self.inputs = inputs
+        self._columns: dict[tuple[int, int], pa.Array] = {}
+
+    def column(self, side: int, index: int) -> pa.Array:
+        """A column of an input, as `at` numbers its rows."""
+        if (side, index) not in self._columns:
+            self._columns[side, index] = self.inputs[side].column(index)
+        return self._columns[side, index]
+
+    def combinations(self) -> Iterator[np.ndarray]:
+        """All combinations of rows with equal keys, at most PIECE_ROWS at a time: a matrix, row i is of input i."""
+        sizes = self.inputs[0].counts.copy()
+        for rows in self.inputs[1:]:
+            sizes *= rows.counts
+        for key, number in pieces(np.zeros(len(sizes), np.int64), sizes, PIECE_ROWS):
+            found = np.empty((len(self.inputs), len(key)), np.int64)
+            rest = number
+            for side in reversed(range(len(self.inputs))):
+                rows = self.inputs[side]
+                rest, digit = np.divmod(rest, rows.counts[key]) if side else (rest, rest)
+                found[side] = rows.order[rows.starts[key] + digit]
+            yield found
+
+    def diffs(self, rows: np.ndarray) -> Diffs:
+        """The products of the diffs of combinations."""
+        found = np.ones(rows.shape[1], np.int64)
+        for side, at in zip(self.inputs, rows, strict=True):
+            if side.diff is not None:
+                found *= side.diff[at]
+        return found
+
+
+def _matched(changed: int, probe: Probe, others: dict[int, list[Run]]) -> Iterator[_Matches]:
+    """The keys of the change that all others have too, some at a time."""
+    counts = {j: np.zeros(probe.num_groups, np.int64) for j in others}
+    alive = np.ones(probe.num_groups, np.bool_)
+    for j in sorted(others, key=lambda j: sum(r.num_rows for r in others[j])):
+        for run in others[j]:
+            low, high = probe.ranges(run)
+            counts[j] += high - low
+        alive &= counts[j] > 0
+        if not alive.any():
+            return
+    keys = np.flatnonzero(alive)
+    weights = np.cumsum(probe.lengths[keys] + sum(counts[j][keys] for j in others))
+    begin = 0
+    while begin < len(keys):
+        before = weights[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(weights, before + PIECE_ROWS, side="right")))
+        part = keys[begin:end]
+        sides = {j: _rows(part, [(run, *probe.ranges(run)) for run in others[j]]) for j in others}
+        sides[changed] = _rows(part, [(probe.run, probe.starts, probe.starts + probe.lengths)])
+        yield _Matches([sides[j] for j in range(len(sides))])
+        begin = end
+
+
+def _rows(keys: col.Positions, found: list[tuple[Run, col.Positions, col.Positions]]) -> _Rows:
+    """found: for each run, where the rows of all keys begin and end."""
+    parts, owners = [], []
+    for run, low, high in found:
+        for index, rows in pieces(low[keys], (high - low)[keys], PIECE_ROWS):
+            parts.append((run, rows))
+            owners.append(index)
+    owner = owners[0] if len(owners) == 1 else np.concatenate(owners)
+    order = np.arange(len(owner)) if len(owners) == 1 else np.argsort(owner, kind="stable")
+    return _Rows(parts, order, np.bincount(owner, minlength=len(keys)))
+
+
+def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) -> np.ndarray:
+    """The combinations for which the residual is true; an error in it counts as false."""
+    if op.residual is None or not rows.shape[1]:
+        return rows
+    tokens = sorted({m.group() for m in _TOKEN.finditer(op.residual)})
+    places = [_place(token) for token in tokens]
+    arrays = [col.gather(matches.column(side, index), rows[side]) for side, index in places]
+    schema = tuple(ctx.schemas[side][index] for side, index in places)
+    mask = ctx.evaluator.mask(pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, rows.shape[1])
+    return rows[:, mask]
+
+
+def _gathered(matches: _Matches, rows: np.ndarray, output: Sequence[tuple[int, int]]) -> list[pa.Table]:
+    """The output columns of combinations; several tables where the strings of one would be beyond 2 GiB."""
+    try:
+        return [col.positional([col.gather(matches.column(side, index), rows[side]) for side, index in output])]
+    except pa.ArrowInvalid:
+        middle = rows.shape[1] // 2
+        if not middle:
+            raise
+        return [t for part in (rows[:, :middle], rows[:, middle:]) for t in _gathered(matches, part, output)]
+
+
+def _place(token: str) -> tuple[int, int]:
+    side, index = token[1:].split("_")
+    return int(side), int(index)

@@ -1,0 +1,131 @@
+"""Neighbouring inner joins by one key become one join of many inputs: one stage, no intermediate rows.
+
+The key is one or several classes of equal expressions; every input has one expression of each class. So
+`a JOIN b ON a.k = b.k JOIN c ON b.k = c.k` is one join of a, b and c by k, whatever the tree's shape, and
+`… JOIN d ON c.x = d.x` stands above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.coercion import is_identity
+from watersmeet.algebra.relations import Join, Relation
+from watersmeet.algebra.scalars import Scalar, conjunction
+from watersmeet.circuit import operators
+from watersmeet.planner.builder import positional
+from watersmeet.planner.distribution import matching
+from watersmeet.planner.joins import JoinLowering
+from watersmeet.planner.sharing import Side
+from watersmeet.planner.streams import Stream, at
+from watersmeet.planner.texts import position, sql
+
+_Ids = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An inner join of `inputs` by `keys[i]`, expressions over input i, pairwise equal. conditions: what else must hold."""
+
+    inputs: tuple[Relation, ...]
+    keys: tuple[tuple[Scalar, ...], ...]
+    conditions: tuple[Scalar, ...]
+    spread: tuple[int, ...]
+
+
+def cluster_of(node: Relation) -> Cluster | None:
+    """The largest cluster with `node` on top; None if it is not an inner join by keys that can be part of one."""
+    if not isinstance(node, Join) or node.kind != "inner" or node.broadcast or not node.keys:
+        return None
+    if any(k.null_safe or k.left.type != k.right.type for k in node.keys):
+        return None
+    sides = [tuple(k.left for k in node.keys), tuple(k.right for k in node.keys)]
+    parts = [_aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())
+             for below, keys in zip((node.left, node.right), sides, strict=True)]
+    one, other = parts
+    own = () if node.residual is None else (node.residual,)
+    return Cluster(one.inputs + other.inputs, one.keys + other.keys, (*one.conditions, *other.conditions, *own), node.spread)
+
+
+def _aligned(cluster: Cluster | None, keys: Sequence[Scalar]) -> Cluster | None:
+    """The cluster with its key classes in the order of `keys`, of which each is in one; None if they are others."""
+    if cluster is None or len(keys) != len(cluster.keys[0]):
+        return None
+    classes = list(zip(*cluster.keys, strict=True))
+    order = [next((i for i, members in enumerate(classes) if key.expression in [m.expression for m in members]), -1)
+             for key in keys]
+    if sorted(order) != list(range(len(keys))):
+        return None
+    return replace(cluster, keys=tuple(tuple(k[i] for i in order) for k in cluster.keys))
+
+
+class MultiwayLowering(JoinLowering):
+    """Lowers clusters of at least three inputs into `builder`."""
+
+    def lower_cluster(self, cluster: Cluster, needed: _Ids) -> Stream:
+        """The stream of the join of `cluster` with at least the columns `needed`."""
+        reads = needed.union(*[c.columns for c in cluster.conditions])
+        sides = self._arranged_sides(cluster, reads)
+        tokens = {i: f"t{n}_{p}" for n, side in enumerate(sides) for i, p in side.positions.items()}
+        pending = [p.substitute({c: exp.column(f"t{n}_{c[1:]}") for c in p.columns})
+                   for n, side in enumerate(sides) for p in side.pending]
+        conditions = conjunction([c.substitute({i: exp.column(t) for i, t in tokens.items()}) for c in cluster.conditions])
+        same = {f"t{n}_{k}": f"t0_{first}" for n, side in enumerate(sides)
+                for k, first, key in zip(side.keys, sides[0].keys, cluster.keys[0], strict=True) if is_identity(key.type)}
+        chosen = {i: same.get(tokens[i], tokens[i]) for i in needed if i in tokens}
+        filtered = {c for p in pending for c in p.columns}
+        output = sorted({*chosen.values(), *filtered}, key=_place) or [f"t0_{sides[0].keys[0]}"]
+        fields = [sides[n].operator.schema[p] for n, p in map(_place, output)]
+        made = self.builder.add(operators.MultiJoin(
+            tuple(s.operator.id for s in sides), positional((f.type, f.nullable) for f in fields),
+            all(s.operator.append_only for s in sides), tuple(s.keys for s in sides),
+            None if conditions is None else sql(conditions.expression), tuple(output)))
+        places = {t: position(i) for i, t in enumerate(output)}
+        return Stream(made, {i: at(made, output.index(t)) for i, t in chosen.items()},
+                      tuple(p.substitute(places) for p in pending))
+
+    def _arranged_sides(self, cluster: Cluster, reads: _Ids) -> list[Side]:
+        """Arrangements of all inputs in one stage, by keys in one order."""
+        width = len(cluster.keys[0])
+        plain = [False] * width
+        inputs = [self._input(node, reads, keys) for node, keys in zip(cluster.inputs, cluster.keys, strict=True)]
+        found = [self.sharing.find(i.stream, i.reads, i.keys, plain) for i in inputs]
+        order = next((f.order for some in found for f in some), tuple(range(width)))
+        sides = [self._side(i, plain) for i in inputs]
+        sides = [replace(s, keys=tuple(s.keys[i] for i in order)) for s in sides]
+        stage, spread = self._meeting_place(sides, [order.index(i) for i in cluster.spread])
+        placement, safe = self.builder.placement, tuple(plain)
+        arranged = []
+        for side, some in zip(sides, found, strict=True):
+            hit = next((f.side for f in some if f.order == order and placement.stage(f.side.operator.id) == stage and (
+                self.builder.buckets == 1 or matching(placement.distribution(f.side.operator.id), f.side.keys, safe) == spread)), None)
+            if hit is None:
+                op = side.operator if self.builder.buckets == 1 else self._brought(side.operator, side.keys, safe, spread, stage)
+                assert op is not None, "the stage is such that all can be brought there"
+                hit = replace(side, operator=self.builder.arrange(op, side.keys, safe, stage))
+            arranged.append(hit)
+        return arranged
+
+    def _meeting_place(self, sides: Sequence[Side], wanted: list[int]) -> tuple[int, list[int]]:
+        """(stage, by which keys rows are spread there): the earliest stage, then the fewest exchanges, then all keys or `wanted`."""
+        if self.builder.buckets == 1:
+            return 0, []
+        placement = self.builder.placement
+        safe = [False] * len(sides[0].keys)
+        known = [matching(placement.distribution(s.operator.id), s.keys, safe) for s in sides]
+        stages = [placement.stage(s.operator.id) for s in sides]
+        options = []
+        for spread in [wanted or list(range(len(safe))), *(k for k in known if k)]:
+            target = max(n + (k != spread) for n, k in zip(stages, known, strict=True))
+            moves = sum(n < target or k != spread for n, k in zip(stages, known, strict=True))
+            options.append((target, moves, spread))
+        target, _, spread = min(options, key=lambda o: o[:2])
+        return target, spread
+
+
+def _place(token: str) -> tuple[int, int]:
+    side, index = token[1:].split("_")
+    return int(side), int(index)
