@@ -19,11 +19,12 @@ from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.runtime.spark.worker import ERROR, FRAMES, JOB, BucketStage, pack_job, read, run_all
 from watersmeet.runtime.tasks import Job
 
-#: Epochs up to this size run as one task, all buckets in turn: starting tasks and shuffling costs more than they do.
+#: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
+#: behind it cost about 0.2 seconds, more than these rows do.
 SMALL_ROWS: Final = 20_000
 SMALL_BYTES: Final = 4 << 20
-#: … unless the last such epoch took longer than this: then its work is not as small as its input.
-_SMALL_S: Final = 0.4
+#: … unless the last such epoch took longer than this for each stage: then its work is not as small as its input.
+_STAGE_S: Final = 0.2
 _ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
 
 
@@ -53,7 +54,7 @@ class EpochRunner:
             raise _failure(cause) from cause
         finally:
             context.setLocalProperty(JOB, None)
-        if single and circuit.buckets > 1 and time.monotonic() - began > _SMALL_S:
+        if single and circuit.buckets > 1 and time.monotonic() - began > _STAGE_S * (circuit.last_stage + 1):
             self._large_until = intent.epoch + 16
         for row in rows:
             if row.channel == ERROR:
@@ -67,7 +68,8 @@ class EpochRunner:
     def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
         if circuit.buckets == 1:
             return True
-        small = intent.rows <= SMALL_ROWS and intent.bytes <= SMALL_BYTES and intent.part[1] <= 1
+        shuffles = max(1, circuit.last_stage)
+        small = intent.rows <= SMALL_ROWS * shuffles and intent.bytes <= SMALL_BYTES * shuffles and intent.part[1] <= 1
         return small and intent.epoch > self._large_until
 
     def _single_task(self) -> DataFrame:
