@@ -25,6 +25,7 @@ SMALL_ROWS: Final = 20_000
 SMALL_BYTES: Final = 4 << 20
 #: … unless the last such epoch took longer than this for each stage: then its work is not as small as its input.
 _STAGE_S: Final = 0.2
+_LONGEST_PAUSE: Final = 16
 _ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
 
 
@@ -37,6 +38,8 @@ class EpochRunner:
         self._single: DataFrame | None = None
         self._large_until = 0
         """Epochs up to this one are shuffled, however small."""
+        self._pause = 1
+        """For how many epochs, if one task was slow again: the first time it may have been the start of Python."""
 
     def run(self, circuit: Circuit, intent: Intent) -> list[Receipt]:
         """The receipts of all tasks. Raises the error of the first that failed for good."""
@@ -54,8 +57,10 @@ class EpochRunner:
             raise _failure(cause) from cause
         finally:
             context.setLocalProperty(JOB, None)
-        if single and circuit.buckets > 1 and time.monotonic() - began > _STAGE_S * (circuit.last_stage + 1):
-            self._large_until = intent.epoch + 16
+        if single and circuit.buckets > 1:
+            slow = time.monotonic() - began > _STAGE_S * (circuit.last_stage + 1)
+            self._large_until = intent.epoch + self._pause if slow else 0
+            self._pause = min(4 * self._pause, _LONGEST_PAUSE) if slow else 1
         for row in rows:
             if row.channel == ERROR:
                 raise _described(json.loads(bytes(row.body)))
