@@ -47,10 +47,15 @@ class Judge:
         self.connection.unregister("incoming")
 
     def answer(self, number: int) -> Counter:
-        query = QUERIES[number]
-        for pattern, other in _SPELLINGS:
-            query = re.sub(pattern, other, query)
-        return counted(self.connection.execute(query).fetchall())
+        return counted(self.connection.execute(spelled(number)).fetchall())
+
+
+def spelled(number: int) -> str:
+    """The query as DuckDB spells it."""
+    query = QUERIES[number]
+    for pattern, other in _SPELLINGS:
+        query = re.sub(pattern, other, query)
+    return query
 
 
 def counted(rows) -> Counter:
