@@ -299,6 +299,8 @@ class Queries:
         argument, kind = r.choice(list(scope)) if r.random() < 0.8 else self.make.any(scope, 1)
         tail = f" FILTER (WHERE {self.make.predicate(scope)})" if r.random() < 0.2 else ""
         distinct = "DISTINCT " if r.random() < 0.2 else ""
+        if kind in ORDERED and kind not in ("real", "double precision") and r.random() < 0.25:
+            return self._collected(argument, kind, tail, distinct)
         if kind == "boolean" and r.random() < 0.6:
             return f"{r.choice(['bool_and', 'bool_or'])}({argument}){tail}", "boolean"
         if kind in ORDERED and r.random() < 0.4:
@@ -318,3 +320,23 @@ class Queries:
         if r.random() < 0.4:
             return f"count(*){tail}", "bigint"
         return f"count({distinct}{argument}){tail}", "bigint"
+
+    def _collected(self, argument: str, kind: str, tail: str, distinct: str) -> Column:
+        """An aggregate over all values of a group; in the order of its own values, so that DuckDB's ties do not show."""
+        r = self.random
+        down = r.choice(["ASC", "DESC"])
+        if kind in INTEGERS and r.random() < 0.3:
+            return f"{r.choice(['bit_and', 'bit_or', 'bit_xor'])}({distinct}{argument}){tail}", kind
+        if kind == "varchar" and r.random() < 0.5:
+            return f"string_agg({distinct}{argument}, ';' ORDER BY {argument} {down}){tail}", "varchar"
+        shape = r.randrange(3)
+        if shape == 0:
+            name = r.choice(["first", "last"])
+            return spelled(f"{name}_value({{0}} ORDER BY {{0}} {down}){{1}}", f"{name}({{0}} ORDER BY {{0}} {down}){{1}}",
+                           argument, tail), kind
+        if shape == 1:
+            return spelled(f"mode() WITHIN GROUP (ORDER BY {{0}} {down}){{1}}", f"mode({{0}} ORDER BY {{0}} {down}){{1}}",
+                           argument, tail), kind
+        listed = spelled(f"array_agg({distinct}{{0}} ORDER BY {{0}} {down}){{1}}", f"list({distinct}{{0}} ORDER BY {{0}} {down}){{1}}",
+                         argument, tail)
+        return f"array_length({listed})", "int"

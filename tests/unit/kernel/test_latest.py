@@ -1,0 +1,46 @@
+"""Traces whose newest row of a key counts: also beyond the size above which other traces are merged no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.kernel import latest, merge
+from watersmeet.kernel.groups import group
+from watersmeet.kernel.hashing import hash_columns
+from watersmeet.kernel.run import Run, make_run
+from watersmeet.kernel.trace import Trace
+
+
+def run_of(keys: np.ndarray, values: np.ndarray, gone: np.ndarray | None = None) -> Run:
+    hashes = hash_columns([pa.array(keys)])
+    order = np.argsort(hashes)
+    diff = np.ones(len(keys), np.int64) if gone is None else np.where(gone, -1, 1)
+    return make_run(hashes[order], [pa.array(keys[order]), pa.array(values[order])], diff[order], (0,))
+
+
+def content(trace: Trace, keys: np.ndarray) -> dict[int, int | None]:
+    wanted = pa.array(keys)
+    groups = group([wanted], hash_columns([wanted]))
+    found = latest.newest(trace, groups)
+    values = [None] * groups.count if found is None else found[1].to_pylist()
+    return dict(zip(groups.keys[0].to_pylist(), values, strict=True))
+
+
+@pytest.mark.parametrize("most", [merge.MERGED_BYTES, 1 << 12])
+def test_rows_written_again_do_not_pile_up(monkeypatch, most):
+    """State of aggregates: the same keys written anew, epoch by epoch, far above the size of one merge."""
+    monkeypatch.setattr(merge, "MERGED_BYTES", most)
+    monkeypatch.setattr(merge, "SEGMENT_BYTES", most // 2)
+    rng = np.random.default_rng(5)
+    trace = Trace()
+    expected: dict[int, int | None] = dict.fromkeys(range(3000))
+    for epoch in range(60):
+        keys = rng.permutation(3000)[:600].astype(np.int64)
+        gone = rng.random(600) < 0.1 if epoch == 59 else np.zeros(600, np.bool_)
+        if gone.any():  # until now no diff was below 0, which would say by itself that a merge removes rows
+            assert trace.num_rows < 3 * 3000 + 4 * 600  # 36,000 rows were written
+        latest.append(trace, run_of(keys, np.full(600, epoch, np.int64), gone))
+        expected.update({int(k): None if g else epoch for k, g in zip(keys, gone, strict=True)})
+    assert content(trace, np.arange(3000, dtype=np.int64)) == expected
