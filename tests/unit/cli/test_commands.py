@@ -69,14 +69,14 @@ def test_a_script_without_sources_runs_to_its_end(call, script):
         FLUSH;
         SELECT * FROM v ORDER BY b;
         EXPLAIN CREATE MATERIALIZED VIEW w AS SELECT a FROM t;
-        SET streaming_enable_bushy_join = false"""), *INPROCESS)
+        SET streaming_enable_unaligned_join = true"""), *INPROCESS)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [[c.strip() for c in line.strip("│").split("│")] for line in lines if line.startswith("│")] == [
         ["b", "n"], ["one", "1"], ["NULL", "1"]]
     assert "(2 rows)" in lines
     assert any(line.startswith("StreamMaterialize { columns: [a") for line in lines), "plans are not folded"
-    assert result.stderr.startswith("NOTICE: streaming_enable_bushy_join has no effect")
+    assert result.stderr.startswith("NOTICE: streaming_enable_unaligned_join has no effect")
 
 
 def test_json(call, script):
