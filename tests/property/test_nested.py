@@ -11,7 +11,7 @@ import watersmeet
 from tests.nested import SCRIPT, TABLES, Nested
 from tests.unit.dialects.helpers import multiset
 
-FAST = 8
+FAST = 6
 SLOW = 200
 
 

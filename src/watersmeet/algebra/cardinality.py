@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from sqlglot import exp
 
@@ -10,8 +11,10 @@ from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
     AsofJoin,
+    Column,
     Filter,
     Join,
+    KeyPair,
     Project,
     Relation,
     Scan,
@@ -23,6 +26,7 @@ from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
 
 _Ids = frozenset[str]
+_NONE: Final = _Ids()
 
 
 def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
@@ -41,8 +45,7 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
         below = {e.column for c, e in zip(node.outputs, node.exprs, strict=True) if c.id in fixed and e.column}
         return is_single_row(node.input, frozenset(below))
     if isinstance(node, Aggregate):
-        keys = zip(node.outputs, node.keys, strict=False)
-        return all(c.id in fixed or not k.columns & node.input.ids for c, k in keys)
+        return fixed | constants(node) >= {c.id for c in node.outputs[: len(node.keys)]}
     if isinstance(node, TopN) and node.limit is not None and node.limit <= 1 and not node.with_ties and all(
             k.column in fixed or not k.columns & node.input.ids for k in node.partition):
         return True
@@ -58,13 +61,33 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
     return False
 
 
+def constants(node: Relation) -> _Ids:
+    """Columns that have one value in all rows of the node, by equalities with constants or columns around it."""
+    if isinstance(node, Filter):
+        return _closure(conjuncts(node.predicate), constants(node.input), node.input.ids)
+    if isinstance(node, Project):
+        return _passed(node.outputs, node.exprs, node.input)
+    if isinstance(node, Aggregate):
+        return _passed(node.outputs, node.keys, node.input)
+    if isinstance(node, Join) and node.kind == "inner":
+        parts = [*conjuncts(node.residual), *[_equality(k) for k in node.keys]]
+        return _closure(parts, constants(node.left) | constants(node.right), node.left.ids | node.right.ids)
+    if isinstance(node, Join) and node.kind in ("semi", "anti", "left"):
+        return constants(node.left)
+    return constants(node.input) if isinstance(node, (TopN, Window)) else _NONE
+
+
+def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation) -> _Ids:
+    known = constants(below)
+    return frozenset(c.id for c, e in zip(outputs, exprs, strict=False) if e.columns & below.ids <= known)
+
+
 def _join(node: Join, fixed: _Ids) -> bool:
     if node.kind in ("semi", "anti"):
         return is_single_row(node.left, fixed)
     if node.kind == "full":
         return False
-    parts = conjuncts(node.residual)
-    parts += [Scalar(exp.EQ(this=k.left.expression.copy(), expression=k.right.expression.copy()), BOOLEAN) for k in node.keys]
+    parts = [*conjuncts(node.residual), *[_equality(k) for k in node.keys]]
     if node.kind == "inner":
         fixed = _closure(parts, fixed, node.left.ids | node.right.ids)
     sides = [(node.left, node.right), (node.right, node.left)]
@@ -73,6 +96,10 @@ def _join(node: Join, fixed: _Ids) -> bool:
     return any(is_single_row(first, fixed & first.ids)
                and is_single_row(second, _closure(parts, fixed | first.ids, node.left.ids | node.right.ids) & second.ids)
                for first, second in orders)
+
+
+def _equality(pair: KeyPair) -> Scalar:
+    return Scalar(exp.EQ(this=pair.left.expression.copy(), expression=pair.right.expression.copy()), BOOLEAN)
 
 
 def _closure(parts: Iterable[Scalar], fixed: _Ids, own: _Ids) -> _Ids:

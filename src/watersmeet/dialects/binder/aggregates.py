@@ -113,7 +113,7 @@ class Grouping(Context):
         assert call is not None
         bound = bind_call(call, self._inside)
         read = frozenset[str]().union(*(s.columns for s in bound.scalars))
-        if read and not read & self.below.scope.ids:
+        if read and read <= self.below.scope.ids_around:
             raise self.not_supported("an aggregate function of columns of the query around it alone", node)
         return self._add(bound, call.name, nullable=bound.function != "count")
 

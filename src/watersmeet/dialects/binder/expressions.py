@@ -397,7 +397,7 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
     exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
     exp.Star: _star,
-    exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _subquery,
+    exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _refused("ARRAY (SELECT …)"),
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),

@@ -51,6 +51,11 @@ class Scope:
         columns = [*self.visible, *[c for t in self.tables for c in t.columns]]
         return frozenset().union(*[columns_of(c.value) for c in columns])
 
+    @property
+    def ids_around(self) -> frozenset[str]:
+        """The ids of the columns that only the scopes around this one give."""
+        return frozenset() if self.outer is None else self.outer.ids | self.outer.ids_around
+
     def gives(self, value: Value) -> bool:
         """True if the value reads a column of this scope, and not only of those around it."""
         return bool(columns_of(value) & self.ids)

@@ -25,6 +25,7 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
     case,
     equality,
     equals,
+    inequality,
     is_not_null,
     is_null,
     is_one_constant_row,
@@ -149,7 +150,25 @@ class Joining:
         right, linking = _own_parts(left, right, parts)
         if not any(p.columns & right.ids for p in linking):
             return Join(left, one_row(right, self.names), kind, (), conjunction(linking), broadcast=True, span=self.node.span)
-        return self._join(left, right, kind, linking)
+        return self._by_extreme(left, right, kind, linking) or self._join(left, right, kind, linking)
+
+    def _by_extreme(self, left: Relation, right: Relation, kind: JoinKind, linking: Sequence[Scalar]) -> Relation | None:
+        """Some y of `right` is above x if the greatest is: one row decides where only an inequality links the sides."""
+        found = [(p, inequality(p, right)) for p in linking if p.columns & right.ids]
+        if len(found) != 1 or found[0][1] is None:
+            return None
+        part, (function, inner) = found[0][0], found[0][1]
+        best = self.names.new(function, inner.type, nullable=True)
+        call = AggregateCall(function, inner, None, distinct=False, type=inner.type)
+        joined = self._join(left, Aggregate(right, (), (call,), (best,)), "left", [])
+        changed = part.expression.transform(lambda n: reference(best) if n == inner.expression else n)
+        tests = [Scalar(changed, BOOLEAN), *[p for p in linking if p is not part]]
+        if kind == "anti":
+            whole = conjunction(tests)
+            assert whole is not None
+            known = exp.Coalesce(this=exp.paren(whole.expression), expressions=[exp.false()])
+            tests = [Scalar(exp.Not(this=known), BOOLEAN, nullable=False)]
+        return exactly(filtered(joined, tests), left.columns)
 
     def _not_in(self) -> Relation:
         """NOT IN: no row is equal, and none might be."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Literal
 
 from sqlglot import exp
 
@@ -119,6 +120,24 @@ def equality(condition: Scalar, relation: Relation) -> Equality | None:
             part = part_of(inner.unnest(), relation.columns)
             return None if part is None else Equality(part, outer.unnest(), isinstance(node, exp.NullSafeEQ))
     return None
+
+
+def inequality(condition: Scalar, relation: Relation) -> tuple[Literal["min", "max"], Scalar] | None:
+    """The value of `relation` that a condition compares with one of the domain, and which of all its values decides."""
+    node = condition.expression
+    if not isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)):
+        return None
+    own = relation.ids
+    inner, outer = node.this, node.expression
+    if not Scalar(inner, BOOLEAN).columns & own:
+        inner, outer = outer, inner
+    if not Scalar(inner, BOOLEAN).columns <= own or Scalar(outer, BOOLEAN).columns & own:
+        return None
+    part = part_of(inner.unnest(), relation.columns)
+    if part is None or part.type.is_nested or part.type.name in ("boolean", "jsonb", "interval"):
+        return None
+    rises = isinstance(node, (exp.LT, exp.LTE)) == (inner is node.expression)
+    return "max" if rises else "min", part
 
 
 def outer_column(found: Equality) -> str | None:
