@@ -88,6 +88,7 @@ def test_written_queries(content, sql):
 def test_aggregates_that_duckdb_calls_otherwise(content, sql, duckdb):
     expected = multiset(content.rows(duckdb))
     assert multiset(content.view(sql)) == expected
+    assert multiset(content.batch(sql)) == expected
 
 
 @pytest.mark.parametrize("start", range(0, 200, 20))

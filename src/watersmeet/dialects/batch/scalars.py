@@ -8,8 +8,9 @@ from typing import Any, Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.dialects.batch.aggregates import AS_VIEWS, as_view
 from watersmeet.dialects.batch.state import Translated
-from watersmeet.dialects.binder.aggregatecalls import aggregate_name, result_type
+from watersmeet.dialects.binder.aggregatecalls import aggregate_name, bind_call, result_type, written
 from watersmeet.dialects.binder.aggregates import bare
 from watersmeet.dialects.binder.calls import mismatch
 from watersmeet.dialects.binder.casts import cast
@@ -86,6 +87,11 @@ class BatchContext(ScopeContext):
             inside = self.inside("GROUPING")
             return Value(duckdb_cast(call("grouping", *[bind_value(a, inside).expression for a in node.expressions]), INTEGER),
                          INTEGER, nullable=False)
+        inner = node.this if isinstance(node, exp.Filter) else node
+        if isinstance(inner, exp.WithinGroup) and inner.this.name.lower() in AS_VIEWS:
+            found_call = written(node)
+            assert found_call is not None
+            return as_view(bind_call(found_call, self.inside))
         if isinstance(node, exp.WithinGroup):
             return self._within_group(node)
         if isinstance(node, exp.Filter) and isinstance(node.this, exp.WithinGroup):
@@ -165,6 +171,11 @@ class BatchContext(ScopeContext):
     def _aggregate(self, node: exp.Expression, *, over: bool = False) -> Value:
         if not self.aggregates and not over:
             raise self.error("COLUMN_NOT_GROUPED", f"aggregate functions are not allowed in {self.clause}", node)
+        found = written(node)
+        if not over and found is not None and found.name in AS_VIEWS and found.arguments:
+            return as_view(bind_call(found, self.inside))
+        if found is not None and found.name == "jsonb_object_agg":
+            raise self.not_supported("jsonb_object_agg in a query", node, hint="A materialized view can have it.")
         condition = None
         inner: Any = node
         if isinstance(node, exp.Filter):
