@@ -152,6 +152,26 @@ class SortKey:
 
 
 @dataclass(frozen=True)
+class TemporalJoin(Operator):
+    """Each left row with the right rows of its key as they are when it comes; inputs (left, right), right arranged.
+
+    Changes of the right side change nothing that came out. left_keys, right_keys, null_safe, residual, output: as in `Join`;
+    no keys: right is copied to every bucket. memo: left rows may go: what each met is remembered, to be taken back.
+    owner: the view whose history the memo is, so that no other view ever shares it; empty without a memo.
+    """
+
+    kind: ClassVar[str] = "temporal"
+    join_kind: Literal["inner", "left"]
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    residual: str | None
+    memo: bool
+    owner: str
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AsofJoin(Operator):
     """Each left row with the one nearest right row of its key; inputs (left, right), both arranged by the keys.
 
@@ -362,8 +382,8 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, MultiJoin, AsofJoin, DynamicFilter, Aggregate, Union, Unnest, Repeat,
-    Upsert, TopN, Window, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, MultiJoin, AsofJoin, TemporalJoin, DynamicFilter, Aggregate, Union, Unnest,
+    Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {

@@ -15,7 +15,7 @@ class StepContext:
 
     initial: the first step in the life of the operator's state. schemas: those of the operator's
     inputs, in order: expressions need the SQL types, because Arrow shows jsonb as a string.
-    append_only: the inputs' flags, in order; none if nothing is known.
+    append_only: the inputs' flags, in order; none if nothing is known. epoch: its number.
     """
 
     bucket: int
@@ -24,3 +24,4 @@ class StepContext:
     schemas: tuple[Schema, ...]
     counters: Counters = field(default_factory=Counters)
     append_only: tuple[bool, ...] = ()
+    epoch: int = 0

@@ -109,7 +109,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
             elif ctx.initial or isinstance(op, Arrange) or any(d.num_rows for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
-                step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags)
+                step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch)
                 out = STEPS[op.kind](op, given, scoped, step)
             else:
                 out = Delta.empty(arrow_schema(op.schema, positional=True))

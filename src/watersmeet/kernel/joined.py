@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import AsofJoin, Join
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.cancel import without_cancelling
@@ -64,12 +64,21 @@ def present(partners: Diffs, sign: int) -> Diffs:
     return ((partners > 0) if sign > 0 else (partners <= 0)).astype(np.int64)
 
 
-class JoinOutput:
-    """Collects output rows: pairs, or rows of one side with NULLs for the other."""
+class PairOutput(Protocol):
+    """Takes what a join finds."""
 
-    def __init__(self, op: AsofJoin | Join) -> None:
-        self._columns = [(name[0] == "l", int(name[1:])) for name in op.output]
-        self._types = [f.type.arrow for f in op.schema]
+    def add(self, left: Run | None, left_rows: col.Positions | None, right: Run | None,
+            right_rows: col.Positions | None, diff: Diffs | None = None) -> None:
+        """Adds pairs, or rows of the side that is not None. diff: by default the product of the rows' diffs."""
+        ...
+
+
+class JoinOutput:
+    """Collects output rows: pairs, or rows of one side with NULLs for the other. output: `l<i>` and `r<i>`, of `types`."""
+
+    def __init__(self, output: Sequence[str], types: Sequence[pa.DataType]) -> None:
+        self._columns = [(name[0] == "l", int(name[1:])) for name in output]
+        self._types = types
         self._tables: list[pa.Table] = []
         self._diffs: list[Diffs] = []
 

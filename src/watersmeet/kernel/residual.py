@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Join
+from watersmeet.circuit.operators import Join, TemporalJoin
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Diffs
-from watersmeet.kernel.joined import JoinOutput, JoinSide, present
+from watersmeet.kernel.joined import JoinSide, PairOutput, present
 from watersmeet.kernel.matching import probes
 from watersmeet.kernel.run import Run
 
@@ -22,7 +22,7 @@ Pairs = tuple[Run, col.Positions, Run, col.Positions]
 class Residual:
     """The residual of a join, evaluated on pairs; only the columns it mentions are gathered."""
 
-    def __init__(self, op: Join, ctx: StepContext) -> None:
+    def __init__(self, op: Join | TemporalJoin, ctx: StepContext) -> None:
         assert op.residual is not None
         self._sql = op.residual
         mentioned = set(re.findall(r"\b[lr]\d+\b", op.residual))
@@ -66,7 +66,7 @@ class _Partners:
         return rows, sums
 
 
-def join_with_residual(op: Join, left: JoinSide, right: JoinSide, out: JoinOutput, residual: Residual) -> None:
+def join_with_residual(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, residual: Residual) -> None:
     """Adds the changes of the join to `out`. The same terms as without a residual, but counted on pairs."""
     met = (_Partners(), _Partners())
     for pairs in _pairs(left, right):

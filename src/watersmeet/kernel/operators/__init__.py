@@ -17,6 +17,7 @@ from watersmeet.kernel.operators import (
     join,
     multijoin,
     repeat,
+    temporal,
     topn,
     union,
     unnest,
@@ -42,6 +43,7 @@ STEPS: Final[dict[str, Step]] = {
     "map": map_operator.step,
     "multijoin": multijoin.step,
     "repeat": repeat.step,
+    "temporal": temporal.step,
     "topn": topn.step,
     "union": union.step,
     "unnest": unnest.step,
@@ -50,4 +52,4 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "topn", "upsert"})
+STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "topn", "upsert"})

@@ -27,15 +27,7 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
 
     The state is not touched if nothing changes: it is read when a join asks for it.
     """
-    (delta,) = inputs
-    loose = np.zeros(delta.num_rows, np.bool_)
-    for position, safe in zip(op.keys, op.null_safe, strict=True):
-        valid = None if safe else col.validity(col.flat(delta.columns.column(position)))
-        if valid is not None:
-            loose |= ~valid
-    some = bool(loose.any())
-    change = arrange(delta.take(np.flatnonzero(~loose)) if some else delta, op.keys)
-    apart = delta.take(np.flatnonzero(loose))
+    change, apart = split(inputs[0], op.keys, op.null_safe)
     exact = _exact(op)
     if not change.num_rows:
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
@@ -43,6 +35,17 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     before = trace.runs
     trace.append(change)
     return Arranged(change, apart, lambda: before, exact=exact)
+
+
+def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:
+    """(changes of the rows that can match as a run, changes of those with a NULL in the key)."""
+    loose = np.zeros(delta.num_rows, np.bool_)
+    for position, safe in zip(keys, null_safe, strict=True):
+        valid = None if safe else col.validity(col.flat(delta.columns.column(position)))
+        if valid is not None:
+            loose |= ~valid
+    matching = delta.take(np.flatnonzero(~loose)) if loose.any() else delta
+    return arrange(matching, tuple(keys)), delta.take(np.flatnonzero(loose))
 
 
 def told(op: Arrange, state: State, part: int, parts: int) -> Arranged:

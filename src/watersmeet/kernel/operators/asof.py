@@ -67,7 +67,7 @@ class _Output:
     """Rows with their partner, or without if that comes out."""
 
     def __init__(self, op: AsofJoin) -> None:
-        self.joined = JoinOutput(op)
+        self.joined = JoinOutput(op.output, [f.type.arrow for f in op.schema])
         self._extended = op.join_kind == "left"
 
     def add(self, left: Run, rows: col.Positions, right: Run | None, partners: col.Positions, diff: Diffs) -> None:

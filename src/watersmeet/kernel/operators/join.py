@@ -22,12 +22,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Join
+from watersmeet.circuit.operators import Join, TemporalJoin
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.joined import JoinOutput, JoinSide, present
+from watersmeet.kernel.joined import JoinOutput, JoinSide, PairOutput, present
 from watersmeet.kernel.residual import Residual, join_with_residual
 from watersmeet.kernel.run import Run
 from watersmeet.kernel.state import State
@@ -40,17 +40,22 @@ def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
     left, right = (JoinSide(a, sign) for a, sign in zip(inputs, (left_sign, right_sign), strict=True))
-    out = JoinOutput(op)
-    if op.residual is None:
-        _join(op, left, right, out)
-    else:
-        join_with_residual(op, left, right, out, Residual(op, ctx))
+    out = JoinOutput(op.output, [f.type.arrow for f in op.schema])
+    add_pairs(op, left, right, out, ctx)
     out.add_loose(left.loose, None)
     out.add_loose(None, right.loose)
     return out.delta()
 
 
-def _join(op: Join, left: JoinSide, right: JoinSide, out: JoinOutput) -> None:
+def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, ctx: StepContext) -> None:
+    """Adds the changes of pairs and of rows without partner to `out`."""
+    if op.residual is None:
+        _join(op, left, right, out)
+    else:
+        join_with_residual(op, left, right, out, Residual(op, ctx))
+
+
+def _join(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput) -> None:
     if op.join_kind not in ("semi", "anti"):
         for probe in left.probes:
             for run in right.new:
