@@ -149,6 +149,11 @@ class Project(Relation):
         return self.outputs
 
 
+def extended(columns: tuple[Column, ...], outer: bool) -> tuple[Column, ...]:
+    """The columns as they are where rows may be extended by NULLs, if `outer`."""
+    return tuple(Column(c.id, c.name, c.type, c.nullable or outer) for c in columns)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyPair:
     """An equality of a join: `left` over the left input, `right` over the right one, of one type.
@@ -195,9 +200,6 @@ class Join(Relation):
     def columns(self) -> tuple[Column, ...]:
         if self.kind in ("semi", "anti"):
             return self.left.columns
-
-        def extended(columns: tuple[Column, ...], nullable: bool) -> tuple[Column, ...]:
-            return tuple(Column(c.id, c.name, c.type, c.nullable or nullable) for c in columns)
 
         return extended(self.left.columns, self.kind in ("right", "full")) + extended(
             self.right.columns, self.kind in ("left", "full")
@@ -252,6 +254,35 @@ class Apply(Relation):
         return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns)
 
 
+@dataclass(frozen=True)
+class TemporalJoin(Relation):
+    """Each left row with the right rows of its key as they are when it comes; later changes of the right side change nothing.
+
+    kind left: rows that meet nothing stay, with NULLs. right: a Scan, which nothing is moved into. looked_up: the column ids
+    of each key of the right side by which rows can be looked up (primary key, indexes); None: by any column.
+    """
+
+    left: Relation
+    right: Relation
+    kind: Literal["inner", "left"]
+    keys: tuple[KeyPair, ...]
+    residual: Scalar | None
+    looked_up: tuple[tuple[str, ...], ...] | None
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (*[s for k in self.keys for s in (k.left, k.right)], *(() if self.residual is None else (self.residual,)))
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left, self.right)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return self.left.columns + extended(self.right.columns, self.kind == "left")
+
+
 Comparison = Literal["<", "<=", ">", ">="]
 
 
@@ -288,8 +319,7 @@ class AsofJoin(Relation):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        outer = self.kind == "left"
-        return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or outer) for c in self.right.columns)
+        return self.left.columns + extended(self.right.columns, self.kind == "left")
 
 
 AggregateFunction = Literal[

@@ -18,6 +18,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     SortKey,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -35,7 +36,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
         return node
     if isinstance(node, (Filter, Project, Aggregate, Repeat, Window, TopN, Unnest, Expand)):
         return replace(node, input=inputs[0])
-    if isinstance(node, (Join, AsofJoin, Apply)):
+    if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])
     if isinstance(node, Union):
         return replace(node, parts=tuple(inputs))

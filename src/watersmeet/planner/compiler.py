@@ -36,7 +36,7 @@ def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, bu
     columns = list(zip(tree.columns, sink.columns, strict=True))
     produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
     sharing = Sharing(builder, produced, catalog or Catalog(), enabled=share)
-    top = Lowering(builder, readable, sharing, multiway=multiway).top(rewrite(tree, join_order), columns)
+    top = Lowering(builder, readable, sharing, sink.id, multiway=multiway).top(rewrite(tree, join_order), columns)
     made = builder.add(Sink((top.id,), sink.columns, top.append_only, sink.id))
     return builder.closure(made)
 

@@ -23,6 +23,7 @@ from watersmeet.circuit.operators import (
     Operator,
     Repeat,
     Sink,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -64,7 +65,7 @@ class Placement:
     def _derive(self, op: Operator) -> Distribution | None:
         if isinstance(op, Exchange):
             return self._exchanged(op)
-        if isinstance(op, (AsofJoin, Join)):
+        if isinstance(op, (AsofJoin, Join, TemporalJoin)):
             return self._joined(op)
         if isinstance(op, MultiJoin):
             return self._joined_by_one_key(op)
@@ -98,7 +99,7 @@ class Placement:
         assert found is not None
         return tuple(c | {f"c{k}"} for c, k in zip(found, op.keys, strict=True))
 
-    def _joined(self, op: AsofJoin | Join) -> Distribution | None:
+    def _joined(self, op: AsofJoin | Join | TemporalJoin) -> Distribution | None:
         """Rows that meet are in one bucket, so that the keys of both sides say where they are."""
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)

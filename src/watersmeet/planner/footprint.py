@@ -16,6 +16,7 @@ from watersmeet.circuit.operators import (
     Join,
     Map,
     Operator,
+    TemporalJoin,
     TopN,
     Upsert,
 )
@@ -98,6 +99,10 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         columns, readers = names.columns(op.id), circuit.consumers[op.id]
         yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit),
                           op.append_only)
+    elif isinstance(op, TemporalJoin) and op.memo:
+        columns = names.columns(op.inputs[0])
+        yield Arrangement(op.id, (), columns, names.columns(op.id),
+                          "unbounded: keeps what every left row met that is not deleted", append_only=False)
     elif isinstance(op, DynamicFilter):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
         yield Arrangement(op.id, (), (columns[op.column],), columns, _kept_bound(source), source.append_only)

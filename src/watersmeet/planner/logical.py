@@ -19,6 +19,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     SortKey,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -89,6 +90,14 @@ def _(node: AsofJoin, names: _Names) -> PlanTree:
     on = f"{_shown([as_predicate(k) for k in node.keys], names)} AND ({values[0]} {node.comparison} {values[1]})"
     output = listed([names[c.id] for c in node.columns])
     return PlanTree("LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), ("output", output)), inputs)
+
+
+@_print.register
+def _(node: TemporalJoin, names: _Names) -> PlanTree:
+    inputs = (_print(node.left, names), _print(node.right, names))
+    on = _shown([as_predicate(k) for k in node.keys] + conjuncts(node.residual), names)
+    output = listed([names[c.id] for c in node.columns])
+    return PlanTree("LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), ("output", output)), inputs)
 
 
 @_print.register

@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -38,6 +39,7 @@ from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.multiway import MultiwayLowering, cluster_of
 from watersmeet.planner.sharing import Sharing
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
+from watersmeet.planner.temporal import TemporalLowering
 from watersmeet.planner.texts import position, sql
 from watersmeet.planner.windows import WindowLowering
 from watersmeet.types import INTEGER, Field
@@ -54,13 +56,16 @@ class Producer:
 
 
 class Lowering:
-    """Lowers one view into `builder`. producers: relations that are read from operators, by id. sharing: for joins.
+    """Lowers one view into `builder`.
 
+    producers: relations that are read from operators, by id. sharing: for joins. view: the view's id.
     multiway: whether inner joins by one key become one operator.
     """
 
-    def __init__(self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing, *, multiway: bool = True) -> None:
+    def __init__(self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing, view: str, *,
+                 multiway: bool = True) -> None:
         self.builder = builder
+        self.view = view
         self.sharing = sharing
         self.multiway = multiway
         self.producers = producers
@@ -152,6 +157,10 @@ class Lowering:
     @lower.register
     def _(self, node: TopN, needed: _Ids) -> Stream:
         return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).topn(node, needed)
+
+    @lower.register
+    def _(self, node: TemporalJoin, needed: _Ids) -> Stream:
+        return TemporalLowering(self.builder, self.lower, self.view).lower(node, needed)
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:

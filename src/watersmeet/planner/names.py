@@ -22,6 +22,7 @@ from watersmeet.circuit.operators import (
     Scan,
     Sink,
     SortKey,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -94,7 +95,7 @@ class Names:
         if isinstance(op, Map):
             names = self.by_position(op.inputs[0])
             return tuple(display(parsed(e), names) for e in op.exprs)
-        if isinstance(op, (AsofJoin, Join)):
+        if isinstance(op, (AsofJoin, Join, TemporalJoin)):
             sides = {"l": below, "r": self.columns(op.inputs[1])}
             return tuple(sides[o[0]][int(o[1:])] for o in op.output)
         if isinstance(op, MultiJoin):
@@ -121,7 +122,7 @@ class Names:
             return self.columns(op.id)[: len(op.keys)]
         if isinstance(op, AsofJoin):
             return self.keys(op.inputs[0])
-        if isinstance(op, Join) and op.join_kind not in ("semi", "anti"):
+        if (isinstance(op, Join) and op.join_kind not in ("semi", "anti")) or isinstance(op, TemporalJoin):
             keys = [self.columns(op.inputs[s])[k] for s, ks in ((0, op.left_keys), (1, op.right_keys)) for k in ks]
             return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]
         if isinstance(op, MultiJoin):

@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -97,6 +98,8 @@ class PhysicalPrinter:
             return self._join(op)
         if isinstance(op, AsofJoin):
             return self._asof(op)
+        if isinstance(op, TemporalJoin):
+            return self._temporal(op)
         if isinstance(op, Aggregate):
             below = self._names.columns(op.inputs[0])
             aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
@@ -154,10 +157,23 @@ class PhysicalPrinter:
             return "StreamTopN", fields
         return "StreamGroupTopN", (*fields, ("group_key", listed([below[k] for k in op.keys])))
 
-    def _equalities(self, op: AsofJoin | Join) -> list[str]:
+    def _equalities(self, op: AsofJoin | Join | TemporalJoin) -> list[str]:
         left, right = (self._names.columns(i) for i in op.inputs)
         pairs = zip(op.left_keys, op.right_keys, op.null_safe, strict=True)
         return [f"{left[a]} {'IS NOT DISTINCT FROM' if safe else '='} {right[b]}" for a, b, safe in pairs]
+
+    def _temporal(self, op: TemporalJoin) -> tuple[str, Fields]:
+        parts = [*self._equalities(op), *self._residual(op)]
+        return "StreamTemporalJoin", (("type", JOIN_TYPES[op.join_kind]), ("append_only", str(not op.memo).lower()),
+                                      ("predicate", " AND ".join(parts) or "true"),
+                                      ("nested_loop", str(not op.left_keys).lower()),
+                                      ("output", listed(self._names.shown(op.id))))
+
+    def _residual(self, op: Join | TemporalJoin) -> list[str]:
+        if op.residual is None:
+            return []
+        both = self._names.by_position(op.inputs[0], "l") | self._names.by_position(op.inputs[1], "r")
+        return [predicate_text(op.residual, both)]
 
     def _asof(self, op: AsofJoin) -> tuple[str, Fields]:
         left, right = (self._names.columns(i) for i in op.inputs)
@@ -167,10 +183,7 @@ class PhysicalPrinter:
                                   ("output", listed(self._names.shown(op.id))))
 
     def _join(self, op: Join) -> tuple[str, Fields]:
-        parts = self._equalities(op)
-        if op.residual is not None:
-            both = self._names.by_position(op.inputs[0], "l") | self._names.by_position(op.inputs[1], "r")
-            parts.append(predicate_text(op.residual, both))
+        parts = [*self._equalities(op), *self._residual(op)]
         fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"))
         output = ("output", listed(self._names.shown(op.id)))
         if op.left_keys:

@@ -15,7 +15,7 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, AsofJoin, Join, Scan
+from watersmeet.circuit.operators import Arrange, AsofJoin, Join, Scan, TemporalJoin
 from watersmeet.planner.distribution import Placement, plain_keys
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
@@ -73,10 +73,11 @@ class Piece:
 
 
 def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], frontier: Frontier, *,
-          complete: frozenset[str] = frozenset(), parts: int = 0, rebuild: bool = False, before: str = "") -> Progress:
+          complete: frozenset[str] = frozenset(), first: frozenset[str] = frozenset(), parts: int = 0, rebuild: bool = False, before: str = "") -> Progress:
     """The beginning of a backfill from `relations` as they are at `frontier`.
 
-    complete: those written by the circuit that are read as the newest epoch left them. parts: as in `Progress`.
+    complete: those written by the circuit that are read as the newest epoch left them. first: those that rows of others
+    look up, so that they have to be there before. parts: as in `Progress`.
     """
     checkpoint = newest_checkpoint(db.layout)
     # A source that gave nothing yet has no history.
@@ -84,7 +85,7 @@ def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], f
     head = db.log.head()
     rows = _stored_rows(db, checkpoint, head)
     # Sources last: what they give is usually the large, append-only side.
-    order = sorted(read, key=lambda r: (bool(r.connector), rows.get(r.id, 0), r.id))
+    order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     stored = tuple(r.id for r in order if r.id in complete)
     return Progress(views, checkpoint.moment.head, frontier.transaction, head, stored, tuple(r.id for r in order),
                     parts=parts, rebuild=rebuild, before=before)
@@ -113,13 +114,17 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
         if sink.relation_id not in stored or isinstance(top, Scan):
             continue
         distribution = placement.distribution(top.id)
-        # Nobody relies on where the rows are that lie anywhere: they are spread.
-        keys = tuple(range(len(top.schema))) if distribution is None else plain_keys(distribution)
+        # Nobody relies on where the rows are that lie anywhere, or by a key that is gone: they are spread.
+        anywhere = distribution is None or not all(distribution)
+        keys = tuple(range(len(top.schema))) if anywhere else plain_keys(distribution)
         if keys is not None:
             ends.setdefault(top.id, (sink.relation_id, keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
+    looked_up = {o.inputs[1] for o in circuit.operators if isinstance(o, TemporalJoin)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
     told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live}
+    if any(isinstance(circuit.by_id[i], TemporalJoin) for i in circuit.upstream(tops, ends.keys())):
+        told &= looked_up  # what looks rows up has to come after all of them
     while True:
         reached = circuit.upstream(tops, ends.keys() | told)
         joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
@@ -129,6 +134,14 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
         told -= lacking
     return Reach(frozenset(reached - ends.keys()), dict(ends[o] for o in sorted(reached & ends.keys())),
                  frozenset(told & reached))
+
+
+def looked_up_first(circuit: Circuit, scope: Reach) -> frozenset[str]:
+    """The relations that have to be read before others, because rows of these look theirs up when they come."""
+    joins = [o for o in circuit.operators if isinstance(o, TemporalJoin) and o.id in scope.active]
+    tops = {circuit.by_id[s.inputs[0]].id: s.relation_id for s in circuit.sinks if s.relation_id in scope.given}
+    reached = circuit.upstream({j.inputs[1] for j in joins}, tops.keys()) if joins else set()
+    return frozenset([*(o.relation_id for o in circuit.scans if o.id in reached), *(i for t, i in tops.items() if t in reached)])
 
 
 def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.errors import error
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.runtime.backfill import Progress, begin, hold_at, next_piece, reach
+from watersmeet.runtime.backfill import Progress, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import Inputs
@@ -137,6 +138,10 @@ class Coordinator:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state that could be made anew")
+        if any(isinstance(o, TemporalJoin) for o in circuit.operators):
+            raise error("FEATURE_NOT_SUPPORTED", "the state of a view with a temporal join can't be made anew",
+                        detail="What its rows met when they came is nowhere but in the state and in the view's content.",
+                        hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()
@@ -181,6 +186,7 @@ class Coordinator:
             raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
         relations = [r for i, r in known.items() if i in ids]
         self.progress = begin(self._db, views, relations, self.inputs.frontier, complete=complete,
+                              first=looked_up_first(circuit, scope),
                               parts=self._parts(scope.told), **how)
         self._hold()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.catalog import Relation
+from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.dialects.binder import bind_query
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
@@ -15,6 +17,9 @@ from watersmeet.session.filling import fill
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
+
+_MEMO: Final = ("A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
+                "append-only temporal join.")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
                              join_order(session.variables), catalog=session.catalog,
                              share=shares(session.variables), multiway=joins_many(session.variables))
+    if any(isinstance(o, TemporalJoin) and o.owner == bound.relation.id for o in operators):
+        session.notice(_MEMO)
     fill(session, bound.relation, operators)
     return Result("CREATE MATERIALIZED VIEW")
 

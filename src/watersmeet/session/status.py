@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from watersmeet.errors import error
+from watersmeet.kernel.memo import MEMO
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.run import Run
 from watersmeet.runtime.database import Database
@@ -48,12 +49,15 @@ def database_status(session: Session) -> dict[str, Any]:
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:
-    """Rows that the arrangements of a view's last join hold, `left` and `right`. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED."""
+    """Rows that a view's last join keeps of its `left` and `right` inputs. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
+
+    Those of the arrangements that it reads; of a temporal join the left rows whose look-up it remembers.
+    """
     relation = session.catalog.by_name(name)
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]
-    joins = [o for o in operators if o.kind in ("join", "multijoin")]
+    joins = [o for o in operators if o.kind in ("asof", "join", "multijoin", "temporal")]
     if joins and joins[-1].kind == "multijoin":
         raise error("FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs')
     if not joins:
@@ -62,12 +66,15 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     held = {"left": 0, "right": 0}
     if epoch is None:
         return held
-    sides = list(zip(held, joins[-1].inputs, strict=True))
+    kept = [(i, ROWS) for i in joins[-1].inputs]
+    if joins[-1].kind == "temporal":
+        kept = [(joins[-1].id, MEMO)]
+    sides = list(zip(held, kept, strict=False))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():
             manifest = session.database.packs.read_footer(pack)["state"]
-            for side, arrangement in sides:
-                references = manifest["operators"].get(arrangement, {}).get(ROWS, ())
+            for side, (operator_id, trace) in sides:
+                references = manifest["operators"].get(operator_id, {}).get(trace, ())
                 held[side] += sum(_live_rows(session, pack, r) for r in references)
     return held
 

@@ -14,6 +14,9 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
     "syntax error": ("SYNTAX_ERROR",),
+    "temporal join condition covers no primary key or index key": ("TEMPORAL_KEY",),
+    "temporal join of an unsupported kind": ("TEMPORAL_KIND",),
+    "temporal join right side is not a table, index or materialized view": ("TEMPORAL_RIGHT_SIDE",),
     "unknown column": ("UNDEFINED_COLUMN",),
     "unknown relation": ("UNDEFINED_RELATION",),
 }

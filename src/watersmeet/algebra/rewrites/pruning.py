@@ -18,6 +18,7 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -90,6 +91,12 @@ def _(node: Project, needed: _Ids) -> Relation:
     exprs = tuple(node.exprs[i] for i in kept)
     below = frozenset[str]().union(*[e.columns for e in exprs])
     return Project(_prune(node.input, below), tuple(node.outputs[i] for i in kept), exprs)
+
+
+@_prune.register
+def _(node: TemporalJoin, needed: _Ids) -> Relation:
+    reads = needed.union(*[s.columns for s in node.scalars], *(node.looked_up or ()))
+    return replace(node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids))
 
 
 @_prune.register

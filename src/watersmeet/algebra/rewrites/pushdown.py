@@ -33,6 +33,7 @@ from watersmeet.algebra.relations import (
     Project,
     Relation,
     Repeat,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -115,6 +116,26 @@ def _(node: Expand, parts: list[Scalar], rejected: _Ids) -> Relation:
     pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
     inner = _push(node.input, pushed, (rejected | _rejections(parts)) & node.input.ids)
     return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
+
+
+@_push.register
+def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """What is said of left rows goes below; in an inner join the rest is said of what is looked up."""
+    dropped = rejected | _rejections(parts)
+    kind = "inner" if dropped & node.right.ids else node.kind
+    pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p)]
+    inside = [p for p in parts if p not in pushed] if kind == "inner" else []
+    keys, residual = list(node.keys), conjuncts(node.residual)
+    for part in inside:
+        pair = key_pair(part, node.left, node.right)
+        if pair is None:
+            residual.append(part)
+        else:
+            keys.append(pair)
+    left = _push(node.left, pushed, dropped & node.left.ids)
+    joined = replace(node, kind=kind, left=left, keys=tuple(dict.fromkeys(keys)),
+                     residual=conjunction(list(dict.fromkeys(residual))))
+    return filtered(joined, [p for p in parts if p not in pushed and p not in inside])
 
 
 @_push.register

@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    TemporalJoin,
     TopN,
     Union,
     Window,
@@ -56,7 +57,7 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
         return with_inputs(node, [_spread(node.input, node.partition)])
     if isinstance(node, Join):
         return _join(node, wish) if node.keys else _copying(node, wish)
-    if isinstance(node, AsofJoin):
+    if isinstance(node, (AsofJoin, TemporalJoin)):
         sides = ((node.left, [k.left for k in node.keys]), (node.right, [k.right for k in node.keys]))
         return with_inputs(node, [_spread(one, tuple(keys)) for one, keys in sides])
     return with_inputs(node, [_spread(i, ()) for i in node.inputs])

@@ -10,6 +10,7 @@ from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.joins import check_aliases, join
+from watersmeet.dialects.binder.lookups import is_looked_up, looking_up
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
@@ -82,8 +83,12 @@ class Chain:
             self._items.append(item)
             self._written.append(item[1])
         else:
-            self._items[-1] = join(self._items[-1], item, node, self.env, self.subqueries)
+            self._items[-1] = self._join(self._items[-1], item, node)
             self._written[-1] = self._items[-1][1]
+
+    def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
+        relation, scope = join(left, right, node, self.env, self.subqueries)
+        return looking_up(relation, node, self.env, self.binding) if is_looked_up(node.this) else relation, scope
 
     @property
     def left(self) -> Scope:
@@ -100,7 +105,7 @@ class Chain:
         """The items joined into one."""
         whole = self._items[0]
         for item, node in zip(self._items[1:], self._commas, strict=True):
-            whole = join(whole, item, node, self.env, self.subqueries)
+            whole = self._join(whole, item, node)
         self._items, self._written, self._commas = [whole], [self.left], []
 
     # -- table functions ----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from watersmeet.dialects.binder.endings import Ending, Item, ending_of, note_ord
 from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
+from watersmeet.dialects.binder.lookups import dangling, is_looked_up
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
@@ -104,6 +105,8 @@ class Selecting:
             chain = self._chain_of(call)
             return self._nested(chain.result(), node)
         if isinstance(node, exp.Table):
+            if left is None and is_looked_up(node):
+                raise dangling(node, self.env)
             sourced = bind_table(node, self.env, self.binding, self.bind)
             return self._nested(sourced, node)
         if isinstance(node, exp.Subquery):

@@ -13,6 +13,7 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up
 from watersmeet.dialects.binder.scope import Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
@@ -70,8 +71,8 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     check_arguments(node, _TABLE, env.text, "FROM")
     if not isinstance(node.this, exp.Identifier):
         raise not_supported(f"{node.this.key.upper()} in FROM of a view", node, env)
-    if node.args.get("version") is not None:
-        raise not_supported("a temporal join (FOR SYSTEM_TIME AS OF PROCTIME())", node, env)
+    if is_looked_up(node):
+        check_clause(node, env)
     name = name_of(node.this)
     alias, names = alias_of(node)
     schema = node.args.get("db")
@@ -86,6 +87,8 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=env.text, span=place_of(node.this),
                     hint=did_you_mean(name, known))
     binding.depend(relation.id)
+    if is_looked_up(node):
+        check_relation(relation, node, env)
     tree = _inline(relation, binding, bind) if relation.kind == "view" else scan(relation, binding)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
     return tree, single(alias or name, scope_columns(tree.columns, names))

@@ -36,6 +36,7 @@ from watersmeet.algebra.relations import (
     Project,
     Relation,
     Repeat,
+    TemporalJoin,
     TopN,
     Union,
     Unnest,
@@ -87,8 +88,8 @@ class Lifting:
 
     @singledispatchmethod
     def _lift(self, node: Relation) -> Lifted:
-        if isinstance(node, AsofJoin):
-            raise error("FEATURE_NOT_SUPPORTED", "an ASOF join that reads columns of the query around it is not supported",
+        if isinstance(node, TemporalJoin):
+            raise error("FEATURE_NOT_SUPPORTED", "a temporal join that reads columns of the query around it is not supported",
                         span=node.span, hint="Join the two relations without them, and compare with them outside.")
         raise AssertionError(type(node).__name__)
 
