@@ -12,52 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from watersmeet.algebra.base import Column as Column
+from watersmeet.algebra.base import Relation as Relation
+from watersmeet.algebra.base import extended
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Span
 from watersmeet.types import SqlType
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """An output column: its id in the tree, the name a user knows it by, type, nullability."""
-
-    id: str
-    name: str
-    type: SqlType
-    nullable: bool = True
-
-
-class Relation:
-    """Base of all nodes."""
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The nodes that this one reads."""
-        raise NotImplementedError
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The output columns, in order."""
-        raise NotImplementedError
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """The ids of the output columns."""
-        return frozenset(c.id for c in self.columns)
-
-    @property
-    def scalars(self) -> tuple[Scalar, ...]:
-        """The node's own expressions."""
-        return ()
-
-    @cached_property
-    def free(self) -> frozenset[str]:
-        """The ids of columns that the tree reads and that none of its nodes gives: those of the query around it."""
-        none = frozenset[str]()
-        own = none.union(*[s.columns for s in self.scalars]) - none.union(*[i.ids for i in self.inputs])
-        return own.union(*[i.free for i in self.inputs])
 
 
 @dataclass(frozen=True)
@@ -149,11 +111,6 @@ class Project(Relation):
         return self.outputs
 
 
-def extended(columns: tuple[Column, ...], outer: bool) -> tuple[Column, ...]:
-    """The columns as they are where rows may be extended by NULLs, if `outer`."""
-    return tuple(Column(c.id, c.name, c.type, c.nullable or outer) for c in columns)
-
-
 @dataclass(frozen=True, slots=True)
 class KeyPair:
     """An equality of a join: `left` over the left input, `right` over the right one, of one type.
@@ -201,9 +158,9 @@ class Join(Relation):
         if self.kind in ("semi", "anti"):
             return self.left.columns
 
-        return extended(self.left.columns, self.kind in ("right", "full")) + extended(
-            self.right.columns, self.kind in ("left", "full")
-        )
+        left, right = (extended(s.columns, self.kind in kinds) for s, kinds in (
+            (self.left, ("right", "full")), (self.right, ("left", "full"))))
+        return left + right
 
 
 ApplyKind = Literal["inner", "left", "semi", "anti", "mark"]
@@ -258,8 +215,8 @@ class Apply(Relation):
 class TemporalJoin(Relation):
     """Each left row with the right rows of its key as they are when it comes; later changes of the right side change nothing.
 
-    kind left: rows that meet nothing stay, with NULLs. right: a Scan, which nothing is moved into. looked_up: the column ids
-    of each key of the right side by which rows can be looked up (primary key, indexes); None: by any column.
+    kind left: rows that meet nothing stay, with NULLs. right: a Scan, which nothing is moved into. looked_up: the column
+    ids of its primary key and indexes, by which rows can be looked up; None: by any column.
     """
 
     left: Relation
@@ -272,7 +229,8 @@ class TemporalJoin(Relation):
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        return (*[s for k in self.keys for s in (k.left, k.right)], *(() if self.residual is None else (self.residual,)))
+        sides = tuple(s for k in self.keys for s in (k.left, k.right))
+        return sides if self.residual is None else (*sides, self.residual)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -290,9 +248,8 @@ Comparison = Literal["<", "<=", ">", ">="]
 class AsofJoin(Relation):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 
-    At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type.
-    ties: ids of right columns; of equally near rows the one that is first by them counts, by all right columns that are
-    read (in their order) if there are none.
+    At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type. ties: ids
+    of right columns; of equally near rows the first by them counts, by all right columns that are read if there are none.
     """
 
     left: Relation
