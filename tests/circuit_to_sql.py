@@ -235,8 +235,10 @@ def _sink(op: Sink, circuit):
 
 
 def _arrange(op: Arrange, circuit):
-    joins = [circuit.by_id[i] for i in circuit.consumers[op.id]]
-    assert {j.kind for j in joins} <= {"join", "multijoin"}
+    readers = [circuit.by_id[i] for i in circuit.consumers[op.id]]
+    assert {r.kind for r in readers} <= {"join", "multijoin", "window"}
+    joins = [r for r in readers if not isinstance(r, Window)]
+    assert all(r.keys == op.keys and all(op.null_safe) for r in readers if isinstance(r, Window))
     for j in joins:
         reads = zip(j.inputs, j.keys if j.kind == "multijoin" else (j.left_keys, j.right_keys))
         assert (op.id, op.keys) in reads

@@ -13,9 +13,14 @@ from watersmeet.algebra.relations import (
     KeyPair,
     Project,
     Scan,
+    SortKey,
+    TopN,
     Union,
     Unnest,
     Values,
+    Window,
+    WindowCall,
+    WindowFrame,
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.catalog import Catalog
@@ -88,6 +93,31 @@ def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggreg
         made.append(AggregateCall(name, None if argument == "*" else e(argument), None, distinct, kind))
     kinds = [s.type for s in scalars] + [c.type for c in made]
     return Aggregate(node, tuple(scalars), tuple(made), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", t) for i, t in enumerate(kinds)))
+
+
+def order_of(node, text) -> tuple[SortKey, ...]:
+    """`a.k, a.x desc`, NULLs where PostgreSQL puts them."""
+    types = {c.id: c.type for c in node.columns}
+    parts = [p.split() for p in filter(None, text.split(", "))]
+    return tuple(SortKey(e(p[0], types.get(p[0].strip('"'), INTEGER)), "desc" in p, "desc" in p) for p in parts)
+
+
+def keys_of(node, text) -> tuple[Scalar, ...]:
+    return tuple(k.value for k in order_of(node, text))
+
+
+def topn(node, keys, order, limit, offset=0, with_ties=False) -> TopN:
+    return TopN(node, keys_of(node, keys), order_of(node, order), limit, offset, with_ties)
+
+
+def window(node, keys, order, calls="row_number()", prefix="w", frame=("range", None, 0)) -> Window:
+    """calls: `row_number(); sum(a.x)`; ids are w0, w1, …"""
+    made = []
+    for text in calls.split("; "):
+        name, rest = text.rstrip(")").split("(", 1)
+        arguments = () if rest in ("", "*") else (e(rest),)
+        made.append(WindowCall(name, arguments, 1, None, order_of(node, order), WindowFrame(*frame), BIGINT))
+    return Window(node, keys_of(node, keys), tuple(made), tuple(Column(f"{prefix}{i}", c.function, c.type) for i, c in enumerate(made)))
 
 
 def union(*parts, prefix="u") -> Union:

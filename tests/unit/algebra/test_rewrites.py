@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.trees import group, join, project, scan, union, values, where
+from tests.trees import group, join, project, scan, topn, union, values, where, window
 
 from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, Values
 from watersmeet.algebra.rewrites import (
@@ -14,6 +14,7 @@ from watersmeet.algebra.rewrites import (
     fold_projects,
     prune_columns,
     push_filters,
+    recognise_topn,
     remove_duplicate_keys,
     rewrite,
 )
@@ -269,3 +270,65 @@ def test_null_tests_of_what_matches_have(on, residual, predicate, kinds):
     tree = rewrite(where(join(a, b, "left", on, residual), predicate))
     assert [n.kind for n in walk(tree) if isinstance(n, Join)] == kinds
     assert [c.id for c in tree.columns] == [c.id for c in (*a.columns, *b.columns)]
+
+
+NUMBERED = window(a, "a.k", "a.x", "row_number()")
+RANKED = window(a, "a.k", "a.x", "rank()")
+
+
+@pytest.mark.parametrize(("predicate", "expected"), [
+    ("w0 <= 3", "limit: 3, offset: 0"), ("w0 < 3", "limit: 2, offset: 0"), ("w0 = 1", "limit: 1, offset: 0"), ("3 >= w0", "limit: 3, offset: 0"),
+    ("w0 > 2 AND w0 <= 5", "limit: 3, offset: 2"), ("w0 >= 2 AND w0 < 4 AND w0 <= 9", "limit: 2, offset: 1"), ("w0 > 3", "limit: ALL, offset: 3"),
+    ("CAST(w0 AS BIGINT) <= 2", "limit: 2, offset: 0"),
+])
+def test_a_bounded_row_number_that_nobody_reads_is_a_topn(predicate, expected):
+    tree = project(where(NUMBERED, predicate), p="a.y")
+    assert shape(recognise_topn(tree)) == f"Project exprs: [a.y]\n└─TopN order: [a.x ASC], {expected}, group_key: [a.k]\n  └─Scan table: a"
+
+
+@pytest.mark.parametrize("predicate", ["w0 < 1", "w0 = 2 AND w0 = 3", "w0 <= -1"])
+def test_numbers_that_no_row_has(predicate):
+    assert isinstance(recognise_topn(project(where(NUMBERED, predicate), p="a.y")), Values)
+
+
+def test_a_row_number_that_is_read_is_computed_over_the_topn():
+    assert shape(recognise_topn(where(NUMBERED, "w0 <= 3 AND w0 > 1"))) == """\
+Filter predicate: (row_number <= 3:Int32) AND (row_number > 1:Int32)
+└─OverWindow window_functions: [row_number() OVER(PARTITION BY a.k ORDER BY a.x ASC RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)]
+  └─TopN order: [a.x ASC], limit: 3, offset: 0, group_key: [a.k]
+    └─Scan table: a"""
+
+
+def test_other_conditions_stay_above_the_topn():
+    tree = recognise_topn(project(where(NUMBERED, "w0 <= 3 AND a.y > 1"), p="a.y"))
+    assert shape(tree).splitlines()[1:] == ["└─Filter predicate: (a.y > 1:Int32)", "  └─TopN order: [a.x ASC], limit: 3, offset: 0, group_key: [a.k]",
+                                            "    └─Scan table: a"]
+
+
+def test_rank_keeps_ties_and_has_no_offset():
+    assert "limit: 2, offset: 0, with_ties: true" in shape(recognise_topn(project(where(RANKED, "w0 <= 2"), p="a.y")))
+    tree = recognise_topn(project(where(RANKED, "w0 <= 2 AND w0 > 1"), p="a.y"))
+    assert "with_ties: true" in shape(tree)
+    assert "Filter" in shape(tree)
+
+
+@pytest.mark.parametrize("tree", [
+    where(window(a, "a.k", "a.x", "dense_rank()"), "w0 <= 2"), where(window(a, "a.k", "a.x", "row_number(); sum(a.y)"), "w0 <= 2"),
+    where(NUMBERED, "w0 <= 2 OR a.x = 1"), where(NUMBERED, "w0 <= a.y"), where(NUMBERED, "w0 <> 2"), where(NUMBERED, "w0 > 2"),
+])
+def test_what_is_no_topn(tree):
+    assert recognise_topn(tree) == tree
+
+
+def test_conditions_on_the_key_go_below_a_window_and_a_topn():
+    for node in (NUMBERED, topn(a, "a.k", "a.x", 2)):
+        pushed = shape(push_filters(where(node, "a.k > 1 AND a.x > 2"))).splitlines()
+        assert pushed[0] == "Filter predicate: (a.x > 2:Int32)"
+        assert "Filter predicate: (a.k > 1:Int32)" in pushed[2]
+
+
+def test_functions_that_nobody_reads_are_not_computed():
+    pruned = prune_columns(project(window(a, "a.k", "a.x", "row_number(); sum(a.y)"), p="w0"))
+    assert "sum" not in shape(pruned)
+    assert [c.name for node in walk(pruned) if isinstance(node, Scan) for c in node.columns] == ["k", "x"]
+    assert shape(prune_columns(project(NUMBERED, p="a.y"))) == "Project exprs: [a.y]\n└─Scan table: a"

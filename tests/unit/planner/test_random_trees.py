@@ -9,7 +9,7 @@ import pytest
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.thorough import THOROUGH
-from tests.trees import group, join, project, scan, sink_of, union, unnest, values, where
+from tests.trees import group, join, project, scan, sink_of, topn, union, unnest, values, where, window
 
 from watersmeet.algebra.relations import Column, Project, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
@@ -83,7 +83,7 @@ class Trees:
                 return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
             name = rng.choice("abc")
             return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest"])
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest", "window", "topn"])
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -98,6 +98,11 @@ class Trees:
             parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
             width = min(len(x.columns) for x in parts)
             return self.union([exactly(x, x.columns[:width]) for x in parts])
+        if kind == "window":
+            return self.window(self.tree(depth - 1))
+        if kind == "topn":
+            below = self.tree(depth - 1)
+            return topn(below, self.few(below), self.total(below), rng.choice([0, 1, 2, 3, None]), rng.choice([0, 0, 1]))
         if kind == "unnest":
             return self.unnest(self.tree(depth - 1))
         if kind == "chain":
@@ -121,6 +126,36 @@ class Trees:
             if self.rng.random() < 0.3:
                 node = group(node, self.ref(node), "count(*)", self.next("g") + "_")
         return node
+
+    def few(self, below):
+        return ", ".join(self.ref(below) for _ in range(self.rng.choice([0, 1, 1, 2])))
+
+    def total(self, below):
+        """An order in which only equal rows are equal: pruning changes what breaks ties."""
+        columns = [f'"{i}"' for i in self.ints(below)]
+        self.rng.shuffle(columns)
+        return ", ".join(c + self.rng.choice(["", " desc"]) for c in columns)
+
+    def window(self, below):
+        """Window functions, at times with a condition on the first of them, which may be the number of a top-N."""
+        rng = self.rng
+        if rng.random() < 0.5:
+            calls = rng.choice(["row_number()", "rank()", "row_number(); rank()"])
+            made = window(below, self.few(below), self.total(below), calls, self.next("w") + "_")
+        else:
+            calls = rng.choice(["rank()", "count(*)", "sum({0})", "count({0}); dense_rank()"]).format(self.ref(below))
+            frame = rng.choice([("range", None, 0), ("range", None, None), ("range", 0, None), ("groups", -1, 1)])
+            order = self.ref(below) + rng.choice(["", " desc"])
+            made = window(below, self.few(below), order, calls, self.next("w") + "_", frame)
+        if rng.random() < 0.5:
+            return made
+        number = made.outputs[0].id
+        condition = rng.choice(["{0} <= 2", "{0} = 1", "{0} > 1 AND {0} < 4", "{0} BETWEEN 2 AND 3", "2 >= {0}", "{0} > 1"]).format(f'"{number}"')
+        extra = f" AND {self.condition(below)}" if rng.random() < 0.4 else ""
+        found = where(made, condition + extra)
+        if rng.random() < 0.5:
+            return found
+        return exactly(found, [c for c in found.columns if c.id != number])
 
     def unnest(self, below):
         rng = self.rng
@@ -193,5 +228,6 @@ def test_every_kind_of_operator_occurs():
             found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
         except Error:
             continue
-    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "sink"}
+    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn",
+                     "window", "sink"}
     assert isinstance(union(scan("a")), Union)
