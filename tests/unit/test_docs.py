@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from watersmeet.session.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +32,6 @@ def test_every_session_variable_is_listed_and_no_other():
     first = {n for line in section("Session variables").splitlines() if line.startswith("| `")
              for n in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert first == {*VARIABLES, "rw_implicit_flush"}
-
-
-@pytest.mark.parametrize("line", [li for li in section("Functions").split("\n- ") if li.split(":")[0] in
-                                  ("Numbers", "Text", "Times", "jsonb", "Arrays", "Others")])
-def test_every_function_that_is_listed_has_a_value_in_the_text_test(line):
-    text = (SLT / "functions.slt").read_text()
-    for name in re.findall(r"`(\w+)`", line.split("\n\n")[0]):
-        assert re.search(rf"\b{name}\(", text), name
 
 
 def test_links_between_pages_lead_somewhere():

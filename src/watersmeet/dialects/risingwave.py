@@ -17,6 +17,9 @@ from sqlglot.tokens import Token, TokenType
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
 
+_BARE = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentUser, exp.Localtime, exp.Localtimestamp)
+
+
 def _arrow(kind: type[exp.Expression]) -> Any:
     """A parser of `a -> b` that leaves `b` as it is."""
     return lambda self, this, path: self.expression(kind(this=this, expression=path))
@@ -54,6 +57,14 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
                 join.meta["start"], join.meta["end"] = token.start, token.end
                 join.meta["comma"] = token.token_type == TokenType.COMMA
             return join
+
+        def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+            """Marks what is a function without parentheses with its place: it has no part that knows one."""
+            token = self._curr
+            found: exp.Expression | None = super()._parse_function(*args, **kwargs)
+            if isinstance(found, _BARE) and token is not None:
+                found.meta["start"], found.meta["end"] = token.start, token.end
+            return found
 
         def raise_error(self, message: str, token: Token | None = None) -> None:
             """Raises at once, with the place of the token."""

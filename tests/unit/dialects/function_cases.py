@@ -305,6 +305,8 @@ md5('Th\000omas'::bytea) ⇒ character varying ⇒ 8ab2d3c9689aaf18b4958c334c82d
 sha256('abc'::bytea) ⇒ bytea ⇒ \xba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad
 sha1('abc'::bytea) ⇒ bytea ⇒ \xa9993e364706816aba3e25717850c26c9cd0d89d
 'abc'::bytea ⇒ bytea ⇒ \x616263
+convert_to('é', 'UTF8') ⇒ bytea ⇒ \xc3a9
+convert_from('\x616263'::bytea, 'UTF8') ⇒ character varying ⇒ abc
 # 9.7 pattern matching
 'abc' LIKE 'abc' ⇒ boolean ⇒ true
 'abc' LIKE 'a%' ⇒ boolean ⇒ true
@@ -346,6 +348,8 @@ E'a\nb' ~ 'a.b' ⇒ boolean ⇒ true
 regexp_count('ABCABCAXYaxy', 'A.') ⇒ integer ⇒ 3
 regexp_count('ABCABCAXYaxy', 'A.', 1, 'i') ⇒ integer ⇒ 4
 regexp_count('123456789012', '\d{3}', 2) ⇒ integer ⇒ 3
+regexp_extract('foobar', 'o(b.)', 1) ⇒ character varying ⇒ ba
+regexp_extract('foobar', 'x') ⇒ character varying ⇒
 regexp_like('Hello World', 'world$', 'i') ⇒ boolean ⇒ true
 regexp_match('foobarbequebaz', 'bar.*que') ⇒ character varying[] ⇒ {barbeque}
 regexp_match('foobarbequebaz', '(bar)(beque)') ⇒ character varying[] ⇒ {bar,beque}

@@ -141,6 +141,8 @@ to_jsonb(s) ⇒ jsonb ⇒ "Thomas"
 to_jsonb(a) ⇒ jsonb ⇒ [1,2,null]
 to_jsonb(st) ⇒ jsonb ⇒ {"x":1,"y":"p"}
 jsonb_strip_nulls('{"a":1,"b":null}'::jsonb) ⇒ jsonb ⇒ {"a":1}
+jsonb_exists_any(j, ARRAY['zz', 'k']) ⇒ boolean ⇒ true
+jsonb_exists_all(j, ARRAY['a', 'k']) ⇒ boolean ⇒ true
 jsonb_exists(j, 'k') ⇒ boolean ⇒ true
 (j -> 'a' -> 'b' -> 0)::int + 1 ⇒ integer ⇒ 2
 (j -> 't')::boolean ⇒ boolean ⇒ true

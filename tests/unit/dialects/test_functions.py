@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.unit.dialects.function_cases import CASES, ROW, TABLE
@@ -11,6 +13,7 @@ from tests.unit.dialects.function_text import same, shown
 from tests.unit.dialects.helpers import bound, catalog_of
 
 import watersmeet
+from watersmeet.dialects.binder import functions, setfunctions
 
 #: Expressions of one view.
 _TOGETHER = 60
@@ -48,3 +51,28 @@ def test_values_in_a_view_and_in_a_query(part, tmp_path):
              for (text, kind, value), found, a, b in zip(part, kinds, in_view, in_query, strict=True)
              if found.sql != kind or not same(a, found, value) or not same(b, found, value)]
     assert wrong == []
+
+
+ROOT = Path(__file__).parents[3]
+CLOCKS = {"clock_timestamp", "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp"}
+
+
+def documented() -> set[str]:
+    """The functions that the dialect's page lists."""
+    page = (ROOT / "docs/dialects/risingwave.md").read_text()
+    part = page.split("## Functions")[1].split("- Aggregates")[0]
+    return {name for line in part.splitlines() for name in re.findall(r"`([a-z_0-9]+)`", line)} - {"functions"}
+
+
+def test_the_page_names_every_function_and_no_other():
+    refused = {"jsonb_to_record", "jsonb_to_recordset", "jsonb_populate_recordset"}
+    own = (set(functions._SPECIAL) | set(functions._RENAMED) | set(setfunctions._BUILDERS)) - refused
+    syntax = {"extract", "position", "row", "trim"}
+    assert documented() == own | syntax
+
+
+def test_every_function_of_the_page_has_a_value():
+    texts = CASES + CASES_OF_TYPES + "".join(
+        (ROOT / f"tests/slt/risingwave/{name}.slt").read_text() for name in ("table-functions", "functions"))
+    called = {name.lower() for name in re.findall(r"(\w+)\s*\(", texts)}
+    assert documented() - called - CLOCKS == set()

@@ -22,11 +22,26 @@ _RESULTS: Final[dict[str, SqlType]] = {"jsonb_build_array": JSONB, "jsonb_build_
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
 
+_CLOCK: Final = frozenset({
+    "age", "clock_timestamp", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now",
+    "proctime", "statement_timestamp", "today", "transaction_timestamp",
+})  # fmt: skip
+_RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
+
+
 def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
     """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
-    if not ctx.volatile_allowed:
-        raise ctx.error("FEATURE_NOT_SUPPORTED", f"{name}() is not supported in a view", node,
-                        detail="The content of a view has to follow from the rows of its relations alone.")
+    if ctx.volatile_allowed:
+        return
+    if name in _CLOCK:
+        hint = ("Compare with the clock when the view is read: SELECT … FROM v WHERE t > now() - INTERVAL '1 day'. Or write the "
+                "time into a column when the row is inserted: INSERT INTO t SELECT …, now().")
+    elif name in _RANDOM:
+        hint = f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {name}()."
+    else:
+        hint = f"Ask for it in the query that reads the view: SELECT …, {name}() FROM v."
+    raise ctx.error("FEATURE_NOT_SUPPORTED", f"{name}() is not supported in a view", node, hint=hint,
+                    detail="The content of a view has to follow from the rows of its relations alone.")
 
 
 def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:

@@ -154,6 +154,7 @@ def _age(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression
 DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "age": _age, "date_part": _date_part,
     "current_date": _now("current_date", DATE), "current_timestamp": _now("current_timestamp", TIMESTAMPTZ),
-    "date_trunc": _date_trunc, "localtimestamp": _now("localtimestamp", TIMESTAMP), "now": _now("now", TIMESTAMPTZ),
+    "date_trunc": _date_trunc, "clock_timestamp": _now("clock_timestamp", TIMESTAMPTZ), "statement_timestamp": _now("statement_timestamp", TIMESTAMPTZ),
+    "localtimestamp": _now("localtimestamp", TIMESTAMP), "now": _now("now", TIMESTAMPTZ),
     "proctime": _now("proctime", TIMESTAMPTZ), "to_char": _to_char, "to_date": _read("to_date", DATE), "to_timestamp": _to_timestamp,
 }  # fmt: skip

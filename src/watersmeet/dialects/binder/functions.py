@@ -69,14 +69,14 @@ def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node:
         raise _undefined(name, node, ctx)
     if is_set_function(name):
         return ctx.rows_of(name, lambda: set_function(name, arguments, nodes, node, ctx), node)
-    if name in _VOLATILE or ctx.oracle.functions().get(name, ("", ""))[1] not in ("", "CONSISTENT"):
+    known = ctx.oracle.functions()
+    target = _RENAMED.get(name, name)
+    if name not in _SPECIAL and (target not in known or known[target][0] not in ("scalar", "macro")):
+        raise _undefined(name, node, ctx)
+    if name in _VOLATILE or known.get(name, ("", ""))[1] not in ("", "CONSISTENT"):
         refuse_volatile(name, node, ctx)
     if name in _SPECIAL:
         return _SPECIAL[name](arguments, nodes, node, ctx)
-    known = ctx.oracle.functions()
-    target = _RENAMED.get(name, name)
-    if target not in known or known[target][0] not in ("scalar", "macro"):
-        raise _undefined(name, node, ctx)
     return by_duckdb(name, target, arguments, node, ctx)
 
 

@@ -136,13 +136,20 @@ def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expressio
     return bound.relation, single(alias, scope_columns(bound.relation.columns, shown))
 
 
+def _names_itself(cte: exp.Expression) -> bool:
+    name, _ = alias_of(cte)
+    return any(isinstance(t.this, exp.Identifier) and name_of(t.this) == name for t in cte.this.find_all(exp.Table))
+
+
 def with_ctes(query: exp.Expression, env: Environment) -> Environment:
     """The environment inside a query: with the CTEs of its own WITH."""
     clause = query.args.get("with_")
     if clause is None:
         return env
-    if clause.args.get("recursive"):
-        raise not_supported("WITH RECURSIVE in a view", clause, env)
+    if clause.args.get("recursive") and any(_names_itself(c) for c in clause.expressions):
+        raise not_supported("WITH RECURSIVE in a view", clause, env,
+                            hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
+                                 "as joins, with UNION ALL between them.")
     ctes = dict(env.ctes)
     own: set[str] = set()
     for node in clause.expressions:

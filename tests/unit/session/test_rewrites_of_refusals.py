@@ -1,0 +1,91 @@
+"""What a view can't keep is refused with the reason and a hint, and what the hint says works."""
+
+from __future__ import annotations
+
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+
+SETUP = (
+    "CREATE TABLE t (k INT PRIMARY KEY, ts TIMESTAMP, x INT)", "CREATE TABLE u (k INT, y INT)",
+    "INSERT INTO t VALUES (1, '2024-01-01', 5), (2, '2999-01-01', 1)", "INSERT INTO u VALUES (1, 3), (1, 4), (9, 9)", "FLUSH",
+)
+CLOCK = "Compare with the clock when the view is read: SELECT … FROM v WHERE t > now() - INTERVAL '1 day'."
+
+
+@pytest.fixture(scope="module")
+def cursor(tmp_path_factory):
+    connection = watersmeet.connect(str(tmp_path_factory.mktemp("db")), runtime="inprocess")
+    cursor = connection.cursor()
+    for statement in SETUP:
+        cursor.execute(statement)
+    yield cursor
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason", "hint", "rewrite", "rows"),
+    [
+        ("SELECT k FROM t WHERE ts > now() - INTERVAL '1 day'", "now() is not supported in a view", CLOCK,
+         ["CREATE MATERIALIZED VIEW v AS SELECT k, ts FROM t", "SELECT k FROM v WHERE ts > now() - INTERVAL '1 day'"], [(2,)]),
+        ("SELECT k, CURRENT_DATE AS d FROM t", "current_date() is not supported in a view", CLOCK,
+         ["CREATE MATERIALIZED VIEW v AS SELECT k, ts FROM t", "SELECT k FROM v WHERE ts > CURRENT_DATE"], [(2,)]),
+        ("SELECT age(ts) AS a FROM t", "age() is not supported in a view", "INSERT INTO t SELECT …, now()",
+         ["CREATE TABLE w (k INT, at TIMESTAMP)", "INSERT INTO w SELECT k, now()::timestamp FROM t", "FLUSH",
+          "CREATE MATERIALIZED VIEW v AS SELECT k, age(at, TIMESTAMP '2000-01-01') > INTERVAL '1 day' AS old FROM w",
+          "SELECT k, old FROM v ORDER BY k"], [(1, True), (2, True)]),
+        ("SELECT k, random() AS r FROM t", "random() is not supported in a view", "INSERT INTO t SELECT …, random()",
+         ["CREATE TABLE w (k INT, r DOUBLE PRECISION)", "INSERT INTO w SELECT k, random() FROM t", "FLUSH",
+          "CREATE MATERIALIZED VIEW v AS SELECT k, r BETWEEN 0 AND 1 AS ok FROM w", "SELECT * FROM v ORDER BY k"],
+         [(1, True), (2, True)]),
+        ("SELECT gen_random_uuid() AS g FROM t", "gen_random_uuid() is not supported in a view", "INSERT INTO t SELECT …, gen_random_uuid()",
+         ["CREATE TABLE w (k INT, g VARCHAR)", "INSERT INTO w SELECT k, gen_random_uuid() FROM t", "FLUSH",
+          "CREATE MATERIALIZED VIEW v AS SELECT count(DISTINCT g) AS n FROM w", "SELECT n FROM v"], [(2,)]),
+        ("SELECT current_schema() AS s FROM t", "current_schema() is not supported in a view", "Ask for it in the query that reads the view",
+         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t", "SELECT k, current_schema() IS NOT NULL AS s FROM v ORDER BY k"],
+         [(1, True), (2, True)]),
+        ("WITH RECURSIVE r AS (SELECT k FROM t UNION ALL SELECT r.k + 1 FROM r WHERE r.k < 3) SELECT k FROM r",
+         "WITH RECURSIVE in a view is not supported", "A query can be recursive, also over a view",
+         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t",
+          "WITH RECURSIVE r AS (SELECT k FROM v UNION ALL SELECT r.k + 1 FROM r WHERE r.k < 3) SELECT k FROM r ORDER BY k"],
+         [(1,), (2,), (2,), (3,), (3,)]),
+        ("WITH RECURSIVE r AS (SELECT k, y FROM u UNION ALL SELECT u.k, r.y FROM r JOIN u ON r.k = u.y) SELECT * FROM r",
+         "WITH RECURSIVE in a view is not supported", "In a view write the steps as joins, with UNION ALL",
+         ["CREATE MATERIALIZED VIEW v AS SELECT k, y FROM u UNION ALL SELECT b.k, a.y FROM u AS a JOIN u AS b ON a.k = b.y",
+          "SELECT count(*) FROM v"], [(4,)]),
+        ("SELECT t.k FROM t JOIN u ON t.x < u.y", "streaming nested-loop join", "dynamic filter",
+         ["CREATE MATERIALIZED VIEW v AS SELECT t.k FROM t WHERE t.x < (SELECT max(u.y) - 5 FROM u)", "SELECT k FROM v"], [(2,)]),
+        ("SELECT k FROM t WHERE unnest(ARRAY[x]) = 1", "set-returning functions are not allowed in WHERE", "FROM t, unnest(…) AS x",
+         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t, unnest(ARRAY[t.x]) AS e WHERE e = 1", "SELECT k FROM v"], [(2,)]),
+        ("SELECT unnest(generate_series(1, k)) AS x FROM t", "function unnest(integer) does not exist", "",
+         ["CREATE MATERIALIZED VIEW v AS SELECT g FROM t, generate_series(1, t.k) AS g", "SELECT g FROM v ORDER BY g"],
+         [(1,), (1,), (2,)]),
+    ],
+)
+def test_refusal_and_rewrite(cursor, refused, reason, hint, rewrite, rows):
+    with pytest.raises(Error) as found:
+        cursor.execute(f"CREATE MATERIALIZED VIEW v AS {refused}")
+    text = str(found.value)
+    assert reason in text
+    assert hint in text
+    assert "LINE 1: " in text
+    try:
+        for statement in rewrite[:-1]:
+            cursor.execute(statement)
+        assert cursor.execute(rewrite[-1]).fetchall() == rows
+    finally:
+        cursor.execute("DROP MATERIALIZED VIEW v")
+        cursor.execute("DROP TABLE IF EXISTS w")
+
+
+def test_recursive_is_a_word_where_nothing_is(cursor):
+    cursor.execute("CREATE MATERIALIZED VIEW v AS WITH RECURSIVE r AS (SELECT k FROM t) SELECT k FROM r")
+    assert sorted(cursor.execute("SELECT k FROM v").fetchall()) == [(1,), (2,)]
+    cursor.execute("DROP MATERIALIZED VIEW v")
+
+
+def test_a_function_without_parentheses_has_its_place(cursor):
+    with pytest.raises(Error) as found:
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT current_date AS d FROM t")
+    assert "\n                                             ^^^^^^^^^^^^\n" in str(found.value)
