@@ -12,7 +12,7 @@ from tests.nested import SCRIPT, TABLES, Nested
 from tests.unit.dialects.helpers import multiset
 
 FAST = 6
-SLOW = 200
+SLOW = 140
 
 
 class History:
@@ -96,7 +96,7 @@ def test_views_follow(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(1000, 1000 + SLOW, 20))
+@pytest.mark.parametrize("start", range(2000, 2000 + SLOW, 20))
 def test_views_follow_for_long(start: int) -> None:
     for seed in range(start, start + 20):
         check(seed, runtime="inprocess", parallelism=1 + seed % 3)
