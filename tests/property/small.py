@@ -1,0 +1,88 @@
+"""Everything that depends on size, made to depend on a few rows: pieces, segments, levels, budgets, files, compactions.
+
+What otherwise happens beyond a million rows, or after hundreds of commits, so happens in every small case. Hashes of
+texts, bytes, decimals, intervals and lists collide all the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from unittest import mock
+
+import numpy as np
+
+from watersmeet.kernel import cancel, exact_sum, expressions, extremes, frames, groups, hashing, matching, merge, trace
+from watersmeet.runtime import coordinator, intents, tasks
+from watersmeet.runtime.budget import Budget
+from watersmeet.session import database
+from watersmeet.store import (
+    commits,
+    compaction,
+    content,
+    files,
+    merging,
+    packs,
+    retention,
+    snapshots,
+    tables,
+    transactions,
+)
+
+_SIZES = {
+    (cancel, "_MOST_BITS"): 3,
+    (exact_sum, "_CELLS"): 200,
+    (expressions, "_PLANS"): 4,
+    (extremes, "FIRST_LOOK"): 1,
+    (extremes, "_FURTHER"): 2,
+    (extremes, "_PIECE_ROWS"): 3,
+    (frames, "FRAME_BYTES"): 300,
+    (groups, "_PIECE_ROWS"): 3,
+    (hashing, "_PIECE_ROWS"): 3,
+    (hashing, "_PIECE_WORDS"): 2,
+    (matching, "PIECE_ROWS"): 3,
+    (trace, "PIECE_ROWS"): 3,
+    (merge, "LEVEL_0_ROWS"): 2,
+    (merge, "MERGED_BYTES"): 400,
+    (merge, "SEGMENT_BYTES"): 200,
+    (merge, "_SAMPLES"): 8,
+    (intents, "_TASK_BYTES"): 1000,
+    (tasks, "_BLOB_ROWS"): 3,
+    (database, "_INPROCESS_COMPACTION"): 3,
+    (commits, "_CACHED_COMMITS"): 2,
+    (compaction, "FILE_ROWS"): 5,
+    (compaction, "SMALL_ROWS"): 4,
+    (content, "_LAG_COMMITS"): 2,
+    (content, "_PIECE_ROWS"): 4,
+    (files, "_WRITEV_BUFFERS"): 2,
+    (merging, "_BATCH_ROWS"): 4,
+    (packs, "OWN_FILE_BYTES"): 1000,
+    (retention, "IDLE_COMMITS"): 3,
+    (snapshots, "FILE_ROWS"): 5,
+    (snapshots, "_GROUP_ROWS"): 3,
+    (tables, "_REBUILD_ROWS"): 4,
+    (tables, "_SMALL_ROWS"): 3,
+    (transactions, "_BLOB_ROWS"): 3,
+}
+_COLLIDING = ("_hash_bytes", "_hash_words", "_hash_lists")
+
+
+@contextlib.contextmanager
+def small() -> Iterator[None]:
+    """For databases that are made inside of it: their state is of no use outside."""
+    with contextlib.ExitStack() as patches:
+        for (module, name), value in _SIZES.items():
+            assert isinstance(getattr(module, name), int), name
+            patches.enter_context(mock.patch.object(module, name, value))
+        for name in _COLLIDING:
+            patches.enter_context(mock.patch.object(hashing, name, _colliding(getattr(hashing, name))))
+        patches.enter_context(mock.patch.object(coordinator, "Budget", functools.partial(Budget, first_rows=4, max_rows=16)))
+        yield
+
+
+def _colliding(function):
+    def hashes(*arguments, **options):
+        return hashing.mix(function(*arguments, **options) % np.uint64(3))
+
+    return hashes

@@ -1,0 +1,23 @@
+"""The law where every size is tiny: merges in segments, split files, colliding hashes and compactions in every case."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.property.small import small
+from tests.property.test_deep import run as run_deep
+from tests.property.test_views import run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8000, 8060))
+def test_views(seed: int) -> None:
+    with small():
+        run(seed, runtime="inprocess", parallelism=1 + seed % 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8500, 8540))
+def test_deep_views(seed: int) -> None:
+    with small():
+        run_deep(seed, runtime="inprocess", parallelism=1 + seed % 3)
