@@ -61,6 +61,16 @@ SELECT id FROM c WHERE EXISTS (SELECT * FROM o JOIN c AS d ON d.id = o.cid AND d
 SELECT id FROM c WHERE NOT EXISTS (SELECT 1 FROM o WHERE o.amount > c.k AND c.id > 1)
 SELECT id FROM c WHERE NOT EXISTS (SELECT 1 FROM o WHERE c.k * 3 >= o.amount)
 SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.f < c.k AND o.cid IS NOT NULL)
+SELECT id, (SELECT oid FROM o WHERE o.cid = c.k ORDER BY amount DESC, oid LIMIT 1) AS t FROM c
+SELECT id, (SELECT oid FROM o WHERE o.amount > c.k AND o.cid = c.k ORDER BY oid DESC LIMIT 1) AS t FROM c
+SELECT id, q.oid FROM c LEFT JOIN LATERAL (SELECT oid FROM o WHERE o.cid = c.k ORDER BY oid LIMIT 2) q ON TRUE
+SELECT id, q.oid FROM c, LATERAL (SELECT oid, amount FROM o WHERE o.cid = c.k ORDER BY oid DESC LIMIT 1) q WHERE q.amount > 5
+SELECT id, (SELECT count(*) FROM o WHERE o.cid = c.k LIMIT 1) AS n FROM c
+SELECT id FROM c WHERE k IN (SELECT cid FROM o ORDER BY oid LIMIT 2)
+SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.k LIMIT 0) OR k IS NULL
+SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.k OFFSET 1)
+SELECT id, (SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY oid) AS r FROM o WHERE o.cid = c.k) q) AS m FROM c
+SELECT id, (SELECT sum(r) FROM (SELECT sum(amount) OVER (ORDER BY oid) + c.id AS r FROM o WHERE o.cid = c.k) q) AS m FROM c
 """.strip().splitlines()
 SEEDS = 40
 
