@@ -115,6 +115,7 @@ def main(arguments: list[str]) -> int:
     print(f"scale {options.scale:g}, {options.batches} micro-batches, refreshes of {options.share:.1%}")
     print("| query | load | peak memory | state | statements of a refresh | until the view shows it | duckdb from scratch |")
     print("|---|---|---|---|---|---|---|")
-    for number in options.queries:
-        print(measure(number, options), flush=True)
+    with watersmeet.connect(parallelism=1, runtime=options.runtime):  # Spark stays from one database to the next
+        for number in options.queries:
+            print(measure(number, options), flush=True)
     return 0

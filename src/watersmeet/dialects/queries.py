@@ -26,6 +26,10 @@ _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "OR
 #: No name that a user can write starts so.
 _HOLDER: Final = "?"
 
+#: What sqlglot takes for functions in front of set operations whose sides have parentheses.
+_OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
+    "EXISTS": exp.Exists, "ANY": exp.Any, "SOME": exp.Any, "ALL": exp.All}
+
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
@@ -59,6 +63,12 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     for node in list(tree.find_all(exp.Table)):
         if isinstance(node.this, exp.Values):  # `((VALUES …) AS a JOIN …)`
             node.replace(exp.Subquery(**node.args))
+    for call in list(tree.find_all(exp.Anonymous)):  # `EXISTS ((SELECT …) UNION (SELECT …))`
+        made = _OVER_QUERIES.get(str(call.this).upper())
+        if made is not None and len(call.expressions) == 1 and isinstance(call.expressions[0], exp.SetOperation):
+            read = made(this=call.expressions[0])
+            read.meta.update(call.meta)
+            call.replace(read)
     _check(tree, text)
     return _bind_parameters(tree, parameters, text)
 
