@@ -185,7 +185,8 @@ def order_by(order, ties):
 def over(function, arguments, condition, partition, order, ties, frame):
     """A window call in DuckDB's SQL. frame: mode, start, end, exclude, whole numbers only. Frames of peers see no ties."""
     mode, start, end, exclude = frame
-    by_rows = mode == "rows" or function in ("row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value")
+    ranks = function in ("rank", "dense_rank", "percent_rank", "cume_dist")
+    by_rows = (mode == "rows" and not ranks) or function in ("row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value")
     keys = order_by(order, ties) if by_rows else order_by(order, ()) if order else ""
     window = f"PARTITION BY {', '.join(partition)} " if partition else ""
     if function in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"):

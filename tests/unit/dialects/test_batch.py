@@ -74,6 +74,8 @@ def translated(sql):
         ("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY id), mode() WITHIN GROUP (ORDER BY k) FROM a", [(2.5, 10)]),
         ("SELECT id, row_number() OVER (PARTITION BY k ORDER BY id DESC), sum(id) OVER (ORDER BY id), lag(id) OVER (ORDER BY id) FROM a ORDER BY id LIMIT 2",
          [(1, 2, 1, None), (2, 1, 3, 1)]),
+        ("SELECT id, sum(id) OVER w, count(*) OVER (w ROWS 1 PRECEDING) FROM a WINDOW p AS (PARTITION BY k), w AS (p ORDER BY id) ORDER BY id LIMIT 4",
+         [(1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 5, 2)]),
         # WITH, VALUES, functions in FROM
         ("WITH q (z) AS (SELECT id FROM a), r AS (SELECT max(z) AS w FROM q) SELECT q.z FROM q JOIN r ON z = w", [(4,)]),
         ("WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT sum(n) FROM t", [(15,)]),

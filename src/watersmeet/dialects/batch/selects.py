@@ -11,23 +11,25 @@ from watersmeet.dialects.batch.sources import Sources, Translate
 from watersmeet.dialects.batch.state import Batch, Environment, Output, Translated, not_supported
 from watersmeet.dialects.binder.aggregatecalls import has_aggregate
 from watersmeet.dialects.binder.casts import cast
+from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, item_name
 from watersmeet.dialects.binder.sources import check_arguments
 from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.binder.windows import Definitions
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT
 
 _KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals"})
+                           "limit", "offset", "laterals", "windows"})
 
 
 class Selecting:
     """Translates one SELECT."""
 
     def __init__(self, node: exp.Select, env: Environment, batch: Batch, translate: Translate) -> None:
-        self.node = node
+        self.node = _without_names(node, env) if node.args.get("windows") else node
         self.env = env
         self.sources = Sources(env, batch, translate)
 
@@ -241,6 +243,25 @@ def _count(node: exp.Expression, ctx: BatchContext, where: str) -> exp.Expressio
     if not value.type.is_numeric:
         raise ctx.error("DATATYPE_MISMATCH", f"argument of {where} must be type bigint, not type {value.type.sql}", node)
     return value.expression
+
+
+def _without_names(node: exp.Select, env: Environment) -> exp.Select:
+    """The SELECT with what OVER names in the place of the name."""
+    ctx = Context(env.text, "WINDOW")
+    node = node.copy()
+    definitions = Definitions(node.args["windows"], ctx)
+    node.set("windows", None)
+    stack: list[exp.Expression] = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, exp.Window) and current.args.get("alias") is not None:
+            found = definitions.of(current, ctx)
+            current.set("alias", None)
+            current.set("partition_by", [p.copy() for p in found.partition])
+            current.set("order", exp.Order(expressions=[o.copy() for o in found.order]) if found.order else None)
+            current.set("spec", None if found.spec is None else found.spec.copy())
+        stack += [c for c in current.iter_expressions() if not isinstance(c, exp.Query)]
+    return node
 
 
 def _as_join(node: exp.Lateral) -> exp.Join:

@@ -42,7 +42,7 @@ _NO_PARTITION: Final = (
 
 
 @dataclass(frozen=True)
-class _Definition:
+class Definition:
     """What stands in the parentheses of OVER."""
 
     partition: tuple[exp.Expression, ...]
@@ -50,25 +50,51 @@ class _Definition:
     spec: exp.Expression | None
 
 
+class Definitions:
+    """The windows of a WINDOW clause."""
+
+    def __init__(self, nodes: Sequence[exp.Window], ctx: Context) -> None:
+        self._named: dict[str, Definition] = {}
+        for node in nodes:
+            name = name_of(node.this)
+            if name in self._named:
+                raise ctx.error("SYNTAX_ERROR", f'window "{name}" is already defined', node)
+            self._named[name] = self.of(node, ctx)
+
+    def of(self, node: exp.Window, ctx: Context) -> Definition:
+        """What OVER says, with what it takes from the window that it names."""
+        order = node.args.get("order")
+        found = Definition(tuple(node.args.get("partition_by") or ()), tuple(order.expressions) if order is not None else (),
+                            node.args.get("spec"))
+        if node.args.get("alias") is None:
+            return found
+        name = name_of(node.args["alias"])
+        base = self._named.get(name)
+        if base is None:
+            raise ctx.error("UNDEFINED_OBJECT", f'window "{name}" does not exist', node.args["alias"])
+        if found.partition:
+            raise ctx.error("SYNTAX_ERROR", f'cannot override PARTITION BY clause of window "{name}"', node)
+        if found.order and base.order:
+            raise ctx.error("SYNTAX_ERROR", f'cannot override ORDER BY clause of window "{name}"', node)
+        if base.spec is not None and (found.order or found.spec is not None):
+            raise ctx.error("SYNTAX_ERROR", f'cannot copy window "{name}" because it has a frame clause', node)
+        return Definition(base.partition, base.order or found.order, base.spec if found.spec is None else found.spec)
+
+
 class Windows:
     """Collects the window functions of one SELECT. definitions: those of its WINDOW clause."""
 
     def __init__(self, definitions: Sequence[exp.Window], ctx: Context, binding: Binding) -> None:
         self.binding = binding
-        self._named: dict[str, _Definition] = {}
+        self._definitions = Definitions(definitions, ctx)
         self._found: dict[tuple[Scalar, ...], dict[WindowCall, Column]] = {}
-        for node in definitions:
-            name = name_of(node.this)
-            if name in self._named:
-                raise ctx.error("SYNTAX_ERROR", f'window "{name}" is already defined', node)
-            self._named[name] = self._definition(node, ctx)
 
     def add(self, node: exp.Window, ctx: Context) -> Value:
         """The value of a window function, of which `ctx` binds the parts; they call no further one."""
         windows, sets, clause = ctx.windowing, ctx.sets, ctx.clause
         ctx.windowing, ctx.sets, ctx.clause = None, None, "a window function"
         try:
-            definition = self._definition(node, ctx)
+            definition = self._definitions.of(node, ctx)
             partition = tuple(dict.fromkeys(bind_value(p, ctx).finish() for p in definition.partition))
             call = self._call(node.this, definition, ctx)
         finally:
@@ -87,27 +113,7 @@ class Windows:
             relation = Window(relation, partition, tuple(calls), tuple(calls.values()))
         return relation
 
-    # -- OVER ---------------------------------------------------------------------------------------------------
-
-    def _definition(self, node: exp.Window, ctx: Context) -> _Definition:
-        order = node.args.get("order")
-        found = _Definition(tuple(node.args.get("partition_by") or ()), tuple(order.expressions) if order is not None else (),
-                            node.args.get("spec"))
-        if node.args.get("alias") is None:
-            return found
-        name = name_of(node.args["alias"])
-        base = self._named.get(name)
-        if base is None:
-            raise ctx.error("UNDEFINED_OBJECT", f'window "{name}" does not exist', node.args["alias"])
-        if found.partition:
-            raise ctx.error("SYNTAX_ERROR", f'cannot override PARTITION BY clause of window "{name}"', node)
-        if found.order and base.order:
-            raise ctx.error("SYNTAX_ERROR", f'cannot override ORDER BY clause of window "{name}"', node)
-        if base.spec is not None and (found.order or found.spec is not None):
-            raise ctx.error("SYNTAX_ERROR", f'cannot copy window "{name}" because it has a frame clause', node)
-        return _Definition(base.partition, base.order or found.order, base.spec if found.spec is None else found.spec)
-
-    def _call(self, node: exp.Expression, definition: _Definition, ctx: Context) -> WindowCall:
+    def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
         condition = None
         if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
             if isinstance(node, exp.IgnoreNulls):
@@ -128,7 +134,7 @@ class Windows:
         return self._aggregate(name, node, condition, order, definition, ctx)
 
     def _ranked(self, name: str, parts: list[exp.Expression], node: exp.Expression, order: tuple[SortKey, ...],
-                definition: _Definition, ctx: Context) -> WindowCall:
+                definition: Definition, ctx: Context) -> WindowCall:
         wanted = {"lag": (1, 2, 3), "lead": (1, 2, 3), "first_value": (1,), "last_value": (1,), "nth_value": (2,),
                   "ntile": (1,)}.get(name, (0,))
         if len(parts) not in wanted:
@@ -150,7 +156,7 @@ class Windows:
         return WindowCall(name, (value.finish(),), number, None, order, _frame(definition, ctx), value.type)
 
     def _aggregate(self, name: str, node: exp.Expression, condition: Scalar | None, order: tuple[SortKey, ...],
-                   definition: _Definition, ctx: Context) -> WindowCall:
+                   definition: Definition, ctx: Context) -> WindowCall:
         call = written(node)
         if call is None or aggregate_name(node, ctx) is None:
             raise ctx.error("DATATYPE_MISMATCH", f"OVER specified, but {name or 'this'} is not a window function nor an "
@@ -213,7 +219,7 @@ def _bound(spec: exp.Expression, name: str) -> _Bound:
     return _Bound(side, value)
 
 
-def _frame(definition: _Definition, ctx: Context) -> WindowFrame:
+def _frame(definition: Definition, ctx: Context) -> WindowFrame:
     spec = definition.spec
     if spec is None:
         return WindowFrame("range", None, 0 if definition.order else None)
@@ -246,7 +252,7 @@ def _distance(bound: _Bound, which: str, ctx: Context) -> int | None:
     return bound.side * number
 
 
-def _range(definition: _Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression,
+def _range(definition: Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression,
            ctx: Context) -> WindowFrame:
     """RANGE with offsets: the bounds are values to which the sort key is compared."""
     if len(definition.order) != 1:
