@@ -25,7 +25,7 @@ def measure(number: int, tables: dict, judge, parallelism: int, repeats: int) ->
         catalog, plans = connection._session.catalog, connection._session.database.plans
         own = {o.id for o in plans.producers[catalog.by_name(f"q{number:02d}").id]}
         stages = 1 + max(plans.circuit.stages[i] for i in own)
-        joins = sum(o.kind == "join" for o in plans.circuit.operators if o.id in own)
+        joins = sum(o.kind in ("join", "multijoin") for o in plans.circuit.operators if o.id in own)
         exchanges = sum(o.kind == "exchange" for o in plans.circuit.operators if o.id in own)
         arranged = sum(o.kind == "arrange" for o in plans.circuit.operators if o.id in own)
         epochs, rows = [], []

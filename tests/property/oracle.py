@@ -18,7 +18,7 @@ from watersmeet.testing.comparison import written
 _KEYED = re.compile(r"INSERT INTO (\w+) VALUES ")
 #: Averages of numerics as views compute them: sum / count to ten digits behind the point, rounded half away from zero.
 AVERAGE = """
-CREATE MACRO exact_avg(s, n) AS CASE WHEN n = 0 THEN NULL ELSE CAST(CAST(
+CREATE OR REPLACE MACRO exact_avg(s, n) AS CASE WHEN n = 0 THEN NULL ELSE CAST(CAST(
     (CAST(CAST(s AS DECIMAL(38,10)) * 10000000000 AS HUGEINT) * 2 + sign(s) * n) // (n * 2)
     AS DECIMAL(38,0)) * 0.0000000001 AS DECIMAL(38,10)) END
 """
