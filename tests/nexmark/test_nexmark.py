@@ -125,5 +125,5 @@ def test_the_connector_gives_these_events() -> None:
 def test_the_rest_is_refused(number: int) -> None:
     with watersmeet.connect(runtime="inprocess") as connection:
         connection.execute(SOURCES)
-        with pytest.raises(watersmeet.Error, match="FEATURE_NOT_SUPPORTED|SYNTAX_ERROR"):
+        with pytest.raises(watersmeet.Error, match=r"FEATURE_NOT_SUPPORTED|SYNTAX_ERROR"):
             connection.execute(f"CREATE MATERIALIZED VIEW v AS {QUERIES[number]}")
