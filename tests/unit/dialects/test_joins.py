@@ -175,9 +175,6 @@ def test_refused(sql, error):
 @pytest.mark.parametrize(
     ("sql", "feature"),
     [
-        ("SELECT 1 AS x FROM l ASOF JOIN r ON l.k = r.k AND l.a < r.b", "ASOF JOIN"),
-        ("SELECT 1 AS x FROM l JOIN p FOR SYSTEM_TIME AS OF PROCTIME() ON l.k = p.id",
-         "a temporal join (FOR SYSTEM_TIME AS OF PROCTIME())"),
         ("SELECT 1 AS x FROM l TABLESAMPLE SYSTEM (10)", "SAMPLE in FROM"),
         ("SELECT 1 AS x FROM TUMBLE(e, ts, INTERVAL '1' MINUTE)", "the time window function TUMBLE"),
         ("SELECT 1 AS x FROM HOP(e, ts, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)", "the time window function HOP"),

@@ -83,7 +83,8 @@ def fill(template: str, *arguments: exp.Expression) -> exp.Expression:
             return wrap(mapping[node.name])
         return node
 
-    return exp.Paren(this=_parsed(template).transform(replace))
+    made = _parsed(template).transform(replace)
+    return made if isinstance(made, exp.Func) and not isinstance(made, exp.Binary) else exp.Paren(this=made)
 
 
 class _Templates(DuckDB):  # type: ignore[misc]
