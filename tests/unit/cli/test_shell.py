@@ -100,8 +100,8 @@ def test_include(shell, tmp_path):
 
 
 def test_notices_and_help(shell):
-    shell.enter("SET streaming_enable_bushy_join = false")
-    assert err(shell).startswith("NOTICE: streaming_enable_bushy_join")
+    shell.enter("SET streaming_enable_unaligned_join = false")
+    assert err(shell).startswith("NOTICE: streaming_enable_unaligned_join")
     shell.enter("\\?")
     assert "\\timing" in out(shell)
 
