@@ -16,7 +16,7 @@ demo: setup ## flights of 2013 joined to planes, airlines and airports that chan
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
 test: setup ## all tests: fast ones first, then those on Spark
-	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m "not spark and not slow" tests
+	@$(BIN)/python -m pytest -q -m "not spark and not slow" tests
 	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m "spark or slow" tests
 
 test-fast: setup ## the tests that need no Spark

@@ -1,4 +1,4 @@
-"""How much random tests try: a sixth by default, all with WATERSMEET_THOROUGH=1, which `make test` sets."""
+"""How much random tests try: a sixth by default, all with WATERSMEET_THOROUGH=1, which `make test` sets for the slow ones."""
 
 from __future__ import annotations
 
