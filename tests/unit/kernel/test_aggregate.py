@@ -184,7 +184,8 @@ def deviation(function: str, values: list[Any], kind: SqlType) -> object:
     found = whole.numerator / whole.denominator / scale / (len(values) * others)
     if function.startswith("stddev"):
         found, far = math.sqrt(found), far // 2
-    found = float(np.ldexp(found, far))
+    with np.errstate(over="ignore"):  # beyond the largest double it is infinite
+        found = float(np.ldexp(found, far))
     return rounded(Fraction(found)) if kind.name == "numeric" else found
 
 
