@@ -120,5 +120,5 @@ def test_stops() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_many_stops(block: int) -> None:
-    for seed in range(7100 + 20 * block, 7120 + 20 * block):
+    for seed in range(7100 + 10 * block, 7110 + 10 * block):
         crash(seed)

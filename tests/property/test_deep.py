@@ -109,7 +109,7 @@ def test_in_process(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_many_in_process(block: int) -> None:
-    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+    for seed in range(1000 + 20 * block, 1020 + 20 * block):
         run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 

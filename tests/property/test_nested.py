@@ -12,7 +12,7 @@ from tests.nested import SCRIPT, TABLES, Nested
 from tests.unit.dialects.helpers import multiset
 
 FAST = 6
-SLOW = 140
+SLOW = 60
 
 
 class History:

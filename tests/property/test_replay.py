@@ -145,5 +145,5 @@ def test_replay(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_many_replays(block: int) -> None:
-    for seed in range(3100 + 20 * block, 3120 + 20 * block):
+    for seed in range(3100 + 10 * block, 3110 + 10 * block):
         replay(seed, 1 + seed % 3)

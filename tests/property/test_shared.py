@@ -153,5 +153,5 @@ def test_shared(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_many_shared(block: int) -> None:
-    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+    for seed in range(1000 + 20 * block, 1020 + 20 * block):
         run(seed)

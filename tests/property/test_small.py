@@ -10,14 +10,14 @@ from tests.property.test_views import run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8000, 8040))
+@pytest.mark.parametrize("seed", range(8000, 8020))
 def test_views(seed: int) -> None:
     with small():
         run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8500, 8520))
+@pytest.mark.parametrize("seed", range(8500, 8510))
 def test_deep_views(seed: int) -> None:
     with small():
         run_deep(seed, runtime="inprocess", parallelism=1 + seed % 3)

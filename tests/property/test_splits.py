@@ -92,5 +92,5 @@ def test_split(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_many_splits(block: int) -> None:
-    for seed in range(5100 + 20 * block, 5120 + 20 * block):
+    for seed in range(5100 + 10 * block, 5110 + 10 * block):
         split(seed)

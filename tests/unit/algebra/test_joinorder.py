@@ -157,7 +157,7 @@ def test_any_order_gives_the_same_rows(order):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["bushy", "left-deep", "written"])
-@pytest.mark.parametrize("hundred", range(1, 7))
+@pytest.mark.parametrize("hundred", range(1, 3))
 def test_any_order_of_many_graphs_gives_the_same_rows(order, hundred):
-    for seed in range(100 * hundred, 100 * hundred + 100):
+    for seed in range(100 * hundred, 100 * hundred + 50):
         check(seed, order)
