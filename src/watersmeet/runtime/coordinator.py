@@ -15,7 +15,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.errors import error
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.runtime.backfill import Progress, begin, hold_at, looked_up_first, next_piece, reach
+from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import Inputs
@@ -237,7 +237,8 @@ class Coordinator:
     def _scan(self) -> None:
         if self.circuit is not None:
             known = self._db.catalog().relations
-            self.inputs.set_scanned([known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known])
+            self.inputs.set_scanned([known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known],
+                                    looked_up_first(self.circuit, Reach(frozenset(self.circuit.by_id), {}, frozenset())))
 
     def _newest_transaction(self) -> int:
         head = self._db.log.head()

@@ -44,13 +44,18 @@ class Inputs:
         self.frontier = frontier
         self._looked_at = frontier.transaction
         self._tables: frozenset[str] = frozenset()
+        self._first: frozenset[str] = frozenset()
         self.sources: dict[str, Source] = {}
         self._turn = 0
         self._sayings = Sayings(db)
         self.saved_at = read_saved_at(db)
 
-    def set_scanned(self, relations: Iterable[Relation]) -> None:
-        """From now on these relations are read. Everything taken must have been committed."""
+    def set_scanned(self, relations: Iterable[Relation], first: frozenset[str] = frozenset()) -> None:
+        """From now on these relations are read. Everything taken must have been committed.
+
+        first: those that rows of the others look up when they come: other sources wait while these have more.
+        """
+        self._first = first
         by_id = {r.id: r for r in relations}
         for relation_id in self.sources.keys() - by_id.keys():
             self.sources[relation_id].save(_saved_path(self._db, relation_id))
@@ -74,7 +79,7 @@ class Inputs:
         moved = transaction > self.frontier.transaction
         waiting = self._in_turn() if sources else []
         for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
-            if rows <= 0 or size_bytes <= 0:
+            if rows <= 0 or size_bytes <= 0 or (more and self._first and relation_id not in self._first):
                 more = True
                 break
             source = self.sources[relation_id]
@@ -144,11 +149,11 @@ class Inputs:
         return slices, transaction, False
 
     def _in_turn(self) -> list[str]:
-        """The sources, each time another one first."""
+        """The sources, each time another one first, but those that are looked up before all others."""
         names = sorted(self.sources)
         if names:
             self._turn = (self._turn + 1) % len(names)
-        return names[self._turn :] + names[: self._turn]
+        return sorted(names[self._turn :] + names[: self._turn], key=lambda i: i not in self._first)
 
     def _open(self, relation: Relation) -> Source:
         source = open_source(relation)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 import watersmeet
 from watersmeet.errors import Error
+from watersmeet.runtime import coordinator
+from watersmeet.runtime.budget import Budget
 
 SETUP = """
 CREATE TABLE clicks (id int, k int) APPEND ONLY;
@@ -138,3 +142,20 @@ def test_plans_and_notices(connection):
     assert any("memo" in notice for notice in cursor.notices)
     cursor.execute("CREATE MATERIALIZED VIEW w AS SELECT c.id FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k = d.k")
     assert not cursor.notices
+
+
+def test_a_backlog_of_files_is_looked_up_in_a_complete_right_side(tmp_path, monkeypatch):
+    """However many epochs the right side takes, rows that look it up wait: sources of both sides began with a backlog."""
+    for name, count in (("rows", 30), ("dim", 200)):
+        (tmp_path / name).mkdir()
+        for part in range(10):
+            text = "".join(f'{{"k": {i}, "v": "{name}{i}"}}\n' for i in range(part, count, 10))
+            (tmp_path / name / f"{part}.json").write_text(text)
+    monkeypatch.setattr(coordinator, "Budget", functools.partial(Budget, first_rows=4, max_rows=16))
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
+        connection.execute(f"""
+            CREATE TABLE dim (k int PRIMARY KEY, v varchar) WITH (connector = 'file', path = '{tmp_path / "dim"}', format = 'json');
+            CREATE SOURCE items (k int, v varchar) WITH (connector = 'file', path = '{tmp_path / "rows"}', format = 'json');
+            CREATE MATERIALIZED VIEW m AS SELECT i.k, d.v FROM items i LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON i.k = d.k;
+        """)
+        assert rows(connection, "m") == sorted([(k, f"dim{k}") for k in range(30)], key=str)
