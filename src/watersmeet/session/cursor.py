@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -13,14 +13,23 @@ from watersmeet.session.result import Result
 from watersmeet.session.values import python_rows
 from watersmeet.types import SqlType
 
-if TYPE_CHECKING:
-    from watersmeet.session.connection import Connection
-
 #: Rows that are turned into Python values at once.
 _CHUNK_ROWS = 8192
 
 Row = tuple[Any, ...]
 Description = tuple[str, SqlType, None, None, int | None, int | None, bool]
+
+
+class Executing(Protocol):
+    """What a cursor asks of its connection."""
+
+    def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
+        """Runs the statements of `text`; the result of the last."""
+        ...
+
+    def _execute_many(self, text: str, rows: Sequence[Sequence[Any]]) -> Result:
+        """Runs one statement for each of `rows`."""
+        ...
 
 
 class Cursor:
@@ -30,7 +39,7 @@ class Cursor:
     `execute` had to say beside their results.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Executing) -> None:
         self.connection = connection
         self.arraysize = 1
         self.notices: tuple[str, ...] = ()
