@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.delta import Diffs
 from watersmeet.kernel.expand import pieces
-from watersmeet.kernel.order import stretches
+from watersmeet.kernel.order import canonical_rows, stretches
 from watersmeet.kernel.run import Run
 from watersmeet.kernel.trace import PIECE_ROWS, find
 
@@ -81,6 +82,24 @@ class Probe:
         low, high = self.ranges(other)
         for index, row in pieces(low[groups], (high - low)[groups], PIECE_ROWS):
             yield groups[index], row
+
+    def content(self, others: Iterable[Run]) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
+        """(groups, columns, diffs) of all rows of `others` that have a key of this run; None if there are none.
+
+        Consolidated, by group, within a group in canonical order.
+        """
+        groups, tables, diffs = [], [], []
+        for other in others:
+            for group, rows in self.rows_of(np.arange(self.num_groups), other):
+                groups.append(group)
+                tables.append(col.gather_all(other.arrays, rows))
+                diffs.append(other.diff[rows])
+        if not groups:
+            return None
+        arrays = [pa.concat_arrays([t[i] for t in tables]) for i in range(len(tables[0]))]
+        found = np.concatenate(groups)
+        rows, diff = canonical_rows(arrays, np.concatenate(diffs), found.astype(np.uint64), whole_row=False)
+        return found[rows], col.gather_all(arrays, rows), diff
 
     def _expanded(self, hit: col.Positions, low: col.Positions, high: col.Positions) -> Iterator[
             tuple[col.Positions, col.Positions]]:

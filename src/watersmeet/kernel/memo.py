@@ -15,7 +15,6 @@ from watersmeet.kernel.cancel import without_cancelling
 from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.joined import JoinOutput, PairOutput
 from watersmeet.kernel.matching import parts, probes
-from watersmeet.kernel.order import canonical_rows
 from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import State
 
@@ -60,15 +59,9 @@ class Memo:
         """Takes back what the consolidated left rows that go met, as often as each of them goes."""
         for probe in probes([rows], exact=False):
             gone = -probe.sums()
-            groups, tables, diffs = [], [], []
-            for run in parts(self._trace.runs):
-                for group, at in probe.rows_of(np.arange(probe.num_groups), run):
-                    groups.append(group)
-                    tables.append(col.gather_all(run.arrays, at))
-                    diffs.append(run.diff[at])
-            if groups:
-                arrays = [pa.concat_arrays([t[i] for t in tables]) for i in range(len(tables[0]))]
-                self._shrink(np.concatenate(groups), arrays, np.concatenate(diffs), gone)
+            found = probe.content(parts(self._trace.runs))
+            if found is not None:
+                self._shrink(*found, gone)
 
     def changes(self) -> Delta:
         """The output's changes. The memo has them all when this returns."""
@@ -83,8 +76,6 @@ class Memo:
 
     def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, gone: Ints) -> None:
         """Takes `gone[g]` copies from the look-ups of group g, the oldest first."""
-        rows, diff = canonical_rows(arrays, diff, groups.astype(np.uint64), whole_row=False)
-        groups, arrays = groups[rows], col.gather_all(arrays, rows)
         epochs, copies = np.asarray(arrays[self._found + 1]), np.asarray(arrays[self._found + 2])
         order = np.lexsort((epochs, groups))
         starts = np.ones(len(order), np.bool_)

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.matching import Probe
-from watersmeet.kernel.order import canonical_rows
 from watersmeet.kernel.ordering import order_keys
 from watersmeet.kernel.run import Run, make_run
 
@@ -29,21 +28,13 @@ class Candidates:
     """
 
     def __init__(self, probe: Probe, runs: Iterable[Run], value: int, ties: Sequence[int]) -> None:
-        groups, tables, diffs = [], [], []
-        every = np.arange(probe.num_groups)
-        for run in runs:
-            for group, rows in probe.rows_of(every, run):
-                groups.append(group)
-                tables.append(col.gather_all(run.arrays, rows))
-                diffs.append(run.diff[rows])
-        self.groups = np.concatenate(groups) if groups else np.zeros(0, np.int64)
-        if not len(self.groups):
+        found = probe.content(runs)
+        if found is None:
             self.run: Run | None = None
             return
-        arrays = [pa.concat_arrays([t[i] for t in tables]) for i in range(len(tables[0]))]
-        rows, diff = canonical_rows(arrays, np.concatenate(diffs), self.groups.astype(np.uint64), whole_row=False)
+        self.groups, arrays, diff = found
         valid = col.validity(arrays[value])
-        rows = rows[(diff > 0) if valid is None else (diff > 0) & valid[rows]]
+        rows = np.flatnonzero((diff > 0) if valid is None else (diff > 0) & valid)
         rows = self._first(rows, arrays, value, ties)
         self.groups = self.groups[rows]
         self.run = make_run(np.zeros(len(rows), np.uint64), col.gather_all(arrays, rows), np.ones(len(rows), np.int64), ())
