@@ -212,8 +212,10 @@ def test_leaves_no_process_and_no_output_even_when_not_closed(tmp_path):
 
 
 def test_ctrl_c_is_for_the_driver_alone(tmp_path):
+    # The line that the test waits for is printed inside the try: a signal may come while print still returns.
     after = """
 try:
+    print("waiting", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     kit.change(a=[(2, "after", 1)])
@@ -224,6 +226,7 @@ except KeyboardInterrupt:
 """
     child = run(BODY.format(before="", after=after), str(tmp_path / "db"))
     assert child.stdout.readline() == "ready\n"
+    assert child.stdout.readline() == "waiting\n"
     os.killpg(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert (child.returncode, out, err) == (0, "closed\n", "")
