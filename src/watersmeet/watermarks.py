@@ -1,0 +1,95 @@
+"""Watermarks: promises about time, as static functions of the sources' own.
+
+A watermark on a column says: no later change, neither an insert nor a delete, has a value below it there. Each source
+with WATERMARK FOR has one number, its greatest event time less its delay. What holds for any other operator follows from the
+plan: the least of some terms, each a source's number and what was done to it on the way. So tasks exchange the sources'
+numbers only, and every bucket knows every operator's watermark in the same epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+#: The source whose number is the time of the epoch: what now() gives.
+NOW: Final = "now()"
+
+#: What is beyond any time that a timestamp can hold.
+_LIMIT_US: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`add`: `amount_us` more. `floor`: down to the next multiple of `amount_us` (above 0) counted from `origin_us`."""
+
+    kind: Literal["add", "floor"]
+    amount_us: int
+    origin_us: int = 0
+
+    def apply(self, time_us: int) -> int:
+        """The time after the step."""
+        if self.kind == "add":
+            return max(-_LIMIT_US, min(_LIMIT_US, time_us + self.amount_us))
+        return time_us - (time_us - self.origin_us) % self.amount_us
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The number of `source` (a relation's id, or `NOW`) after `steps`."""
+
+    source: str
+    steps: tuple[Step, ...] = ()
+
+    def value(self, sources: Mapping[str, int]) -> int | None:
+        """In microseconds; None if the source has none yet."""
+        time_us = sources.get(self.source)
+        if time_us is None:
+            return None
+        for step in self.steps:
+            time_us = step.apply(time_us)
+        return time_us
+
+    def after(self, step: Step) -> Term:
+        """The term with one step more; two additions are one."""
+        if step.kind == "add" and self.steps and self.steps[-1].kind == "add":
+            step, before = Step("add", self.steps[-1].amount_us + step.amount_us), self.steps[:-1]
+        else:
+            before = self.steps
+        return Term(self.source, before if step == Step("add", 0) else (*before, step))
+
+    @staticmethod
+    def from_json(*, source: str, steps: Any) -> Term:
+        """The inverse of `asdict`."""
+        return Term(source, tuple(Step(**s) for s in steps))
+
+
+Watermark = tuple[Term, ...]
+"""The least of its terms; no terms: no watermark."""
+
+
+def value(watermark: Watermark, sources: Mapping[str, int]) -> int | None:
+    """The watermark in microseconds, given the sources' numbers; None as long as one of them is unknown, or for none."""
+    values = [t.value(sources) for t in watermark]
+    known = [v for v in values if v is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def shifted(watermark: Watermark, amount_us: int) -> Watermark:
+    """The watermark of a column to which `amount_us` is added."""
+    return least(t.after(Step("add", amount_us)) for t in watermark)
+
+
+def floored(watermark: Watermark, size_us: int, origin_us: int = 0) -> Watermark:
+    """The watermark of the start of the window of `size_us` that a time is in; windows are aligned at `origin_us`."""
+    return least(t.after(Step("floor", size_us, origin_us % size_us)) for t in watermark)
+
+
+def least(terms: Iterable[Term]) -> Watermark:
+    """The watermark that all the terms keep, in an order that doesn't depend on theirs."""
+    return tuple(sorted(set(terms), key=lambda t: (t.source, [(s.kind, s.amount_us, s.origin_us) for s in t.steps])))
+
+
+def both(*watermarks: Watermark) -> Watermark:
+    """What is promised if all of them are kept: the least. None if one is none."""
+    return least(t for w in watermarks for t in w) if all(watermarks) else ()
