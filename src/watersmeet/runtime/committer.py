@@ -79,7 +79,7 @@ def _add(before: RelationChange | None, change: RelationChange) -> RelationChang
 
 def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
              relations: dict[str, RelationChange], duration_us: int) -> dict[str, Any]:
-    """Of this epoch: rows, bytes, duration_us, operators, slices. Since the beginning: totals by relation, errors.
+    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices. Since the beginning: totals by relation, errors.
 
     slices: by source, what was taken: with it the sources remember what they gave.
     """
@@ -111,7 +111,7 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
             if piece["kind"] not in ("commit", "snapshot"):
                 slices.setdefault(piece["relation"], []).append(piece)
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
-    return {"rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "watermark": None, "slices": slices,
+    return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "watermark": None, "slices": slices,
             "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
 
 

@@ -50,6 +50,8 @@ class Coordinator:
             self.circuit = self._stored = load_circuit(db.layout, last.circuit)
         self.epoch = (last.epoch or 0) if last else 0
         """The last epoch planned."""
+        self._time_us = last.metrics.get("time_us", 0) if last else 0
+        """The time of the last epoch planned."""
         self.progress = Progress.from_json(frontier.backfill) if frontier.backfill else None
         self.committed_epoch = self.epoch
         """The last epoch committed."""
@@ -225,7 +227,9 @@ class Coordinator:
         tasks = divide(slices, circuit.buckets) if slices or intent.everywhere else ()
         self.epoch = intent.epoch
         self._stored = circuit
-        return replace(intent, tasks=tasks, specs=specs)
+        # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never does.
+        self._time_us = max(self._time_us, self._db.clock.now_us())
+        return replace(intent, tasks=tasks, specs=specs, time_us=self._time_us)
 
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
         relation_id = piece["relation"]

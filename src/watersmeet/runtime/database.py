@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import error
+from watersmeet.runtime.clock import Clock
 from watersmeet.store import files
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -18,12 +19,13 @@ MAX_PARALLELISM = 256
 
 @dataclass(frozen=True)
 class Database:
-    """An open database. log: opened as its writer. catalog: gives the newest catalog."""
+    """An open database. log: opened as its writer. catalog: gives the newest catalog. clock: gives the time of its epochs."""
 
     layout: Layout
     log: CommitLog
     packs: PackFiles
     catalog: Callable[[], Catalog]
+    clock: Clock = field(default_factory=Clock)
 
 
 def stored_parallelism(layout: Layout) -> int | None:

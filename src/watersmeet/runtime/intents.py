@@ -31,6 +31,7 @@ class Intent:
     told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
     number `part[0]`; the state of these arrangements stays as it is.
     rebuilding: the state is made anew for the content as it is: nothing is published.
+    time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
     """
 
     epoch: int
@@ -48,6 +49,7 @@ class Intent:
     told: tuple[str, ...] = ()
     part: tuple[int, int] = (0, 0)
     rebuilding: bool = False
+    time_us: int = 0
 
     @property
     def has_work(self) -> bool:
@@ -87,6 +89,7 @@ class Intent:
             "told": self.told,
             "part": self.part,
             "rebuilding": self.rebuilding,
+            "time_us": self.time_us,
         }
 
     def to_text(self) -> str:

@@ -128,6 +128,15 @@ class Connection:
             self._closed = True
             self._finalizer()
 
+    def set_clock(self, time_us: int) -> None:
+        """Stop the database's clock at a time, for tests: now() and PROCTIME() of epochs are it until the next call.
+
+        time_us: microseconds since 1970 (UTC). INVALID_PARAMETER if that would set it back.
+        """
+        self._check_open()
+        self._session.require_writer("setting the clock")
+        self._session.database.clock.set(time_us)
+
     def inject(self, relation: str, rows: pa.Table) -> None:
         """Commit rows to a source or table as if its connector had delivered them.
 

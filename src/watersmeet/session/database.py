@@ -14,6 +14,7 @@ from typing import Any, Final
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
 from watersmeet.planner import assemble
+from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
 from watersmeet.session.engines import default_parallelism, make_engine
@@ -49,6 +50,7 @@ class OpenDatabase:
         self.ddl = threading.RLock()
         self.read_only = read_only
         self.runtime = runtime
+        self.clock = Clock()
         self._closed = False
         self._stale = False
         with contextlib.ExitStack() as opened:
@@ -138,7 +140,7 @@ class OpenDatabase:
         stored = fix_parallelism(self.layout, None if dialect else parallelism, default)
         self.buckets = parallelism or stored
         self.plans = Plans(self.layout, self._catalog, stored)
-        database = Database(self.layout, self.log, self.packs, lambda: self._catalog)
+        database = Database(self.layout, self.log, self.packs, lambda: self._catalog, self.clock)
         self._compactor = Compactor(self.layout, self.log, self.packs, lambda: self._catalog,
                                     commits=_INPROCESS_COMPACTION)
         self._engine = make_engine(self.runtime, database, self.buckets, spark)

@@ -5,6 +5,8 @@ Every statement outside a transaction is followed by FLUSH, so that a record beg
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import re
 import traceback
 from collections import Counter
@@ -21,7 +23,7 @@ from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
 #: Directives of the rich form that drive features which do not exist yet.
-_NOT_YET = ("watermark", "at", "start", "stop", "external", "failed", "schema")
+_NOT_YET = ("watermark", "start", "stop", "external", "failed", "schema")
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
@@ -58,6 +60,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
     outcome = Outcome()
     with connect(dialect=dialect, replace_connectors=script.rich) as connection:
         run = _Run(script, connection)
+        _set_before(connection, records)
         for record in records:
             if record.directive == "halt":
                 break
@@ -79,7 +82,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
 def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
-        "explain": _explain, "plan": _plan, "state": _state,
+        "explain": _explain, "plan": _plan, "state": _state, "at": _at,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
@@ -127,6 +130,28 @@ def _insert(run: _Run, record: Record) -> None:
     rows = [[None if v == "NULL" else ("" if v == "''" else v) for v in _cells(line)] for line in record.body]
     run.connection.deliver(name, rows, columns)
     _flush(run)
+
+
+def _at(run: _Run, record: Record) -> None:
+    run.connection.set_clock(_micros(record))
+    _flush(run)
+
+
+def _set_before(connection: Connection, records: Sequence[Record]) -> None:
+    """The clock is free before the first `at`, but it never goes back: not even from now to the time of a test."""
+    first = next((r for r in records if r.directive == "at"), None)
+    if first is not None:
+        with contextlib.suppress(Failure):  # the record says so when it is run
+            connection.set_clock(_micros(first))
+
+
+def _micros(record: Record) -> int:
+    """The timestamp of the directive, which has no zone, in microseconds."""
+    try:
+        moment = dt.datetime.fromisoformat(record.argument_text).replace(tzinfo=dt.UTC)
+    except ValueError:
+        raise Failure(f"not a timestamp: {record.argument_text!r}") from None
+    return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 def _query(run: _Run, record: Record) -> None:

@@ -1,0 +1,45 @@
+"""The time of the epochs: that of the machine or of a test, never back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+from watersmeet.runtime.clock import Clock
+
+
+def times(log):
+    return [c.metrics["time_us"] for n in range(1, log.head() + 1) if (c := log.read(n)).kind == "epoch"]
+
+
+def test_a_clock_runs_until_it_is_set_and_never_back():
+    clock = Clock()
+    assert abs(clock.now_us() - time.time() * 1e6) < 5e6
+    clock.set(7)
+    assert clock.now_us() == 7
+    with pytest.raises(Error, match="set back"):
+        clock.set(6)
+    clock.set(7)
+
+
+def test_epochs_have_the_time_of_the_clock_and_never_an_earlier_one(tmp_path):
+    connection = watersmeet.connect(tmp_path / "db", runtime="inprocess")
+    connection.set_clock(1_000)
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE t (k INT); CREATE MATERIALIZED VIEW v AS SELECT k FROM t; INSERT INTO t VALUES (1); FLUSH")
+    connection.set_clock(5_000)
+    cursor.execute("INSERT INTO t VALUES (2); FLUSH")
+    log = connection._session.database.log
+    assert set(times(log)) == {1_000, 5_000}
+    assert times(log)[-1] == 5_000
+    connection.close()
+    connection = watersmeet.connect(tmp_path / "db", runtime="inprocess")
+    connection.set_clock(2_000)
+    connection.cursor().execute("INSERT INTO t VALUES (3); FLUSH")
+    found = times(connection._session.database.log)
+    assert found[-1] == 5_000
+    assert found == sorted(found)
+    connection.close()
