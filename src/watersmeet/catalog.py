@@ -10,8 +10,23 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from watersmeet.types import Field, Schema
+from watersmeet.watermarks import Term, Watermark
 
 RelationKind = Literal["table", "source", "view", "materialized view", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """`WATERMARK FOR column AS column - delay`.
+
+    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for so
+    long, the input no longer holds back others; None: it always does.
+    """
+
+    column: str
+    delay_us: int
+    ahead_us: int = 86_400_000_000
+    idle_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +43,7 @@ class Relation:
     depends_on: ids of the relations that this one reads (views), or its table (index).
     index_columns: of an index, the names of its key columns. included: those of its INCLUDE, empty for all columns.
     ready: of a materialised view, False until its first content (backfill) is complete.
+    event_time: of a source or table with WATERMARK FOR. watermarks: by column name, those of a materialised view.
     """
 
     id: str
@@ -42,6 +58,8 @@ class Relation:
     index_columns: tuple[str, ...] = ()
     included: tuple[str, ...] = ()
     ready: bool = True
+    event_time: EventTime | None = None
+    watermarks: dict[str, Watermark] = field(default_factory=dict)
 
     @property
     def is_stored(self) -> bool:
@@ -71,7 +89,19 @@ class Relation:
         values["columns"] = tuple(Field.from_json(c) for c in value["columns"])
         for name in ("primary_key", "depends_on", "index_columns", "included"):
             values[name] = tuple(value.get(name, ()))
+        values["event_time"] = EventTime(**value["event_time"]) if value.get("event_time") else None
+        values["watermarks"] = {n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()}
         return Relation(**values)
+
+    @property
+    def time_columns(self) -> dict[str, Watermark]:
+        """The watermarks by column name: the declared one, or those that were derived.
+
+        A table that keeps the last row of each key takes older rows back: it gives none to those who read it.
+        """
+        if self.event_time is None:
+            return self.watermarks
+        return {self.event_time.column: (Term(self.id),)} if self.append_only or not self.primary_key else {}
 
 
 @dataclass(frozen=True, slots=True)

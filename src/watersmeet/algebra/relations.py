@@ -18,6 +18,7 @@ from watersmeet.algebra.base import extended
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Span
 from watersmeet.types import SqlType
+from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -29,6 +30,7 @@ class Scan(Relation):
     relation_id, relation_name: of the catalog (for EXPLAIN the name). outputs: the columns read.
     source_names: the relation's own name of each output. append_only: no change ever has diff -1.
     key: ids among `outputs` that identify a row (the declared primary key), if all are read.
+    watermarks: by id of an output.
     """
 
     relation_id: str
@@ -37,6 +39,7 @@ class Scan(Relation):
     source_names: tuple[str, ...]
     append_only: bool
     key: tuple[str, ...] = ()
+    watermarks: tuple[tuple[str, Watermark], ...] = ()
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

@@ -74,7 +74,6 @@ class _Definition:
             tree = read_expression(cursor.originals(tokens), cursor.text, self.dialect)
             span = span_of(cursor.tokens[start : cursor.index])
             self.watermarks.append(Watermark(column.name, tree, span))
-            self.refuse("WATERMARK", span)
         elif cursor.take("PRIMARY", "KEY"):
             self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
         elif cursor.at("*"):

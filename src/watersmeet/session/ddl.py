@@ -19,6 +19,7 @@ from watersmeet.dialects.statements import (
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.context import Session, error_at, undefined_relation
+from watersmeet.session.eventtimes import OPTIONS, event_time
 from watersmeet.session.filling import fill, install_remaining
 from watersmeet.session.queries import bounded
 from watersmeet.session.result import Result
@@ -36,7 +37,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     relation = _checked(Relation(
         session.catalog.new_id("table"), statement.name, "table", statement.columns,
         primary_key=statement.primary_key, append_only=statement.append_only, connector=_connector(session, statement),
-        sql=statement.sql), statement)
+        sql=statement.sql, event_time=event_time(statement)), statement)
     if relation.connector:
         operators = compile_connector_table(relation, session.database.buckets)
         fill(session, relation, operators)
@@ -58,7 +59,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                        hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.")
     add(session, _checked(Relation(
         session.catalog.new_id("source"), statement.name, "source", statement.columns, append_only=True,
-        connector=_connector(session, statement), sql=statement.sql), statement))
+        connector=_connector(session, statement), sql=statement.sql, event_time=event_time(statement)), statement))
     return Result("CREATE SOURCE")
 
 
@@ -200,10 +201,11 @@ def _create_table_as(session: Session, statement: CreateTable) -> Result:
 
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
     """The options of the connector; none if there is none, or if tests stand for it."""
-    if "connector" not in statement.options and statement.options:
+    options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
+    if "connector" not in options and options:
         raise error_at(statement, statement.name_span, "CONNECTOR_OPTION",
-                       f"option {min(statement.options)} needs a connector", hint="Write WITH (connector = …, …).")
-    return {} if session.replace_connectors else dict(statement.options)
+                       f"option {min(options)} needs a connector", hint="Write WITH (connector = …, …).")
+    return {} if session.replace_connectors else options
 
 
 def _checked(relation: Relation, statement: CreateRelation) -> Relation:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.relations import Scan
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.trees import walk
+from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.dialects.binder import bind_query
@@ -17,6 +21,7 @@ from watersmeet.session.filling import fill
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
+from watersmeet.watermarks import Watermark
 
 _MEMO: Final = ("A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
                 "append-only temporal join.")
@@ -56,5 +61,14 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",
-                        query.columns, sql=statement.sql, depends_on=query.depends_on)
+                        query.columns, sql=statement.sql, depends_on=query.depends_on,
+                        watermarks=_watermarks(query.tree))
     return Bound(query.tree, relation)
+
+
+def _watermarks(tree: Tree) -> dict[str, Watermark]:
+    """The watermarks of the columns by name, as the plan keeps them."""
+    if not any(isinstance(n, Scan) and n.watermarks for n in walk(tree)):
+        return {}
+    found = watermarks(rewrite(tree))
+    return {c.name: found[c.id] for c in tree.columns if c.id in found}

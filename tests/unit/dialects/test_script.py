@@ -125,7 +125,6 @@ def test_nesting_has_a_limit():
         ("CREATE OR REPLACE VIEW v AS SELECT 1", "CREATE OR REPLACE"), ("DROP SINK s", "DROP SINK"),
         ("COPY t FROM 'x'", "COPY"), ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"), ("SAVEPOINT a", "SAVEPOINT"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a EMIT ON WINDOW CLOSE", "EMIT ON WINDOW CLOSE"),
-        ("CREATE SOURCE s (ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)", "WATERMARK"),
         ("CREATE TABLE t (a int DEFAULT 1)", "DEFAULT"), ("CREATE TABLE t (a int, b int AS a + 1)", "a generated column"),
         ("CREATE TABLE t (a int UNIQUE)", "UNIQUE on a column"),
         ("CREATE TABLE t (a int) WITH (connector = 'file') FORMAT DEBEZIUM ENCODE JSON", "FORMAT DEBEZIUM"),

@@ -102,7 +102,8 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     by_name = {c.name: c.id for c in outputs}
     key = tuple(by_name[k] for k in relation.primary_key)
-    return Scan(relation.id, relation.name, outputs, tuple(f.name for f in relation.columns), relation.append_only, key)
+    times = tuple((by_name[n], w) for n, w in relation.time_columns.items())
+    return Scan(relation.id, relation.name, outputs, tuple(f.name for f in relation.columns), relation.append_only, key, times)
 
 
 def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:

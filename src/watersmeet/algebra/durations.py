@@ -1,0 +1,40 @@
+"""Constant durations in expressions: `INTERVAL '20' SECOND` and the like as microseconds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+_DAY_US: Final = 86_400_000_000
+
+
+def duration_us(expression: exp.Expression) -> int | None:
+    """The length of a constant interval; None if it is no constant or has months, which have no one length.
+
+    A day has 24 hours: sessions and workers compute in UTC.
+    """
+    while isinstance(expression, exp.Paren):
+        expression = expression.this
+    if any(True for _ in expression.find_all(exp.Column, exp.Query, exp.Anonymous)):
+        return None
+    found = _evaluate(str(expression.sql(dialect="duckdb")))
+    if found is None:
+        return None
+    months, days, nanoseconds = found
+    return None if months else days * _DAY_US + nanoseconds // 1000
+
+
+@lru_cache(maxsize=1024)
+def _evaluate(sql: str) -> tuple[int, int, int] | None:
+    """(months, days, nanoseconds) of an interval; None for NULL, other types and errors."""
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            value = connection.execute(f"SELECT {sql}").to_arrow_table().column(0)
+    except duckdb.Error:
+        return None
+    if str(value.type) != "month_day_nano_interval" or not value[0].is_valid:
+        return None
+    return tuple(value[0].as_py())

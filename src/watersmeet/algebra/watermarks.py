@@ -1,0 +1,94 @@
+"""Which columns of a relation have a watermark, and which one: a function of the plan and of the sources' numbers.
+
+A watermark on a column: no later change of the relation, neither an insert nor a delete, has a value below it there. An
+operator that may still revise a row with an older value gives none on that column. NULLs are not bound by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.durations import duration_us
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Expand,
+    Filter,
+    Project,
+    Relation,
+    Repeat,
+    Scan,
+    TemporalJoin,
+    TopN,
+    Union,
+    Unnest,
+    Window,
+)
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.watermarks import Watermark, both, shifted
+
+#: By id of the column.
+Watermarks = Mapping[str, Watermark]
+
+#: Types that a watermark can be on.
+TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
+
+
+def watermarks(node: Relation) -> Watermarks:
+    """The watermarks of the columns of `node` that have one."""
+    if isinstance(node, Scan):
+        return dict(node.watermarks)
+    if isinstance(node, (Filter, Repeat, Unnest, Expand)):
+        return watermarks(node.input)
+    if isinstance(node, Project):
+        below = watermarks(node.input)
+        return _present((c.id, of_scalar(e, below)) for c, e in zip(node.outputs, node.exprs, strict=True))
+    if isinstance(node, Aggregate):
+        below = watermarks(node.input)
+        return _present((c.id, of_scalar(k, below)) for c, k in zip(node.outputs, node.keys, strict=False))
+    if isinstance(node, (Window, TopN)):
+        # A row's rank may change with any row of its partition: only what is equal in all of it is bound.
+        below = watermarks(node.input)
+        return _present((k.column, below.get(k.column, ())) for k in node.partition if k.column is not None)
+    if isinstance(node, TemporalJoin):
+        return watermarks(node.left)
+    if isinstance(node, Union):
+        parts = [watermarks(p) for p in node.parts]
+        return _present((c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
+                        for i, c in enumerate(node.outputs))
+    return {}
+
+
+def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:
+    """The watermark of an expression over columns with the watermarks `below`; none unless the expression rises with them."""
+    return _rising(scalar.expression, below) if scalar.type.name in TIME_TYPES else ()
+
+
+def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
+    if isinstance(node, exp.Paren):
+        return _rising(node.this, below)
+    if isinstance(node, exp.Column):
+        return below.get(node.name, ())
+    if isinstance(node, exp.Cast) and node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ):
+        # From a date or between the two: the same moment, as everything is computed in UTC.
+        return _rising(node.this, below)
+    if isinstance(node, (exp.Add, exp.Sub)):
+        return _moved(node, below)
+    return ()
+
+
+def _moved(node: exp.Add | exp.Sub, below: Watermarks) -> Watermark:
+    """A time plus or minus a constant interval."""
+    sides: Sequence[exp.Expression] = (node.this, node.expression)
+    for time, amount in (sides, sides[::-1]) if isinstance(node, exp.Add) else (sides,):
+        found = _rising(time, below)
+        if found:
+            length = duration_us(amount)
+            return () if length is None else shifted(found, -length if isinstance(node, exp.Sub) else length)
+    return ()
+
+
+def _present(pairs: Iterable[tuple[str, Watermark]]) -> Watermarks:
+    return {i: w for i, w in pairs if w}

@@ -1,0 +1,54 @@
+"""What of a watermark is left above each operator (RA-11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.watermarks import watermarks
+from watersmeet.catalog import Catalog, EventTime, Relation
+from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.registry import dialect_named
+from watersmeet.dialects.script import read_script
+from watersmeet.types import Field, SqlType
+from watersmeet.watermarks import Term, both, shifted
+
+A, B = (Term("s1"),), (Term("s2"),)
+MINUTE = 60_000_000
+
+
+def relation(number, name, *, key=(), append_only=True):
+    columns = (Field("k", SqlType("integer")), Field("ts", SqlType("timestamp")), Field("v", SqlType("integer")))
+    return Relation(f"s{number}", name, "table" if key else "source", columns, primary_key=key, append_only=append_only,
+                    event_time=EventTime("ts", 20_000_000))
+
+
+CATALOG = Catalog(1, 9, {r.id: r for r in (relation(1, "a"), relation(2, "b"),
+                                           relation(3, "latest", key=("k",), append_only=False))})
+
+
+def derived(query):
+    text = f"CREATE MATERIALIZED VIEW v AS {query}"
+    statement = read_script(text, dialect_named("risingwave"))[0]
+    bound = bind_query(statement.query, CATALOG, text)
+    found = watermarks(rewrite(bound.tree))
+    return {c.name: found[c.id] for c in bound.tree.columns if c.id in found}
+
+
+@pytest.mark.parametrize(("query", "expected"), [
+    ("SELECT k, ts, ts + INTERVAL '1 minute' AS u, INTERVAL '2 min' + ts AS w, ts - INTERVAL '1 minute' AS x FROM a WHERE k > 1",
+     {"ts": A, "u": shifted(A, MINUTE), "w": shifted(A, 2 * MINUTE), "x": shifted(A, -MINUTE)}),
+    ("SELECT ts + INTERVAL '1 month' AS u FROM a", {}),
+    ("SELECT ts::timestamptz AS u, date_trunc('hour', ts) AS h, CASE WHEN k > 0 THEN ts END AS c FROM a", {"u": A}),
+    ("SELECT ts, count(*) AS n, max(ts) AS m FROM a GROUP BY ts", {"ts": A}),
+    ("SELECT k, max(ts) AS m FROM a GROUP BY k", {}),
+    ("SELECT ts FROM a UNION ALL SELECT ts + INTERVAL '1 minute' FROM b", {"ts": both(A, shifted(B, MINUTE))}),
+    ("SELECT ts FROM a UNION ALL SELECT ts FROM latest", {}),
+    ("SELECT k, ts FROM latest", {}),
+    ("SELECT k, ts, row_number() OVER (PARTITION BY ts ORDER BY k) AS n FROM a", {"ts": A}),
+    ("SELECT k, ts, row_number() OVER (PARTITION BY k ORDER BY ts) AS n FROM a", {}),
+    ("SELECT a.k, a.ts FROM a JOIN b ON a.k = b.k", {}),
+    ("SELECT a.ts, l.v FROM a LEFT JOIN latest FOR SYSTEM_TIME AS OF PROCTIME() AS l ON a.k = l.k", {"ts": A}),
+])  # fmt: skip
+def test_what_is_left_of_a_watermark(query, expected):
+    assert derived(query) == expected
