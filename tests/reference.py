@@ -6,6 +6,7 @@ Rows are tuples of Python values. `norm` gives the form in which equal values (N
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -100,6 +101,15 @@ def dynamic_filter(left: Counter[Row], bounds: Sequence[Any], *, column: int, co
         if values[column] is not None and passes[comparison](order(values[column]), order(bounds[0])):
             result[row(values[k] for k in keep)] += count
     return result
+
+
+def time_filter(content: Counter[Row], bound: Any, *, column: int, comparison: str, keep: Sequence[int]) -> Counter[Row]:
+    """The batch result of a time filter whose bound is now `bound`; None: it is not known yet, so nothing is known to be past."""
+    if bound is None and comparison[0] == "<":
+        return Counter()
+    least = dt.datetime(1, 1, 1)
+    return dynamic_filter(content, [least if bound is None else bound], column=column, comparison=comparison, keep=keep,
+                          order=lambda time: time)
 
 
 def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iterable[int]) -> None:

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.types import Field, Schema
+from watersmeet.watermarks import Term, Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -139,6 +140,23 @@ class DynamicFilter(Operator):
     kind: ClassVar[str] = "dynamicfilter"
     column: int
     comparison: Comparison
+    keep: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TimeFilter(Operator):
+    """The input's rows whose column `column`, a timestamp, compares with a bound that only rises.
+
+    bound: a watermark (`watersmeet.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`: rows wait
+    until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken back
+    when the bound passes them. NULL never passes. What the bound has passed is not kept. keep: positions of the
+    input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error.
+    """
+
+    kind: ClassVar[str] = "timefilter"
+    column: int
+    comparison: Comparison
+    bound: Watermark
     keep: tuple[int, ...]
 
 
@@ -382,12 +400,12 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, MultiJoin, AsofJoin, TemporalJoin, DynamicFilter, Aggregate, Union, Unnest,
-    Repeat, Upsert, TopN, Window, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Join, MultiJoin, AsofJoin, TemporalJoin, DynamicFilter, TimeFilter, Aggregate, Union,
+    Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {
-    "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json}
+    "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json, "bound": Term.from_json}
 
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from watersmeet.kernel.expressions import Evaluator
@@ -16,6 +17,8 @@ class StepContext:
     initial: the first step in the life of the operator's state. schemas: those of the operator's
     inputs, in order: expressions need the SQL types, because Arrow shows jsonb as a string.
     append_only: the inputs' flags, in order; none if nothing is known. epoch: its number.
+    watermarks: the sources' numbers in microseconds, with this epoch's rows, and the epoch's time as "now()"; a source
+    without number is not there.
     """
 
     bucket: int
@@ -25,3 +28,4 @@ class StepContext:
     counters: Counters = field(default_factory=Counters)
     append_only: tuple[bool, ...] = ()
     epoch: int = 0
+    watermarks: Mapping[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from watersmeet.kernel.delta import Delta, consolidate
 from watersmeet.kernel.expressions import Evaluator
 from watersmeet.kernel.frames import Frame, receive, send
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
-from watersmeet.kernel.operators import STATEFUL, STEPS, Output
+from watersmeet.kernel.operators import STATEFUL, STEPS, UNPROMPTED, Output
 from watersmeet.kernel.operators.arrange import told
 from watersmeet.kernel.state import ScopedState, StageState
 from watersmeet.types import arrow_schema
@@ -35,7 +35,7 @@ class EpochContext:
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
     given: operators that do not run, because their output comes with the sources, with the columns by whose hash it
     goes to the buckets. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
-    number `part[0]`.
+    number `part[0]`. watermarks: see `StepContext`.
     """
 
     epoch: int
@@ -46,6 +46,7 @@ class EpochContext:
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     told: frozenset[str] = frozenset()
     part: tuple[int, int] = (0, 0)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,11 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                 out = _publish(op, given[0], result.published)
             elif isinstance(op, Arrange) and op.id in ctx.told:
                 out = told(op, state, *ctx.part)
-            elif ctx.initial or isinstance(op, Arrange) or any(d.num_rows for d in given):
+            elif ctx.initial or op.kind in UNPROMPTED or any(d.num_rows for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
-                step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch)
+                step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch,
+                                   ctx.watermarks)
                 out = STEPS[op.kind](op, given, scoped, step)
             else:
                 out = Delta.empty(arrow_schema(op.schema, positional=True))

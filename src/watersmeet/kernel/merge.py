@@ -59,7 +59,7 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
     position = len(runs)
     while position:
         start = position - 1
-        while runs[start].continues:
+        while start and runs[start].continues:  # the first segments may be gone
             start -= 1
         group = runs[start:position]
         group_level = _level(sum(r.num_rows for r in group))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from typing import Any
 
@@ -22,6 +23,7 @@ from watersmeet.circuit.operators import (
     Operator,
     Scan,
     Sink,
+    TimeFilter,
     Union,
 )
 from watersmeet.errors import Error
@@ -30,7 +32,8 @@ from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.executor import EpochContext, run_stage
 from watersmeet.kernel.frames import Frame, decode, encode, send
 from watersmeet.kernel.metrics import OperatorMetrics
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Schema
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Schema
+from watersmeet.watermarks import NOW, Term
 
 ORDERS = schema_of(INTEGER, DOUBLE)
 NAMES = schema_of(INTEGER, VARCHAR)
@@ -287,3 +290,30 @@ def test_large_frames_are_cut(monkeypatch):
 def test_rows_without_key_go_to_bucket_0():
     exchange = Exchange(("scan-0",), NAMES, True, ())
     assert {f.bucket for f in send(exchange, delta_of(NAMES, [(1, "a"), (2, "b")]), 4, 0)} == {0}
+
+
+def test_time_filters_step_without_rows():
+    """Their bound moves although nothing comes: an epoch's watermarks reach every bucket's operators."""
+    schema = schema_of(INTEGER, TIMESTAMP)
+    b = Builder(2)
+    spread = b.exchange(b.add(Scan((), schema, True, "t", ("a", "b"))), (0,))
+    recent = b.add(TimeFilter((spread.id,), schema, False, 1, ">", (Term(NOW),), (0, 1)))
+    b.add(Sink((recent.id,), schema, False, "v"))
+    circuit = b.circuit()
+    stored = [Stored(), Stored()]
+    rows = [(i, dt.datetime(1970, 1, 1, 0, 0, i)) for i in range(6)]
+    content: Counter = Counter()
+    for epoch, (given, seconds) in enumerate(((rows, 1), ([], 3), ([], 9)), 1):
+        sources = {circuit.scans[0].id: [delta_of(schema, given)]}
+        frames = run_stage(circuit, 0, 0, sources, [], Stored().load(), EpochContext(epoch)).frames
+        for bucket, store in enumerate(stored):
+            state = store.load()
+            context = EpochContext(epoch, fresh=frozenset(o.id for o in circuit.operators),
+                                   watermarks={NOW: seconds * 1_000_000})
+            mine = [f for f in frames if f.bucket == bucket]
+            published = run_stage(circuit, 1, bucket, {}, mine, state, context).published
+            store.save(state)
+            for delta in published.values():
+                for row, diff in zip(rows_of(delta), delta.diff):
+                    content[row] += int(diff)
+        assert sorted((+content).elements()) == [r for r in rows if r[1].second > seconds]

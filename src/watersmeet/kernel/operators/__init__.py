@@ -18,6 +18,7 @@ from watersmeet.kernel.operators import (
     multijoin,
     repeat,
     temporal,
+    timefilter,
     topn,
     union,
     unnest,
@@ -44,6 +45,7 @@ STEPS: Final[dict[str, Step]] = {
     "multijoin": multijoin.step,
     "repeat": repeat.step,
     "temporal": temporal.step,
+    "timefilter": timefilter.step,
     "topn": topn.step,
     "union": union.step,
     "unnest": unnest.step,
@@ -52,4 +54,7 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "topn", "upsert"})
+STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert"})
+
+#: Kinds that step in every epoch: an arrangement hands on what it keeps, and time passes without rows too.
+UNPROMPTED: Final = frozenset({"arrange", "timefilter"})

@@ -19,12 +19,12 @@ import pyarrow as pa
 from watersmeet.circuit.operators import DynamicFilter
 from watersmeet.errors import error
 from watersmeet.kernel import columns as col
+from watersmeet.kernel.byvalue import by_value
 from watersmeet.kernel.cancel import without_cancelling
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, consolidate
-from watersmeet.kernel.order import canonical_rows
 from watersmeet.kernel.ordering import order_keys, order_words
-from watersmeet.kernel.run import Run, arrange, make_run
+from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import State
 from watersmeet.types import arrow_schema
 
@@ -47,7 +47,7 @@ def step(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx: StepCont
         moved = passes(values, new, op.comparison).astype(np.int64) - passes(values, old, op.comparison)
         at = np.flatnonzero(moved)
         found.append(Delta(col.gather_table(run.columns, at), run.diff[at] * moved[at]))
-    change = _sorted(left, op.column)
+    change = by_value(left, op.column)
     found.append(change.delta().take(np.flatnonzero(passes(change.arrays[op.column], new, op.comparison))))
     rows.append(change)
     found = [f for f in found if f.num_rows]
@@ -87,16 +87,3 @@ def between(runs: Sequence[Run], old: pa.Array, new: pa.Array, comparison: str) 
         start, stop = np.searchsorted(run.hash, low), np.searchsorted(run.hash, high, side="right")
         if start < stop:
             yield run.slice(int(start), int(stop))
-
-
-def _sorted(delta: Delta, column: int) -> Run:
-    """The changes of rows that can pass, consolidated and sorted by the compared value."""
-    arrays = [col.one_form(c) for c in delta.columns.columns]
-    valid = col.validity(arrays[column])
-    diff = delta.diff
-    if valid is not None:
-        kept = np.flatnonzero(valid)
-        arrays, diff = col.gather_all(arrays, kept), diff[kept]
-    words = order_words(arrays[column])
-    rows, diff = canonical_rows(arrays, diff, words, whole_row=False)
-    return make_run(words[rows], col.gather_all(arrays, rows), diff, ())
