@@ -1,0 +1,181 @@
+"""Bounds between the times of the two sides of a join: what its equalities and comparisons say of them.
+
+`s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute (document 000, "Interval
+joins"; 002). With watermarks on both sides such bounds tell which rows can't meet any others any more.
+
+Times are microseconds: a timestamptz is UTC, a date is its midnight. Bounds are necessary, not sufficient: `<` counts as
+`<=`, and what is no sum of times and constant intervals bounds nothing. An interval with months or years has no
+fixed length, so that a condition with one bounds nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final, Literal
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.algebra.coercion import connection
+from watersmeet.algebra.relations import Column, Join, KeyPair
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import read
+
+#: The types that hold times.
+TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
+_DAY_US: Final = 86_400_000_000
+_LESS: Final = (exp.LT, exp.LTE)
+_GREATER: Final = (exp.GT, exp.GTE)
+_INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
+#: What intervals are written with that have the same length for every row.
+_CONSTANT: Final = (exp.Literal, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div)
+#: By target of a cast: the kinds whose value it keeps.
+_LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
+    exp.DataType.Type.TIMESTAMP: ("time", "date"), exp.DataType.Type.TIMESTAMPNTZ: ("time", "date"),
+    exp.DataType.Type.TIMESTAMPTZ: ("time", "date"), exp.DataType.Type.DATE: ("date",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TimeBound:
+    """`lo_us <= left - right <= hi_us` for every pair of a join; None: no bound on that side.
+
+    left, right: times over the left and the right input, each nothing but a column, or together the sides of the
+    pair of keys number `key`, which are equal.
+    """
+
+    left: Scalar
+    right: Scalar
+    lo_us: int | None
+    hi_us: int | None
+    key: int | None = None
+
+    @property
+    def mirrored(self) -> TimeBound:
+        """The same with the sides exchanged."""
+        lo, hi = (None if b is None else -b for b in (self.hi_us, self.lo_us))
+        return TimeBound(self.right, self.left, lo, hi, self.key)
+
+
+def time_bounds(node: Join) -> tuple[TimeBound, ...]:
+    """All bounds between a time of the left and one of the right input of `node`, those of its keys first.
+
+    Of two columns there is at most one. Its bounds may contradict each other (`lo_us > hi_us`): then no pair matches.
+    """
+    found: dict[tuple[Scalar, Scalar], TimeBound] = {}
+    for number, pair in enumerate(node.keys):
+        if _is_time_key(pair):
+            found.setdefault((pair.left, pair.right), TimeBound(pair.left, pair.right, 0, 0, number))
+    left, right = ({c.id: c for c in side.columns} for side in (node.left, node.right))
+    for part in conjuncts(node.residual):
+        difference = _difference(part.expression, left | right)
+        for bound in [] if difference is None else _between(difference, left, right):
+            place = bound.left, bound.right
+            found[place] = _narrowed(found[place], bound) if place in found else bound
+    return tuple(found.values())
+
+
+@cache
+def _interval_us(text: str) -> int | None:
+    """The length of an interval without columns; None if it is none, is NULL, or has months."""
+    fields = ", ".join(f"datepart('{p}', i)" for p in ("year", "month", "day", "hour", "minute", "microsecond"))
+    try:
+        row = connection().cursor().execute(f"SELECT {fields} FROM (SELECT CAST({text} AS INTERVAL) AS i)").fetchone()
+    except duckdb.Error:
+        return None
+    if row is None or None in row or row[0] or row[1]:
+        return None
+    days, hours, minutes, micros = row[2:]
+    return int(((days * 24 + hours) * 60 + minutes) * 60_000_000 + micros)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of times, each some times over, and `constant_us`.
+
+    kind: time (what stands for a timestamp of either type), date, interval, or days: their number, as an integer.
+    """
+
+    kind: Literal["time", "date", "interval", "days"]
+    times: Mapping[str, int]
+    constant_us: int = 0
+
+    def plus(self, other: _Sum, kind: Literal["time", "date", "interval", "days"], sign: int) -> _Sum:
+        times = {i: self.times.get(i, 0) + sign * other.times.get(i, 0) for i in {**self.times, **other.times}}
+        return _Sum(kind, {i: n for i, n in times.items() if n}, self.constant_us + sign * other.constant_us)
+
+
+#: (kind, sign, kind) -> kind: the arithmetic of times that is exact.
+_ARITHMETIC: Final[dict[tuple[str, int, str], Literal["time", "date", "interval", "days"]]] = {
+    ("time", 1, "interval"): "time", ("time", -1, "interval"): "time", ("interval", 1, "time"): "time",
+    ("date", 1, "interval"): "time", ("date", -1, "interval"): "time", ("interval", 1, "date"): "time",
+    ("interval", 1, "interval"): "interval", ("interval", -1, "interval"): "interval", ("time", -1, "time"): "interval",
+    ("date", 1, "days"): "date", ("date", -1, "days"): "date", ("days", 1, "date"): "date", ("date", -1, "date"): "days",
+    ("days", 1, "days"): "days", ("days", -1, "days"): "days",
+}  # fmt: skip
+
+
+def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
+    """The expression as a sum of times; None if it is no such thing."""
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        name = columns[node.name].type.name if node.name in columns else ""
+        return _Sum("date" if name == "date" else "time", {node.name: 1}) if name in TIME_TYPES else None
+    if isinstance(node, exp.Literal):
+        return _Sum("days", {}, int(node.name) * _DAY_US) if node.is_int else None
+    if isinstance(node, exp.Neg):
+        inner = _sum_of(node.this, columns)
+        return _Sum(inner.kind, {}).plus(inner, inner.kind, -1) if inner is not None and inner.kind in ("interval", "days") else None
+    if isinstance(node, (exp.Add, exp.Sub)):
+        one, other = _sum_of(node.this, columns), _sum_of(node.expression, columns)
+        if one is not None and other is not None:
+            sign = 1 if isinstance(node, exp.Add) else -1
+            kind = _ARITHMETIC.get((one.kind, sign, other.kind))
+            return None if kind is None else one.plus(other, kind, sign)
+    if isinstance(node, exp.Cast) and node.to.this != exp.DataType.Type.INTERVAL:
+        inner = _sum_of(node.this, columns)
+        if inner is None:
+            return None
+        if node.to.this in _INTEGERS:
+            return inner if inner.kind == "days" else None
+        return replace(inner, kind="date" if node.to.this == exp.DataType.Type.DATE else "time") if (
+            inner.kind in _LOSSLESS.get(node.to.this, ())) else None
+    if all(isinstance(n, _CONSTANT) for n in node.walk()):
+        length_us = _interval_us(node.sql(dialect="duckdb"))
+        return None if length_us is None else _Sum("interval", {}, length_us)
+    return None
+
+
+def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
+    """A sum that is not above 0 (for an equality: 0, of kind days) where the comparison `node` is true; None if it is none."""
+    node = node.unnest()
+    if not isinstance(node, (*_LESS, *_GREATER)):
+        return None
+    one, other = _sum_of(node.this, columns), _sum_of(node.expression, columns)
+    if one is None or other is None or (one.kind in ("time", "date")) != (other.kind in ("time", "date")):
+        return None
+    return one.plus(other, "interval", -1) if isinstance(node, _LESS) else other.plus(one, "interval", -1)
+
+
+def _between(difference: _Sum, left: Mapping[str, Column], right: Mapping[str, Column]) -> Iterable[TimeBound]:
+    """The bound that `difference <= 0` puts between one time of each side, if it is of these."""
+    if sorted(difference.times.values()) != [-1, 1]:
+        return
+    low, high = sorted(difference.times, key=lambda i: difference.times[i], reverse=True)  # low - high + constant <= 0
+    if low in left and high in right:
+        yield TimeBound(read(left[low]), read(right[high]), None, -difference.constant_us)
+    elif low in right and high in left:
+        yield TimeBound(read(left[high]), read(right[low]), difference.constant_us, None)
+
+
+def _is_time_key(pair: KeyPair) -> bool:
+    never_null = not pair.left.nullable and not pair.right.nullable
+    return pair.left.type.name in TIME_TYPES and pair.left.type == pair.right.type and (never_null or not pair.null_safe)
+
+
+def _narrowed(one: TimeBound, other: TimeBound) -> TimeBound:
+    los = [b.lo_us for b in (one, other) if b.lo_us is not None]
+    his = [b.hi_us for b in (one, other) if b.hi_us is not None]
+    return replace(one, lo_us=max(los, default=None), hi_us=min(his, default=None))
