@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from tests.circuit_to_sql import aggregate, over, topn_where
+from tests.circuit_to_sql import aggregate, bound_sql, over, topn_where
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
@@ -15,6 +15,7 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     Scan,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -57,6 +58,11 @@ def _(node: Values):
 @_from.register
 def _(node: Filter):
     return f"(SELECT * FROM {_from(node.input)} WHERE {node.predicate.sql()})"
+
+
+@_from.register
+def _(node: TimeFilter):
+    return f'(SELECT * FROM {_from(node.input)} WHERE "{node.column}" {node.comparison} {bound_sql(node.bound)})'
 
 
 @_from.register

@@ -23,11 +23,16 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
     Window,
 )
+from watersmeet.watermarks import NOW, value
+
+#: The numbers of sources for which time filters are told.
+NUMBERS = {NOW: 2}
 
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
@@ -149,6 +154,16 @@ def _dynamic_filter(op: DynamicFilter, circuit):
     return f'SELECT {columns}, l._b FROM "{left}" l JOIN "{right}" r ON l._b = r._b AND l.c{op.column} {op.comparison} r.c0'
 
 
+def bound_sql(bound):
+    """A watermark as a timestamp."""
+    return f"make_timestamp({value(bound, NUMBERS)})"
+
+
+def _time_filter(op: TimeFilter, circuit):
+    columns = ", ".join(f"c{k} AS c{i}" for i, k in enumerate(op.keep))
+    return f'SELECT {columns}, _b FROM "{op.inputs[0]}" WHERE c{op.column} {op.comparison} {bound_sql(op.bound)}'
+
+
 def _repeat(op: Repeat, circuit):
     columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
     return f'SELECT {columns}{", " if columns else ""}_b FROM "{op.inputs[0]}", LATERAL range(c{len(op.schema)})'
@@ -248,5 +263,6 @@ def _arrange(op: Arrange, circuit):
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           MultiJoin: _multijoin, Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter, TopN: _topn,
+           MultiJoin: _multijoin, Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter,
+           TimeFilter: _time_filter, TopN: _topn,
            Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -14,6 +14,7 @@ from watersmeet.algebra.relations import (
     Project,
     Scan,
     SortKey,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -23,9 +24,11 @@ from watersmeet.algebra.relations import (
     WindowFrame,
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import exactly, read
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR, Field, SqlType
+from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.watermarks import NOW, Step, Term
 
 TYPES = {"int": INTEGER, "bigint": BIGINT, "varchar": VARCHAR, "double": DOUBLE, "boolean": BOOLEAN,
          "numeric": SqlType("numeric", 10, 2)}
@@ -78,6 +81,13 @@ def project(node, **exprs) -> Project:
         s = e(text)
         scalars.append(Scalar(s.expression, kind or types.get(s.column, INTEGER)))
     return Project(node, tuple(Column(n, n, s.type) for n, s in zip(exprs, scalars)), tuple(scalars))
+
+
+def recent(node, column, comparison, shift_us, name):
+    """The rows of `node` whose integer `column`, as a time, compares with the clock plus `shift_us`."""
+    time = Column(name, name, TIMESTAMP)
+    timed = Project(node, (*node.columns, time), (*map(read, node.columns), e(f"make_timestamp(CAST({column} AS BIGINT))", TIMESTAMP)))
+    return exactly(TimeFilter(timed, name, comparison, (Term(NOW).after(Step("add", shift_us)),)), node.columns)
 
 
 def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggregate:

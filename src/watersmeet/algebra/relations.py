@@ -248,6 +248,33 @@ Comparison = Literal["<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True)
+class TimeFilter(Relation):
+    """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which only rises.
+
+    As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
+    and is never taken back (EMIT ON WINDOW CLOSE).
+    """
+
+    input: Relation
+    column: str
+    comparison: Comparison
+    bound: Watermark
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        assert self.column in self.input.ids
+        assert self.bound
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
+@dataclass(frozen=True)
 class AsofJoin(Relation):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 

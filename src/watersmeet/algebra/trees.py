@@ -19,6 +19,7 @@ from watersmeet.algebra.relations import (
     Scan,
     SortKey,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -34,7 +35,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate, Repeat, Window, TopN, Unnest, Expand)):
+    if isinstance(node, (Filter, Project, Aggregate, Repeat, TimeFilter, Window, TopN, Unnest, Expand)):
         return replace(node, input=inputs[0])
     if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])

@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -52,6 +53,10 @@ def watermarks(node: Relation) -> Watermarks:
         # A row's rank may change with any row of its partition: only what is equal in all of it is bound.
         below = watermarks(node.input)
         return _present((k.column, below.get(k.column, ())) for k in node.partition if k.column is not None)
+    if isinstance(node, TimeFilter):
+        # Rows wait, or go, by their time alone: of other columns old values come late.
+        own = watermarks(node.input).get(node.column, ())
+        return _present([(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])
     if isinstance(node, TemporalJoin):
         return watermarks(node.left)
     if isinstance(node, Union):

@@ -24,6 +24,7 @@ from watersmeet.circuit.operators import (
     Repeat,
     Sink,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -71,7 +72,7 @@ class Placement:
             return self._joined_by_one_key(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
-        if isinstance(op, (Unnest, DynamicFilter)):
+        if isinstance(op, (Unnest, DynamicFilter, TimeFilter)):
             return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])

@@ -17,6 +17,7 @@ from watersmeet.circuit.operators import (
     Map,
     Operator,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Upsert,
 )
@@ -106,6 +107,10 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
     elif isinstance(op, DynamicFilter):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
         yield Arrangement(op.id, (), (columns[op.column],), columns, _kept_bound(source), source.append_only)
+    elif isinstance(op, TimeFilter):
+        columns, time = names.columns(op.inputs[0]), names.columns(op.inputs[0])[op.column]
+        yield Arrangement(op.id, (), (time,), columns,
+                          f"bounded: keeps rows until {time} is below {names.watermark(op.bound)}", circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),

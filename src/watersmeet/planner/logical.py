@@ -20,6 +20,7 @@ from watersmeet.algebra.relations import (
     Scan,
     SortKey,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -33,6 +34,7 @@ from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.names import bound_text, frame_text, sort_text
 from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, listed
 from watersmeet.planner.plan_tree import PlanTree
+from watersmeet.planner.times import watermark_text
 
 _Names = dict[str, str]
 _APPLY_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "semi": "LeftSemi", "anti": "LeftAnti", "mark": "LeftMark"}
@@ -73,6 +75,15 @@ def _(node: Values, names: _Names) -> PlanTree:
 def _(node: Filter, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     return PlanTree("LogicalFilter", (("predicate", _shown(conjuncts(node.predicate), names)),), (below,))
+
+
+@_print.register
+def _(node: TimeFilter, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    if node.final:
+        return PlanTree("LogicalEowcSort", (("sort_column", names[node.column]),), (below,))
+    predicate = f"({names[node.column]} {node.comparison} {watermark_text(node.bound, {})})"
+    return PlanTree("LogicalFilter", (("predicate", predicate),), (below,))
 
 
 @_print.register

@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -145,6 +146,20 @@ class Lowering:
         op = emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), below.resolve(node.times)])
         made = self.builder.add(operators.Repeat((op.id,), op.schema[:-1], append_only=False))
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
+
+    @lower.register
+    def _(self, node: TimeFilter, needed: _Ids) -> Stream:
+        columns = [c for c in node.columns if c.id in needed]
+        below = self.lower(node.input, needed | {node.column})
+        time = below.values[node.column]
+        op, positions = emit(self.builder, below, [*(below.values[c.id] for c in columns), time])
+        places = {c.id: positions[identity(below.values[c.id])] for c in columns}
+        keep = tuple(sorted(set(places.values()))) or (positions[identity(time)],)
+        schema = positional((op.schema[k].type, op.schema[k].nullable) for k in keep)
+        append_only = node.final or (op.append_only and node.comparison[0] == "<")
+        made = self.builder.add(operators.TimeFilter((op.id,), schema, append_only, positions[identity(time)], node.comparison,
+                                                     node.bound, keep))
+        return of_operator(made, [(c, keep.index(places[c.id])) for c in columns])
 
     @lower.register
     def _(self, node: AsofJoin, needed: _Ids) -> Stream:

@@ -23,6 +23,7 @@ from watersmeet.circuit.operators import (
     Sink,
     SortKey,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -32,6 +33,8 @@ from watersmeet.circuit.operators import (
 )
 from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.texts import parsed
+from watersmeet.planner.times import watermark_text
+from watersmeet.watermarks import Watermark
 
 ROW_ID: Final = "_row_id"
 
@@ -72,6 +75,11 @@ class Names:
             return self.leaves[op.id]
         return self._catalog.relations.get(op.relation_id) if isinstance(op, Scan) else None
 
+    def watermark(self, bound: Watermark) -> str:
+        """A watermark in terms of its sources, by their names: `watermark(t.ts)`."""
+        relations = self._catalog.relations
+        return watermark_text(bound, {i: f"{r.name}.{r.event_time.column}" for i, r in relations.items() if r.event_time})
+
     def by_position(self, operator_id: str, side: str = "c") -> dict[str, str]:
         """Positional names such as `c0` to the names shown."""
         return {f"{side}{i}": n for i, n in enumerate(self.columns(operator_id))}
@@ -105,7 +113,7 @@ class Names:
             return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
         if isinstance(op, Unnest):
             return tuple(below[k] for k in op.keep) + unnest_texts(op, below)
-        if isinstance(op, DynamicFilter):
+        if isinstance(op, (DynamicFilter, TimeFilter)):
             return tuple(below[k] for k in op.keep)
         if isinstance(op, Window):
             return below + tuple(f.function for f in op.functions)

@@ -21,6 +21,7 @@ from watersmeet.circuit.operators import (
     Scan,
     Sink,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -32,6 +33,7 @@ from watersmeet.planner.names import ROW_ID, Names, call_text, order_text, windo
 from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.planner.texts import parsed
 from watersmeet.types import BOOLEAN
+from watersmeet.watermarks import NOW
 
 JOIN_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "right": "RightOuter", "full": "FullOuter",
                      "semi": "LeftSemi", "anti": "LeftAnti"}
@@ -116,6 +118,8 @@ class PhysicalPrinter:
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
         if isinstance(op, DynamicFilter):
             return self._dynamic_filter(op)
+        if isinstance(op, TimeFilter):
+            return self._time_filter(op)
         if isinstance(op, Unnest):
             return self._unnest(op)
         if isinstance(op, Upsert):
@@ -194,6 +198,15 @@ class PhysicalPrinter:
         left, right = (self._names.columns(i) for i in op.inputs)
         predicate = f"({left[op.column]} {op.comparison} {right[0]})"
         return "StreamDynamicFilter", (("predicate", predicate), ("output", listed(self._names.shown(op.id))))
+
+    def _time_filter(self, op: TimeFilter) -> tuple[str, Fields]:
+        """RisingWave's sort of EMIT ON WINDOW CLOSE, or its dynamic filter, whose other side is the clock."""
+        time = self._names.columns(op.inputs[0])[op.column]
+        by_clock = {t.source for t in op.bound} == {NOW} and self._operators[op.inputs[0]].append_only
+        if op.comparison == "<" and op.append_only and not by_clock:
+            return "StreamEowcSort", (("sort_column", time), ("watermark", self._names.watermark(op.bound)))
+        return "StreamDynamicFilter", (("predicate", f"({time} {op.comparison} {self._names.watermark(op.bound)})"),
+                                       ("output", listed(self._names.shown(op.id))), ("cleaned_by_watermark", "true"))
 
     def _multi_join(self, op: MultiJoin, inputs: tuple[PlanTree, ...]) -> PlanTree:
         """The lowest tree of the two-way joins that it stands for; they are one operator and keep nothing in between."""

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.circuit.operators import Aggregate, AsofJoin, DynamicFilter, Join, MultiJoin, Operator, TemporalJoin
+from watersmeet.circuit.operators import (
+    Aggregate,
+    AsofJoin,
+    DynamicFilter,
+    Join,
+    MultiJoin,
+    Operator,
+    TemporalJoin,
+    TimeFilter,
+)
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.planner.compiler import Producers
 from watersmeet.planner.explain import leaves
@@ -77,6 +86,8 @@ def _use(op: Operator, side: int, names: Names) -> str:
     if isinstance(op, DynamicFilter):
         column = _listed([names.columns(op.inputs[0])[op.column]])
         return _short(f"bound of {column}" if side else f"dynamic filter on {column}")
+    if isinstance(op, TimeFilter):
+        return _short(f"{op.comparison} {names.watermark(op.bound)} on {_listed([names.columns(op.inputs[0])[op.column]])}")
     if isinstance(op, MultiJoin):
         return _short(f"inner join on {_listed([names.columns(op.inputs[side])[k] for k in op.keys[side]])}")
     if isinstance(op, Aggregate):

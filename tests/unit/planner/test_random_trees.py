@@ -9,7 +9,7 @@ import pytest
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.thorough import THOROUGH
-from tests.trees import group, join, project, scan, sink_of, topn, union, unnest, values, where, window
+from tests.trees import group, join, project, recent, scan, sink_of, topn, union, unnest, values, where, window
 
 from watersmeet.algebra.relations import Column, Project, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
@@ -83,7 +83,7 @@ class Trees:
                 return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
             name = rng.choice("abc")
             return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest", "window", "topn"])
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest", "window", "topn", "recent"])
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -94,6 +94,9 @@ class Trees:
             keys = ", ".join(self.ref(below) for _ in range(rng.choice([0, 1, 1, 2])))
             calls = rng.choice(["count(*)", "sum({0})", "min({0}); count({0})", "count(distinct {0})", "" if keys else "count(*)"])
             return group(below, keys.replace('"', "") and keys, calls.format(self.ref(below)), self.next("g") + "_")
+        if kind == "recent":
+            below = self.tree(depth - 1)
+            return recent(below, self.ref(below), rng.choice(["<", "<=", ">", ">="]), rng.choice([-1, 0, 1]), self.next("time"))
         if kind == "union":
             parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
             width = min(len(x.columns) for x in parts)
@@ -228,6 +231,6 @@ def test_every_kind_of_operator_occurs():
             found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
         except Error:
             continue
-    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn",
+    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn", "timefilter",
                      "window", "sink"}
     assert isinstance(union(scan("a")), Union)

@@ -19,6 +19,7 @@ from watersmeet.algebra.relations import (
     Repeat,
     Scan,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -160,3 +161,8 @@ def _(node: Window, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: TopN, needed: _Ids) -> Relation:
     return replace(node, input=_prune(node.input, needed.union(*[s.columns for s in node.scalars])))
+
+
+@_prune.register
+def _(node: TimeFilter, needed: _Ids) -> Relation:
+    return replace(node, input=_prune(node.input, needed | {node.column}))

@@ -34,6 +34,7 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -141,6 +142,14 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 @_push.register
 def _(node: Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
+
+
+@_push.register
+def _(node: TimeFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """A filter like others: what is said of its rows can be said before. A NULL in its column never passes."""
+    pushed = [p for p in parts if not is_volatile(p)]
+    inner = _push(node.input, pushed, rejected | _rejections(parts) | {node.column})
+    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
 @_push.register

@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Project,
     Relation,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Window,
@@ -40,7 +41,7 @@ def spread_for_readers(tree: Relation) -> Relation:
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
     """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
-    if isinstance(node, Filter):
+    if isinstance(node, (Filter, TimeFilter)):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, Project):
         return with_inputs(node, [_spread(node.input, _translated(wish, zip(node.outputs, node.exprs, strict=True)))])
@@ -98,7 +99,7 @@ def _kept_sides(node: Join) -> tuple[int, ...]:
 
 def _groups(node: Relation) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
-    if isinstance(node, Filter):
+    if isinstance(node, (Filter, TimeFilter)):
         return _groups(node.input)
     if isinstance(node, Project):
         below = _groups(node.input)

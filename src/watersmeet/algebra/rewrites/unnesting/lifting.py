@@ -37,6 +37,7 @@ from watersmeet.algebra.relations import (
     Relation,
     Repeat,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -357,6 +358,13 @@ class Lifting:
             below, mapping = self.grounded(below, self.reads([times]))
             times = _mapped(node.times, mapping)
         return replace(below, relation=Repeat(below.relation, times))
+
+    @_lift.register
+    def _(self, node: TimeFilter) -> Lifted:
+        below = self._settled(self.lift(node.input))
+        if node.column in below.deferred:
+            below = self.grounded(below)[0]
+        return replace(below, relation=replace(node, input=below.relation))
 
     @_lift.register
     def _(self, node: Unnest) -> Lifted:

@@ -1,0 +1,32 @@
+"""Watermarks and durations as EXPLAIN shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from watersmeet.watermarks import NOW, Term, Watermark
+
+_DAY_US = 86_400_000_000
+
+
+def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
+    """`watermark(t.ts)`, `(now - '01:00:00':Interval)`, `least(…, …)`. names: of the columns that sources' watermarks are on."""
+    texts = [_term(t, names) for t in bound]
+    return texts[0] if len(texts) == 1 else f"least({', '.join(texts)})"
+
+
+def _term(term: Term, names: Mapping[str, str]) -> str:
+    text = "now" if term.source == NOW else f"watermark({names.get(term.source, term.source)})"
+    for step in term.steps:
+        length = interval_text(abs(step.amount_us))
+        text = f"({text} {'-' if step.amount_us < 0 else '+'} {length})" if step.kind == "add" else f"floor({text}, {length})"
+    return text
+
+
+def interval_text(length_us: int) -> str:
+    """A constant interval: `'2 days 01:00:00':Interval`."""
+    days, rest = divmod(length_us, _DAY_US)
+    seconds, micros = divmod(rest, 1_000_000)
+    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{micros:06}" if micros else "")
+    parts = [f"{days} day{'s' if days != 1 else ''}"] * bool(days) + [time] * bool(rest or not days)
+    return f"'{' '.join(parts)}':Interval"
