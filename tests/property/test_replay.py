@@ -41,7 +41,8 @@ class Again:
             return receipts
         self.epochs += 1
         self.rows += sum(sum(b.rows for b in c.blobs) for r in receipts for c in r.relations.values())
-        job = tasks.Job(str(db.layout.root), db.layout.durable, intent, inprocess.packs_before(db, intent))
+        job = tasks.Job(str(db.layout.root), db.layout.durable, intent, inprocess.packs_before(db, intent),
+                        inprocess.numbers_before(db))
         circuit = tasks.load_circuit(db.layout, intent.circuit)
         free = {s.relation_id for s in circuit.sinks if s.append_only}
         packs = PackFiles(db.layout.packs)

@@ -63,6 +63,11 @@ class Circuit:
         """The sinks."""
         return [o for o in self.operators if isinstance(o, Sink)]
 
+    @cached_property
+    def is_timed(self) -> bool:
+        """True if time alone can change what operators give or keep: then every bucket runs in every epoch."""
+        return any(o.is_timed for o in self.operators)
+
     def upstream(self, ids: set[str], ends: Container[str] = frozenset()) -> set[str]:
         """`ids` and all operators that they read, directly or not; of those in `ends`, not what these read."""
         reached = set(ids)

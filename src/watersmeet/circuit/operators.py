@@ -39,6 +39,11 @@ class Operator:
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
+    @property
+    def is_timed(self) -> bool:
+        """True if time alone can change what it gives or keeps."""
+        return False
+
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `operator_from_json` makes the same operator."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -158,6 +163,10 @@ class TimeFilter(Operator):
     comparison: Comparison
     bound: Watermark
     keep: tuple[int, ...]
+
+    @property
+    def is_timed(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.eventtimes import risen
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.store.commits import Commit
@@ -27,6 +29,12 @@ def packs_before(db: Database, intent: Intent) -> dict[str, str]:
     if intent.initial:
         return {}
     return {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
+
+
+def numbers_before(db: Database) -> dict[str, int]:
+    """The sources' numbers as of the newest epoch."""
+    last = db.log.last_epoch()
+    return dict(last.metrics.get("watermarks", {})) if last else {}
 
 
 def commit_epoch(db: Database, circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], *,
@@ -94,7 +102,7 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
                 sums[name] = sums.get(name, 0) + value
             if values.get("expression_errors"):
                 errors[operator_id] = errors.get(operator_id, 0) + values["expression_errors"]
-        if intent.active is None and not intent.rebuilding:
+        if intent.is_live:
             for relation_id, counts in receipt.sources.items():
                 _count_source(totals.setdefault(relation_id, {}), counts)
     for relation_id, change in relations.items():
@@ -106,13 +114,20 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
             total = totals.setdefault(relation_id, {})
             total["rows_in"] = total.get("rows_in", 0) + rows_in
     slices: dict[str, list[Any]] = {}
-    if intent.active is None and not intent.rebuilding:
+    if intent.is_live:
         for piece in intent.slices:
             if piece["kind"] not in ("commit", "snapshot"):
                 slices.setdefault(piece["relation"], []).append(piece)
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
-    return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "watermark": None, "slices": slices,
+    return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "slices": slices,
+            "watermarks": _numbers(receipts, before, known),
             "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
+
+
+def _numbers(receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:
+    """The sources' numbers with this epoch."""
+    seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
+    return {i: n for i, n in risen(before.get("watermarks", {}), *seen).items() if i in known}
 
 
 def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, int]]) -> dict[str, int]:
@@ -125,7 +140,7 @@ def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, in
 
 
 def _count_source(total: dict[str, Any], counts: dict[str, Any]) -> None:
-    for name in ("rows", "bytes", "dead"):
+    for name in ("rows", "bytes", "dead", "late", "ahead"):
         total[name] = total.get(name, 0) + counts[name]
     if counts["first_dead"] is not None:
         total.setdefault("first_dead", counts["first_dead"])

@@ -18,6 +18,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.eventtimes import event_times
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.plans import load_circuit, save_circuit
@@ -229,7 +230,7 @@ class Coordinator:
         self._stored = circuit
         # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never does.
         self._time_us = max(self._time_us, self._db.clock.now_us())
-        return replace(intent, tasks=tasks, specs=specs, time_us=self._time_us)
+        return replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known))
 
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
         relation_id = piece["relation"]

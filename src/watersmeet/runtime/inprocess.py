@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
-from watersmeet.runtime.committer import commit_epoch, packs_before
+from watersmeet.runtime.committer import commit_epoch, numbers_before, packs_before
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
@@ -134,5 +134,5 @@ def run_epoch(db: Database, intent: Intent) -> list[Receipt]:
     """Runs all tasks of an epoch here, stage by stage; their receipts."""
     if not intent.has_work:
         return []
-    job = Job(str(db.layout.root), db.layout.durable, intent, packs_before(db, intent))
+    job = Job(str(db.layout.root), db.layout.durable, intent, packs_before(db, intent), numbers_before(db))
     return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job)]

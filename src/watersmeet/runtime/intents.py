@@ -30,6 +30,7 @@ class Intent:
     columns by whose hash that goes to the buckets.
     told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
     number `part[0]`; the state of these arrangements stays as it is.
+    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`.
     rebuilding: the state is made anew for the content as it is: nothing is published.
     time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
     """
@@ -50,6 +51,17 @@ class Intent:
     part: tuple[int, int] = (0, 0)
     rebuilding: bool = False
     time_us: int = 0
+    event_times: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def is_live(self) -> bool:
+        """True if it reads what is new; False if it reads history, for new views or new state."""
+        return self.active is None and not self.rebuilding
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing of the inputs' history is left to be read after it."""
+        return self.is_live or self.frontier.backfill is None
 
     @property
     def has_work(self) -> bool:
@@ -90,6 +102,7 @@ class Intent:
             "part": self.part,
             "rebuilding": self.rebuilding,
             "time_us": self.time_us,
+            "event_times": self.event_times,
         }
 
     def to_text(self) -> str:

@@ -10,7 +10,7 @@ from watersmeet.store.manifests import RelationChange
 
 #: The channel of frames whose body is a receipt.
 RECEIPT: Final = "receipt"
-#: The channel of frames that only make a bucket run.
+#: The channel of frames that make a bucket run and tell what a task saw of the sources' event times (JSON, by relation).
 CONTROL: Final = "control"
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.catalog import EventTime
 from watersmeet.circuit.operators import Scan
 from watersmeet.errors import error
 from watersmeet.kernel.delta import Delta
+from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.inputs import blob_of
 from watersmeet.runtime.intents import Intent
 from watersmeet.sources.base import Slice
@@ -30,19 +32,24 @@ _ROW_BITS = 40
 
 Diff = npt.NDArray[np.int64]
 
+_Part = tuple[pa.Table, Diff, Diff]
+"""Columns by name, diff, ordinals."""
+
 
 @dataclass
 class SourceCounts:
-    """What was read of one relation. dead: rows set aside; first_dead: the first of them."""
+    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times."""
 
     rows: int = 0
     bytes: int = 0
     dead: int = 0
     first_dead: dict[str, Any] | None = None
+    seen: Observed = field(default_factory=Observed)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value."""
-        return {"rows": self.rows, "bytes": self.bytes, "dead": self.dead, "first_dead": self.first_dead}
+        return {"rows": self.rows, "bytes": self.bytes, "dead": self.dead, "first_dead": self.first_dead,
+                **asdict(self.seen)}
 
 
 @dataclass
@@ -54,8 +61,11 @@ class ScanInput:
 
 
 def read_slices(layout: Layout, packs: PackFiles, intent: Intent, slices: Iterable[Slice],
-                scans: Iterable[Scan]) -> ScanInput:
-    """The rows of `slices`, for each of `scans` its columns. Each slice is read once, only the columns asked for."""
+                scans: Iterable[Scan], watermarks: Numbers) -> ScanInput:
+    """The rows of `slices`, for each of `scans` its columns. Each slice is read once, only the columns asked for.
+
+    watermarks: the sources' numbers as of earlier epochs: live rows below them are left out.
+    """
     by_relation: dict[str, list[Scan]] = {}
     for scan in scans:
         by_relation.setdefault(scan.relation_id, []).append(scan)
@@ -65,13 +75,41 @@ def read_slices(layout: Layout, packs: PackFiles, intent: Intent, slices: Iterab
         if not readers:
             continue
         fields = {f.name: f for scan in readers for f in _columns(scan)}
+        event_time = _event_time(intent, piece["relation"], fields)
         counts = found.counts.setdefault(piece["relation"], SourceCounts())
         counts.bytes += int(piece["bytes"])
-        for table, diff, ordinals in _read(layout, packs, intent, piece, list(fields.values()), counts):
-            counts.rows += len(diff)
+        parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
+        late_below_us = watermarks.get(piece["relation"]) if _drops(intent, piece["relation"]) else None
+        for table, diff, ordinals in _punctual(parts, event_time, late_below_us, intent.time_us, counts):
             for scan in readers:
                 found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, table, diff, ordinals))
     return found
+
+
+def _drops(intent: Intent, relation_id: str) -> bool:
+    """Whether late rows of the relation are left out: of what is new, not of history."""
+    return intent.is_live and relation_id in intent.event_times and intent.event_times[relation_id]["drops"]
+
+
+def _punctual(parts: Iterable[_Part], event_time: EventTime | None, late_below_us: int | None, now_us: int,
+              counts: SourceCounts) -> Iterator[_Part]:
+    """The rows that are not late; all are counted."""
+    for table, diff, ordinals in parts:
+        counts.rows += len(diff)
+        kept = None
+        if event_time is not None:
+            kept = observe(table.column(event_time.column), diff, event_time, late_below_us, now_us, counts.seen)
+        yield (table, diff, ordinals) if kept is None else (table.filter(pa.array(kept)), diff[kept], ordinals[kept])
+
+
+def _event_time(intent: Intent, relation_id: str, fields: dict[str, Field]) -> EventTime | None:
+    """The event time of a relation, if it has one; its column is then among `fields`."""
+    spec = intent.event_times.get(relation_id)
+    if spec is None:
+        return None
+    column = Field.from_json(spec["column"])
+    fields.setdefault(column.name, column)
+    return EventTime(column.name, spec["delay_us"], spec["ahead_us"])
 
 
 def _columns(scan: Scan) -> list[Field]:
@@ -80,8 +118,8 @@ def _columns(scan: Scan) -> list[Field]:
 
 
 def _read(layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields: list[Field],
-          counts: SourceCounts) -> Iterable[tuple[pa.Table, Diff, Diff]]:
-    """(columns by name, diff, ordinals) of a slice, in parts."""
+          counts: SourceCounts) -> Iterable[_Part]:
+    """The rows of a slice, in parts."""
     kind = piece["kind"]
     schema = arrow_schema(tuple(fields), positional=False)
     if kind == "commit":
@@ -98,10 +136,10 @@ def _read(layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields
 
 
 def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Field],
-                 counts: SourceCounts) -> tuple[pa.Table, Diff, Diff]:
+                 counts: SourceCounts) -> _Part:
     spec = intent.specs[piece["relation"]]
     # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
-    again = intent.active is not None or intent.rebuilding
+    again = not intent.is_live
     directory = None if again else layout.dead(piece["relation"])
     with DeadLetterWriter(directory, intent.epoch, piece["ordinal"]) as dead:
         rows = read_slice(piece, spec, fields, dead)

@@ -53,7 +53,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         if relation_id in known and known[relation_id].connector:
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
-            counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead")}
+            counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
             status["sources"][relation_id] = {"name": known[relation_id].name, **said, **counts,
                                               "first_dead": total.get("first_dead")}
     return status

@@ -6,6 +6,7 @@ that nothing refers to yet; the epoch's commit makes them count.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,7 @@ from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.frames import Frame
 from watersmeet.kernel.state import RunRef, StageState
+from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
@@ -40,21 +42,26 @@ SCRATCH: Final = "scratch!"
 
 @dataclass(frozen=True)
 class Job:
-    """One epoch as the tasks see it. packs: of each "stage/bucket", the pack with the state before the epoch."""
+    """One epoch as the tasks see it.
+
+    packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources' numbers before it.
+    """
 
     root: str
     durable: bool
     intent: Intent
     packs: dict[str, str]
+    watermarks: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same job."""
-        return {"root": self.root, "durable": self.durable, "intent": self.intent.to_json(), "packs": self.packs}
+        return {"root": self.root, "durable": self.durable, "intent": self.intent.to_json(), "packs": self.packs,
+                "watermarks": self.watermarks}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Job:
         """The inverse of `to_json`."""
-        return Job(value["root"], value["durable"], Intent.from_json(value["intent"]), value["packs"])
+        return Job(value["root"], value["durable"], Intent.from_json(value["intent"]), value["packs"], value["watermarks"])
 
 
 @lru_cache(maxsize=8)
@@ -82,12 +89,15 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
     scans = [o for o in circuit.scans if intent.active is None or o.id in intent.active]
     given = _given(circuit, intent)
-    found = read_slices(_layout(job.root, durable=job.durable), _packs(job.root), intent, slices, [*scans, *given.values()])
+    found = read_slices(_layout(job.root, durable=job.durable), _packs(job.root), intent, slices, [*scans, *given.values()],
+                        job.watermarks)
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in given.items()}
-    frames = _run(job, circuit, 0, task, sources, found.counts, ())
-    if intent.everywhere and task == 0 and circuit.last_stage > 0:
-        frames += [Frame(bucket, CONTROL, 0, b"") for bucket in range(circuit.buckets)]
+    seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
+    frames = _run(job, circuit, 0, task, sources, found.counts, (), risen(job.watermarks, seen))
+    if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
+        body = json.dumps(seen).encode()
+        frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
     return frames
 
 
@@ -99,6 +109,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
     circuit = _circuit(job.root, job.intent.circuit)
     passed: list[Frame] = []
     work: list[Frame] = []
+    seen: list[dict[str, int]] = []
     buckets = set()
     for frame in frames:
         buckets.add(frame.bucket)
@@ -107,11 +118,14 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
             continue
         if frame.channel == CONTROL:
             passed.append(frame)
+            seen.append(json.loads(bytes(frame.body)))
         work.append(frame)
     if not work:
         return passed
     (bucket,) = buckets
-    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL])
+    # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
+    numbers = risen(job.watermarks, *seen)
+    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers)
     return passed
 
 
@@ -138,7 +152,7 @@ def _given(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
 
 
 def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, Sequence[Delta]],
-         counts: Mapping[str, SourceCounts], frames: Sequence[Frame]) -> list[Frame]:
+         counts: Mapping[str, SourceCounts], frames: Sequence[Frame], numbers: Numbers) -> list[Frame]:
     intent = job.intent
     packs = _packs(job.root)
     before = job.packs.get(f"{stage}/{bucket}")
@@ -149,7 +163,8 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
     active = None if intent.active is None else frozenset(intent.active)
     context = EpochContext(epoch=intent.epoch, initial=intent.initial, active=active, scratch=frozenset(intent.scratch),
                            fresh=frozenset(intent.fresh), told=frozenset(intent.told), part=intent.part,
-                           given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given})
+                           given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given},
+                           watermarks=promised(numbers, intent.time_us, complete=intent.is_complete))
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
     operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import GROUPED, JOINED, Kit
 
-from watersmeet.runtime.committer import commit_epoch, packs_before
+from watersmeet.runtime.committer import commit_epoch, numbers_before, packs_before
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.tasks import Job, run_whole
@@ -36,7 +36,7 @@ def test_same_bytes(tmp_path, buckets):
                        f=[(rng.randrange(4), rng.choice([0.1, 1e16, -0.0]), 1) for _ in range(5)])
         coordinator = Coordinator(kit.db)
         intent = coordinator.plan(0)
-        job = Job(str(kit.layout.root), False, intent, packs_before(kit.db, intent))
+        job = Job(str(kit.layout.root), False, intent, packs_before(kit.db, intent), numbers_before(kit.db))
         first = receipts(job, buckets)
         for _ in range(4):
             again = receipts(replace(job, intent=replace(intent, tasks=recut(intent.slices, rng, buckets))), buckets)

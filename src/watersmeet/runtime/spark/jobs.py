@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import CONDITIONS, Error, error
-from watersmeet.runtime.committer import packs_before
+from watersmeet.runtime.committer import numbers_before, packs_before
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent
@@ -45,7 +45,8 @@ class EpochRunner:
         """The receipts of all tasks. Raises the error of the first that failed for good."""
         if not intent.has_work:
             return []
-        job = Job(str(self._db.layout.root), self._db.layout.durable, intent, packs_before(self._db, intent))
+        job = Job(str(self._db.layout.root), self._db.layout.durable, intent, packs_before(self._db, intent),
+                  numbers_before(self._db))
         single = self._is_single(circuit, intent)
         frames = self._single_task() if single else self._stages(circuit, intent)
         context = self._spark.sparkContext

@@ -1,0 +1,66 @@
+"""Late rows and the sources' numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.catalog import EventTime
+from watersmeet.runtime.eventtimes import Observed, observe, promised, risen
+from watersmeet.watermarks import NOW
+
+DAY = 86_400_000_000
+TIME = EventTime("ts", delay_us=20, ahead_us=100)
+
+
+def seen_by(times, below, *, kind=None, diff=None, now_us=1000, event_time=TIME):
+    seen = Observed()
+    column = pa.chunked_array([pa.array(times, kind or pa.timestamp("us"))])
+    signs = np.ones(len(times), np.int64) if diff is None else np.array(diff, np.int64)
+    kept = observe(column, signs, event_time, below, now_us, seen)
+    return (None if kept is None else kept.tolist()), seen
+
+
+def test_late_is_below_and_equal_is_kept():
+    assert seen_by([49, 50, 51], 50) == ([False, True, True], Observed(31, late=1))
+
+
+def test_nothing_is_late_in_history():
+    assert seen_by([1, 2], None) == (None, Observed(-18))
+
+
+def test_null_is_neither_late_nor_counted():
+    assert seen_by([None, 60], 50) == (None, Observed(40))
+    assert seen_by([None, None], 50) == (None, Observed(None))
+    assert seen_by([None, 1], 50) == ([True, False], Observed(-19, late=1))
+
+
+def test_what_goes_is_never_late():
+    assert seen_by([1, 1], 50, diff=[-1, 1]) == ([True, False], Observed(-19, late=1))
+
+
+def test_absurd_times_are_kept_and_do_not_count():
+    assert seen_by([60, 1101, 10**17], 50) == (None, Observed(40, ahead=2))
+    assert seen_by([10**17], 50) == (None, Observed(None, ahead=1))
+    assert seen_by([1100], 50) == (None, Observed(1080))
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.date32()])
+def test_other_time_types(kind):
+    days = [dt.date(1970, 1, 2), None, dt.date(1970, 1, 3)]
+    values = days if kind == pa.date32() else [d and dt.datetime(d.year, d.month, d.day, tzinfo=dt.UTC) for d in days]
+    time = EventTime("d", DAY, DAY)
+    assert seen_by(values, 2 * DAY, kind=kind, now_us=5 * DAY, event_time=time) == ([False, True, True], Observed(DAY, late=1))
+
+
+def test_no_rows():
+    assert seen_by([], 50) == (None, Observed(None))
+
+
+def test_numbers_only_rise_and_history_promises_nothing():
+    assert risen({"a": 5, "b": 1}, {"a": 3, "c": 7}, {"c": 8}) == {"a": 5, "b": 1, "c": 8}
+    assert promised({"a": 5}, 9, complete=True) == {"a": 5, NOW: 9}
+    assert promised({"a": 5}, 9, complete=False) == {NOW: 9}
