@@ -218,6 +218,8 @@ class Coordinator:
                 part=(progress.part, progress.parts), everywhere=intent.everywhere or progress.part < progress.parts)
         else:
             intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
+        # What waits for all history to be in is told so, be there rows or not.
+        intent = replace(intent, everywhere=intent.everywhere or (intent.is_complete and circuit.is_timed))
         intent = self._intent(circuit, intent, piece.slices)
         self.progress = piece.after
         return intent
