@@ -68,6 +68,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "UNDEFINED_OBJECT": Condition("42704"),
     "UNDEFINED_RELATION": Condition("42P01"),
     "VIEW_FAILED": Condition("58000", "OperationalError"),
+    "WINDOW_JOIN": Condition("0A000", "NotSupportedError"),
 }
 
 

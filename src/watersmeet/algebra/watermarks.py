@@ -28,7 +28,8 @@ from watersmeet.algebra.relations import (
     Window,
 )
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.watermarks import Watermark, both, shifted
+from watersmeet.algebra.timewindows import floor_of, least_of
+from watersmeet.watermarks import Watermark, both, floored, shifted
 
 #: By id of the column.
 Watermarks = Mapping[str, Watermark]
@@ -41,8 +42,10 @@ def watermarks(node: Relation) -> Watermarks:
     """The watermarks of the columns of `node` that have one."""
     if isinstance(node, Scan):
         return dict(node.watermarks)
-    if isinstance(node, (Filter, Repeat, Unnest, Expand)):
+    if isinstance(node, (Filter, Repeat, Expand)):
         return watermarks(node.input)
+    if isinstance(node, Unnest):
+        return _unnested(node, watermarks(node.input))
     if isinstance(node, Project):
         below = watermarks(node.input)
         return _present((c.id, of_scalar(e, below)) for c, e in zip(node.outputs, node.exprs, strict=True))
@@ -81,7 +84,17 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         return _rising(node.this, below)
     if isinstance(node, (exp.Add, exp.Sub)):
         return _moved(node, below)
+    window = floor_of(node)
+    if window is not None:
+        time, size_us, origin_us = window
+        return floored(_rising(time, below), size_us, origin_us)
     return ()
+
+
+def _unnested(node: Unnest, below: Watermarks) -> Watermarks:
+    """Besides the input's, those of elements that begin with the least one, such as the windows of HOP."""
+    first = [(c.id, least_of(a.expression)) for c, a in zip(node.elements, node.arrays, strict=True)]
+    return {**below, **_present((i, _rising(e, below)) for i, e in first if e is not None)}
 
 
 def _moved(node: exp.Add | exp.Sub, below: Watermarks) -> Watermark:

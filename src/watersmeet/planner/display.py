@@ -7,6 +7,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.durations import duration_us
+from watersmeet.algebra.timewindows import clock_text
 from watersmeet.planner.texts import sql
 
 _TYPES: Final = {
@@ -98,11 +100,33 @@ def _call(node: exp.Expression, names: Mapping[str, str]) -> str:
         parts = [p for i in node.args["ifs"] for p in (i.this, i.args["true"])]
         default = node.args.get("default")
         return f"Case({shown(*parts, *([default] if default is not None else []))})"
+    if isinstance(node, exp.DateBin):  # only TUMBLE and HOP make it, see algebra.timewindows
+        return f"TumbleStart({shown(*_time_and_size(node))}{_offset(node)})"
+    if isinstance(node, exp.GenerateSeries) and isinstance(node.args["end"], exp.DateBin):
+        last = node.args["end"]
+        return f"HopStarts({shown(*_time_and_size(last))}, {_hop_size(node)}{_offset(last)})"
     if isinstance(node, exp.Anonymous):
         return f"{_camel(str(node.this))}({shown(*node.expressions)})"
     if isinstance(node, (exp.Lower, exp.Upper, exp.Abs, exp.Length, exp.Floor, exp.Ceil)):
         return f"{type(node).__name__}({shown(node.this)})"
     return _as_sql(node, names)
+
+
+def _time_and_size(start: exp.DateBin) -> tuple[exp.Expression, exp.Expression]:
+    return start.expression, start.this
+
+
+def _hop_size(starts: exp.GenerateSeries) -> str:
+    """The size of the windows whose starts are from `size - slide` before the last one up to it."""
+    first = starts.args["start"]
+    before = duration_us(first.expression) if isinstance(first, exp.Sub) else 0
+    return f"'{clock_text((before or 0) + (duration_us(starts.args['step']) or 0))}':Interval"
+
+
+def _offset(start: exp.DateBin) -> str:
+    """The argument for windows that are not aligned to 1970-01-01 00:00."""
+    clock = start.args["unit"].this.name[len("1970-01-01 ") :].removesuffix("+00")
+    return "" if clock == "00:00:00" else f", '{clock}':Interval"
 
 
 def _camel(name: str) -> str:

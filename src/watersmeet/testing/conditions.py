@@ -19,6 +19,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "temporal join right side is not a table, index or materialized view": ("TEMPORAL_RIGHT_SIDE",),
     "unknown column": ("UNDEFINED_COLUMN",),
     "unknown relation": ("UNDEFINED_RELATION",),
+    "window join of different windows": ("WINDOW_JOIN",),
 }
 
 

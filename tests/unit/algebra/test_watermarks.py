@@ -11,7 +11,7 @@ from watersmeet.dialects.binder import bind_query
 from watersmeet.dialects.registry import dialect_named
 from watersmeet.dialects.script import read_script
 from watersmeet.types import Field, SqlType
-from watersmeet.watermarks import Term, both, shifted
+from watersmeet.watermarks import Term, both, floored, shifted
 
 A, B = (Term("s1"),), (Term("s2"),)
 MINUTE = 60_000_000
@@ -48,6 +48,24 @@ def derived(query):
     ("SELECT k, ts, row_number() OVER (PARTITION BY ts ORDER BY k) AS n FROM a", {"ts": A}),
     ("SELECT k, ts, row_number() OVER (PARTITION BY k ORDER BY ts) AS n FROM a", {}),
     ("SELECT a.k, a.ts FROM a JOIN b ON a.k = b.k", {}),
+    ("SELECT * FROM TUMBLE(a, ts, INTERVAL '1 minute')",
+     {"ts": A, "window_start": floored(A, MINUTE), "window_end": shifted(floored(A, MINUTE), MINUTE)}),
+    ("SELECT window_start, window_end FROM TUMBLE(a, ts, INTERVAL '1 minute', INTERVAL '-10 s')",
+     {"window_start": floored(A, MINUTE, MINUTE - 10_000_000),
+      "window_end": shifted(floored(A, MINUTE, MINUTE - 10_000_000), MINUTE)}),
+    ("SELECT * FROM HOP(a, ts, INTERVAL '1 minute', INTERVAL '3 minutes')",
+     {"ts": A, "window_start": shifted(floored(A, MINUTE), -2 * MINUTE), "window_end": shifted(floored(A, MINUTE), MINUTE)}),
+    ("SELECT window_end FROM HOP(a, ts, INTERVAL '1 minute', INTERVAL '1 minute', INTERVAL '20 s')",
+     {"window_end": shifted(floored(A, MINUTE, 20_000_000), MINUTE)}),
+    ("SELECT window_start, count(*) AS n, max(window_end) AS e FROM TUMBLE(a, ts, INTERVAL '1 minute') GROUP BY window_start",
+     {"window_start": floored(A, MINUTE)}),
+    ("WITH m AS (SELECT k, window_start AS w FROM TUMBLE(a, ts, INTERVAL '1 minute')) SELECT * FROM TUMBLE(m, w, INTERVAL '1 hour')",
+     {"w": floored(A, MINUTE), "window_start": floored(floored(A, MINUTE), 60 * MINUTE),
+      "window_end": shifted(floored(floored(A, MINUTE), 60 * MINUTE), 60 * MINUTE)}),
+    ("SELECT unnest(ARRAY[ts, ts + INTERVAL '1 minute']) AS u FROM a", {}),
+    ("SELECT generate_series(ts, ts + INTERVAL '1 minute', INTERVAL '10 s') AS u FROM a", {"u": A}),
+    ("SELECT generate_series(ts, ts - INTERVAL '1 minute', INTERVAL '-10 s') AS u FROM a", {}),
+    ("SELECT * FROM TUMBLE(latest, ts, INTERVAL '1 minute')", {}),
     ("SELECT a.ts, l.v FROM a LEFT JOIN latest FOR SYSTEM_TIME AS OF PROCTIME() AS l ON a.k = l.k", {"ts": A}),
 ])  # fmt: skip
 def test_what_is_left_of_a_watermark(query, expected):

@@ -176,8 +176,9 @@ def test_refused(sql, error):
     ("sql", "feature"),
     [
         ("SELECT 1 AS x FROM l TABLESAMPLE SYSTEM (10)", "SAMPLE in FROM"),
-        ("SELECT 1 AS x FROM TUMBLE(e, ts, INTERVAL '1' MINUTE)", "the time window function TUMBLE"),
-        ("SELECT 1 AS x FROM HOP(e, ts, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)", "the time window function HOP"),
+        ("SELECT 1 AS x FROM LATERAL TUMBLE(e, ts, INTERVAL '1' MINUTE)", "the time window function TUMBLE in this place"),
+        ("SELECT 1 AS x FROM ROWS FROM (HOP(e, ts, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE))",
+         "the time window function HOP in this place"),
     ],
 )
 def test_features_to_come_are_named(sql, feature):

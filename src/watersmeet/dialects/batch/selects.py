@@ -15,6 +15,7 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, item_name
 from watersmeet.dialects.binder.sources import check_arguments
+from watersmeet.dialects.binder.timewindows import check_condition
 from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.binder.windows import Definitions
 from watersmeet.dialects.queries import name_of, place_of
@@ -31,6 +32,7 @@ class Selecting:
     def __init__(self, node: exp.Select, env: Environment, batch: Batch, translate: Translate) -> None:
         self.node = _without_names(node, env) if node.args.get("windows") else node
         self.env = env
+        self.batch = batch
         self.sources = Sources(env, batch, translate)
 
     def translated(self) -> Translated:
@@ -45,6 +47,7 @@ class Selecting:
             made["from_"], made["joins"], scope = self.sources.clause(clause.this, joins)
         where = node.args.get("where")
         if where is not None:
+            check_condition(where.this, scope, self.batch.windowed, self._context(scope, "WHERE"))
             made["where"] = exp.Where(this=bind_condition(where.this, self._context(scope, "WHERE"), "WHERE").expression)
         ctx = self._grouping(made, scope)
         items = self._items(ctx, scope)
@@ -53,9 +56,11 @@ class Selecting:
             above = self._above(scope, "HAVING", ctx.keys or [])
             made["having"] = exp.Having(this=bind_condition(having.this, above, "HAVING").expression)
         outputs, expressions = [], []
+        combined = ctx.aggregates or bool(node.args.get("distinct"))
         for i, (value, name, place) in enumerate(items):
             scalar = value.finish()
-            outputs.append(Output(f"c{i}", name or "?column?", scalar.type, scalar.nullable, value.unknown, place_of(place)))
+            window = None if combined else self.batch.windowed.get(value.expression.sql())
+            outputs.append(Output(f"c{i}", name or "?column?", scalar.type, scalar.nullable, value.unknown, place_of(place), window))
             expressions.append(exp.alias_(scalar.expression, f"c{i}", quoted=True))
         self._ending(made, ctx, items, outputs)
         return Translated(exp.Select(expressions=expressions, **made), tuple(outputs))

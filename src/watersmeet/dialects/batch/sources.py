@@ -23,6 +23,7 @@ from watersmeet.dialects.batch.state import (
     table_alias,
 )
 from watersmeet.dialects.binder.casts import coerce
+from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.operators import compare
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, single
@@ -36,6 +37,7 @@ from watersmeet.dialects.binder.setfunctions import (
 )
 from watersmeet.dialects.binder.shared import check_alias_list
 from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_statement
+from watersmeet.dialects.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.dialects.binder.values import Value, common_type
 from watersmeet.dialects.binder.values import call as call_duckdb
 from watersmeet.dialects.queries import name_of, place_of
@@ -98,6 +100,9 @@ class Sources:
 
     def item(self, node: exp.Expression, before: Scope) -> Sourced:
         """One item of FROM. before: what stands left of it, for LATERAL."""
+        windowed = window_call(node)
+        if windowed is not None:
+            return self._nested(self._windowed(windowed), node)
         call = table_call(node)
         if call is not None:
             return self._nested(self._function(call, node, before), node)
@@ -150,7 +155,7 @@ class Sources:
     def _view(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
         statement = view_statement(relation, self.batch.dialect)
         inner = self.translate(statement.query, Environment(statement.text), self.batch)
-        outputs = tuple(Output(o.alias, f.name, o.type, o.nullable)
+        outputs = tuple(Output(o.alias, f.name, o.type, o.nullable, window=o.window)
                         for o, f in zip(inner.outputs, relation.columns, strict=True))
         return self._derived(Translated(inner.query, outputs), alias, names, node)
 
@@ -159,6 +164,7 @@ class Sources:
         check_alias_list(names, len(outputs), f'table "{alias}"', self.env.text, place_of(node))
         table = self.batch.alias()
         made.set("alias", table_alias(table))
+        self._note_windows(table, outputs)
         return made, single(alias, scope_columns(table, outputs, names))
 
     def _derived(self, inner: Translated, alias: str | None, names: Sequence[str],
@@ -166,7 +172,11 @@ class Sources:
         check_alias_list(names, len(inner.outputs), f'table "{alias}"', self.env.text,
                          place_of(node) if node is not None else None)
         table = self.batch.alias()
+        self._note_windows(table, inner.outputs)
         return aliased(inner.query, table), single(alias, scope_columns(table, inner.outputs, names))
+
+    def _note_windows(self, table: str, outputs: Sequence[Output]) -> None:
+        self.batch.windowed.update({column(table, o.alias).sql(): o.window for o in outputs if o.window is not None})
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
         alias, names = alias_of(node)
@@ -195,7 +205,7 @@ class Sources:
         ctx = self.context(before, "functions in FROM")
         first = call.calls[0][0]
         if first in ("tumble", "hop"):
-            raise not_supported(f"the time window function {first.upper()} in a query", call.calls[0][2], self.env)
+            raise not_supported(f"the time window function {first.upper()} in this place", call.calls[0][2], self.env)
         if first in READERS:
             return self._derived(read_file(first, call.calls[0][2], ctx), call.title, call.names, node)
         arrays = []
@@ -227,6 +237,27 @@ class Sources:
         query = exp.Select(expressions=picked, from_=exp.From(this=below))
         return self._derived(Translated(query, tuple(outputs)), call.title, call.names, node)
 
+    def _windowed(self, call: WindowCall) -> Sourced:
+        """TUMBLE or HOP, as in a view."""
+        ctx = Context(self.env.text, "a time window function")
+        relation, scope = self._table(call.relation(ctx))
+        window, time = call.read(scope, ctx)
+        start = window.last_start(time.expression, time.type)
+        if window.function == "hop":
+            start = exp.Explode(this=window.starts(time.expression, time.type))
+        values = [*[c.value for c in scope.visible], Value(start, time.type, time.nullable and window.function == "tumble")]
+        names = [*[c.name for c in scope.visible], *NAMES]
+        picked = [exp.alias_(v.expression, f"c{i}", quoted=True) for i, v in enumerate(values)]
+        query = exp.Select(expressions=picked, from_=exp.From(this=relation))
+        outputs = [Output(f"c{i}", n, v.type, v.nullable, window=window if i >= len(scope.visible) else None)
+                   for i, (n, v) in enumerate(zip(names, values, strict=False))]
+        below = self.batch.alias()
+        ended = [exp.alias_(v, f"c{i}", quoted=True) for i, v in enumerate(
+            [*[column(below, o.alias) for o in outputs], window.end(column(below, outputs[-1].alias))])]
+        outputs.append(Output(f"c{len(outputs)}", NAMES[1], time.type, outputs[-1].nullable, window=window))
+        whole = exp.Select(expressions=ended, from_=exp.From(this=aliased(query, below)))
+        return self._derived(Translated(whole, tuple(outputs)), *call.alias, call.node)
+
     # -- joins --------------------------------------------------------------------------------------------------
 
     def _nested(self, sourced: Sourced, node: exp.Expression) -> Sourced:
@@ -257,6 +288,7 @@ class Sources:
             using = [c.name for c in left.visible if c.name in names]
         both = Scope(left.tables + right.tables, left.visible + right.visible, self.env.outer)
         ctx = self.context(both, "JOIN/ON")
+        check_join(node, left, right, self.batch.windowed, ctx)
         if using:
             merged, condition = self._using(left, right, side, using, node, ctx)
             rest = [c for c in (*left.visible, *right.visible) if c.name not in using]

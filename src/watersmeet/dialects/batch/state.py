@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn
 from watersmeet.dialects.binder.values import Value
@@ -17,13 +18,17 @@ from watersmeet.types import SqlType
 
 @dataclass
 class Batch:
-    """The state of one translation. relation_name: the DuckDB relation that holds a relation's content."""
+    """The state of one translation. relation_name: the DuckDB relation that holds a relation's content.
+
+    windowed: the columns that TUMBLE and HOP give, by their SQL.
+    """
 
     catalog: Catalog
     relation_name: Callable[[Relation], str]
     dialect: str
     next_alias: int = 1
     depends_on: list[str] = field(default_factory=list)
+    windowed: dict[str, TimeWindow] = field(default_factory=dict)
 
     def alias(self) -> str:
         """A table alias that is used nowhere else, nor the name of a relation."""
@@ -43,7 +48,7 @@ class Batch:
 class Output:
     """An output column: in the translated query it is called `alias`.
 
-    name: as the user knows it. unknown: a bare literal. span: its place.
+    name: as the user knows it. unknown: a bare literal. span: its place. window: if it is one of TUMBLE's or HOP's.
     """
 
     alias: str
@@ -52,6 +57,7 @@ class Output:
     nullable: bool
     unknown: bool = False
     span: Span | None = None
+    window: TimeWindow | None = None
 
 
 @dataclass(frozen=True)

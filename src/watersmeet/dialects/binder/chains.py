@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.joins import check_aliases, join
 from watersmeet.dialects.binder.lookups import is_looked_up, looking_up
@@ -15,6 +16,7 @@ from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, s
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
 from watersmeet.dialects.binder.subqueries import Subqueries
+from watersmeet.dialects.binder.timewindows import check_join
 from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import did_you_mean, error
@@ -87,6 +89,7 @@ class Chain:
             self._written[-1] = self._items[-1][1]
 
     def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
+        check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
         relation, scope = join(left, right, node, self.env, self.subqueries)
         return looking_up(relation, node, self.env, self.binding) if is_looked_up(node.this) else relation, scope
 
@@ -116,7 +119,7 @@ class Chain:
         found = []
         for name, arguments, node in call.calls:
             if name in ("tumble", "hop", "session"):
-                raise ctx.not_supported(f"the time window function {name.upper()}", node)
+                raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
             if not is_set_function(name):
                 raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
                             span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest"]))

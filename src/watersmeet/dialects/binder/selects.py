@@ -32,6 +32,7 @@ from watersmeet.dialects.binder.sources import (
     not_supported,
 )
 from watersmeet.dialects.binder.subqueries import Subqueries
+from watersmeet.dialects.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.binder.windows import Windows
 from watersmeet.dialects.queries import name_of, place_of
@@ -84,10 +85,10 @@ class Selecting:
 
     def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
         """`first JOIN …, second JOIN …`."""
-        chain = self._chain_of(table_call(first) or self._item(first))
+        chain = self._chain_of(self._call(first) or self._item(first))
         for node in joins:
             self._check_join(node)
-            chain.add(node, table_call(node.this) or self._item(node.this, chain.left))
+            chain.add(node, self._call(node.this) or self._item(node.this, chain.left))
         return chain.result()
 
     def _chain_of(self, first: Sourced | TableCall) -> Chain:
@@ -95,15 +96,22 @@ class Selecting:
         chain.start(first)
         return chain
 
+    def _call(self, node: exp.Expression) -> TableCall | None:
+        """The set-returning functions that an item of FROM is."""
+        return None if window_call(node) is not None else table_call(node)
+
     def _check_join(self, node: exp.Join) -> None:
         check_arguments(node, _JOIN, self.env.text, "a join")
 
     def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:
         """An item of FROM. left: what stands to its left, for LATERAL."""
-        call = table_call(node)
+        call = self._call(node)
         if call is not None:
             chain = self._chain_of(call)
             return self._nested(chain.result(), node)
+        windowed = window_call(node)
+        if windowed is not None:
+            return self._nested(bind_window_call(windowed, self.env, self.binding, self.bind), node)
         if isinstance(node, exp.Table):
             if left is None and is_looked_up(node):
                 raise dangling(node, self.env)
@@ -132,7 +140,7 @@ class Selecting:
         chain = self._chain_of(sourced)
         for part in node.args["joins"]:
             self._check_join(part)
-            chain.add(part, table_call(part.this) or self._item(part.this, chain.left))
+            chain.add(part, self._call(part.this) or self._item(part.this, chain.left))
         return chain.result()
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
@@ -156,6 +164,7 @@ class Selecting:
             return relation
         subqueries = self._subqueries(scope)
         ctx = ScopeContext(self.env.text, scope, "WHERE", subqueries)
+        check_condition(clause.this, scope, self.binding.windowed, ctx)
         return subqueries.filtered(relation, condition_parts(clause.this), ctx, "WHERE")
 
     # -- the select list ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
+from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn
 from watersmeet.dialects.binder.values import Value
@@ -18,13 +19,17 @@ from watersmeet.types import INTEGER, SqlType
 
 @dataclass
 class Binding:
-    """The state of one `bind_query`, shared by everything inlined into it."""
+    """The state of one `bind_query`, shared by everything inlined into it.
+
+    windowed: the columns that TUMBLE and HOP give, by their SQL.
+    """
 
     catalog: Catalog
     dialect: str
     next_id: int = 1
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)
+    windowed: dict[str, TimeWindow] = field(default_factory=dict)
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
         """A column with an id of its own."""
