@@ -101,6 +101,9 @@ class CommitLog:
             before = self.read(self._head) if self._head else None
             numbered = self._numbered(commit, before)
             path = self._layout.commit(numbered.number)
+            if self._layout.durable and (numbered.relations or numbered.packs):
+                # One flush for the names of all files that the commit's tasks have written.
+                files.sync_directory(self._layout.packs)
             try:
                 files.create_file(path, numbered.to_bytes(), durable=self._layout.durable)
             except FileExistsError as cause:

@@ -70,15 +70,16 @@ class PackWriter:
         return BlobRef("", offset, len(view), rows)
 
     def finish(self, footer: dict[str, Any] | None = None) -> str:
-        """Writes the pack with `footer` (any JSON object) and gives its name. Same content, same name."""
+        """Writes the pack with `footer` (any JSON object) and gives its name. Same content, same name.
+
+        The directory is flushed once for all packs of a commit, by the commit log.
+        """
         value = {"blobs": self._blobs, "footer": footer or {}}
         text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
         offset = self._pad()
         self._pieces += [text, TRAILER.pack(offset, len(text), zlib.crc32(text), PACK_FORMAT_VERSION, MAGIC)]
         name = f"{self._prefix}-{content_hash(self._pieces)}.pack"
         files.publish_content(self._directory / name, self._pieces, durable=self._durable)
-        if self._durable:
-            files.sync_directory(self._directory)
         return name
 
     def _pad(self) -> int:
