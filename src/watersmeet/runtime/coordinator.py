@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.errors import error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
@@ -22,6 +21,7 @@ from watersmeet.runtime.eventtimes import event_times
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.plans import load_circuit, save_circuit
+from watersmeet.runtime.rebuilds import check_rebuild
 from watersmeet.runtime.status import state_sizes
 from watersmeet.sources.base import Slice
 from watersmeet.store.commits import Commit
@@ -141,10 +141,8 @@ class Coordinator:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state that could be made anew")
-        if any(isinstance(o, TemporalJoin) for o in circuit.operators):
-            raise error("FEATURE_NOT_SUPPORTED", "the state of a view with a temporal join can't be made anew",
-                        detail="What its rows met when they came is nowhere but in the state and in the view's content.",
-                        hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
+        last = self._db.log.last_epoch()
+        check_rebuild(circuit, last.metrics.get("totals", {}) if last else {}, self._db.catalog().relations)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()

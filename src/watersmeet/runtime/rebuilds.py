@@ -1,0 +1,29 @@
+"""When state can be made anew from the inputs' history, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from watersmeet.catalog import Relation
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.errors import error
+
+
+def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], known: Mapping[str, Relation]) -> None:
+    """FEATURE_NOT_SUPPORTED if what the history gives now is not what the views' content was made of.
+
+    totals: counts by relation since it was made.
+    """
+    if any(isinstance(o, TemporalJoin) for o in circuit.operators):
+        raise error("FEATURE_NOT_SUPPORTED", "the state of a view with a temporal join can't be made anew",
+                    detail="What its rows met when they came is nowhere but in the state and in the view's content.",
+                    hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
+    for relation_id in sorted({s.relation_id for s in circuit.scans}):
+        late = totals.get(relation_id, {}).get("late", 0)
+        if late:
+            name = known[relation_id].name if relation_id in known else relation_id
+            raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{name}" can\'t be made anew',
+                        detail=f"{late} of its rows came late: the views don't have them, but its history does.",
+                        hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.")
