@@ -40,6 +40,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "DISK_FULL": Condition("53100", "OperationalError"),
     "DUPLICATE_COLUMN": Condition("42701"),
     "DUPLICATE_OBJECT": Condition("42P07"),
+    "EMIT_NOT_POSSIBLE": Condition("0A000", "NotSupportedError"),
     "EXPRESSION_WITHOUT_NAME": Condition("42P16"),
     "FEATURE_NOT_SUPPORTED": Condition("0A000", "NotSupportedError"),
     "INTERNAL_ERROR": Condition("XX000", "InternalError"),

@@ -252,7 +252,7 @@ class TimeFilter(Relation):
     """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which only rises.
 
     As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
-    and is never taken back (EMIT ON WINDOW CLOSE).
+    and is never taken back (EMIT ON WINDOW CLOSE). scatter: what says where rows go if they have to move.
     """
 
     input: Relation
@@ -260,6 +260,7 @@ class TimeFilter(Relation):
     comparison: Comparison
     bound: Watermark
     final: bool = False
+    scatter: tuple[Scalar, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.column in self.input.ids

@@ -150,7 +150,7 @@ class DynamicFilter(Operator):
 
 @dataclass(frozen=True)
 class TimeFilter(Operator):
-    """The input's rows whose column `column`, a timestamp, compares with a bound that only rises.
+    """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
 
     bound: a watermark (`watersmeet.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`: rows wait
     until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken back

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlglot.dialects.dialect import Dialect
 
@@ -18,6 +18,7 @@ from watersmeet.dialects.statements import (
     CreateView,
     Drop,
     DropKind,
+    Emit,
     Name,
     Refused,
     Statement,
@@ -27,7 +28,9 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.types import Field
 
-_EMIT: Final = ("EMIT", "ON", "WINDOW", "CLOSE")
+_EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
+    ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON", "ARRIVAL"): "arrival",
+}  # fmt: skip
 _KINDS: Final[dict[tuple[str, ...], DropKind]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index",
@@ -259,14 +262,19 @@ def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
 
 
 def _read_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    return _view(CreateView, cursor, dialect, base)
+    fields, emit = _view(cursor, dialect)
+    if emit is not None:
+        return Refused(**base, error=not_supported("EMIT in a view that is not materialized", cursor.text, emit.span))
+    return CreateView(**base, **fields)
 
 
 def _read_materialized_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    return _view(CreateMaterializedView, cursor, dialect, base)
+    fields, emit = _view(cursor, dialect)
+    return CreateMaterializedView(**base, **fields, emit=emit)
 
 
-def _view(kind: type[CreateView], cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None]:
+    """The fields of a view's statement, and its EMIT clause."""
     if_not_exists = _if_not_exists(cursor)
     name = cursor.relation_name()
     names: list[Name] = list(cursor.names()) if cursor.at("(") else []
@@ -278,16 +286,16 @@ def _view(kind: type[CreateView], cursor: Cursor, dialect: Dialect, base: dict[s
     cursor.expect("AS")
     tokens = cursor.rest
     emit = None
-    if len(tokens) > len(_EMIT) and tuple(t.text.upper() for t in tokens[-len(_EMIT) :]) == _EMIT:
-        emit = span_of(tokens[-len(_EMIT) :])
-        tokens = tokens[: -len(_EMIT)]
+    for words, mode in _EMITS.items():
+        if tuple(t.text.upper() for t in tokens[-len(words) :]) == words:
+            emit = Emit(mode, span_of(tokens[-len(words) :]))
+            tokens = tokens[: -len(words)]
     if not tokens:
         raise cursor.error()
     query = read_tree(cursor.originals(tokens), cursor.text, dialect)
-    if emit is not None:
-        return Refused(**base, error=not_supported("EMIT ON WINDOW CLOSE", cursor.text, emit))
-    return kind(**base, name=name.name, name_span=name.span, query=query, column_names=tuple(n.name for n in names),
-                if_not_exists=if_not_exists, options=options)
+    fields = {"name": name.name, "name_span": name.span, "query": query, "column_names": tuple(n.name for n in names),
+              "if_not_exists": if_not_exists, "options": options}
+    return fields, emit
 
 
 def _read_index(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Statement:

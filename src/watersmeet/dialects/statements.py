@@ -98,9 +98,19 @@ class CreateView(Statement):
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """When a view's rows come out: `EMIT CHANGES`, `EMIT ON WINDOW CLOSE`, `EMIT ON ARRIVAL`. span: of the clause."""
+
+    mode: Literal["changes", "window close", "arrival"]
+    span: Span
+
+
 @dataclass(frozen=True, kw_only=True)
 class CreateMaterializedView(CreateView):
-    """`CREATE MATERIALIZED VIEW name [(columns)] [WITH (options)] AS query`."""
+    """`CREATE MATERIALIZED VIEW name [(columns)] [WITH (options)] AS query [EMIT …]`."""
+
+    emit: Emit | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

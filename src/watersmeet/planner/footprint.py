@@ -110,7 +110,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
     elif isinstance(op, TimeFilter):
         columns, time = names.columns(op.inputs[0]), names.columns(op.inputs[0])[op.column]
         yield Arrangement(op.id, (), (time,), columns,
-                          f"bounded: keeps rows until {time} is below {names.watermark(op.bound)}", circuit.by_id[op.inputs[0]].append_only)
+                          f"bounded: keeps rows whose {time} {names.watermark(op.bound)} has not passed", circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),

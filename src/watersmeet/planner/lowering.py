@@ -150,9 +150,13 @@ class Lowering:
     @lower.register
     def _(self, node: TimeFilter, needed: _Ids) -> Stream:
         columns = [c for c in node.columns if c.id in needed]
-        below = self.lower(node.input, needed | {node.column})
+        below = self.lower(node.input, (needed | {node.column}).union(*[s.columns for s in node.scatter]))
         time = below.values[node.column]
-        op, positions = emit(self.builder, below, [*(below.values[c.id] for c in columns), time])
+        moves = self.builder.buckets > 1 and not self.builder.placement.stage(below.operator.id)
+        scatter = [below.resolve(s) for s in node.scatter] if moves else []
+        op, positions = emit(self.builder, below, [*(below.values[c.id] for c in columns), time, *scatter])
+        if moves and not self.builder.placement.arrival(op.id):  # nothing is kept where sources are read
+            op = self.builder.exchange(op, [positions[identity(s)] for s in scatter]) if scatter else self.builder.spread(op)
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         keep = tuple(sorted(set(places.values()))) or (positions[identity(time)],)
         schema = positional((op.schema[k].type, op.schema[k].nullable) for k in keep)

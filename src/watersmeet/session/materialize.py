@@ -12,7 +12,7 @@ from watersmeet.algebra.trees import walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
-from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.binder import bind_view as bind_view_query
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
@@ -56,8 +56,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         name = min(statement.options)
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
                        f"option {name} of a materialized view is not supported")
-    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect,
-                       column_names=statement.column_names)
+    query = bind_view_query(statement, readable(session.catalog), session.dialect)
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",

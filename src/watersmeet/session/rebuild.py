@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
-from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.binder import bind_view
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_connector_table, compile_view
 
@@ -21,6 +21,6 @@ def plans_made_anew(catalog: Catalog, buckets: int, dialect: str) -> dict[str, S
         elif relation.kind == "materialized view":
             statement = parse(relation.sql, dialect)[0]
             assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
-            query = bind_query(statement.query, catalog, statement.text, dialect, column_names=statement.column_names)
+            query = bind_view(statement, catalog, dialect)
             producers[relation.id] = compile_view(query.tree, relation, producers, buckets, catalog=catalog)
     return producers

@@ -124,7 +124,7 @@ def test_nesting_has_a_limit():
         ("CREATE FUNCTION f() RETURNS int AS 'x'", "CREATE FUNCTION"), ("TRUNCATE t", "TRUNCATE"),
         ("CREATE OR REPLACE VIEW v AS SELECT 1", "CREATE OR REPLACE"), ("DROP SINK s", "DROP SINK"),
         ("COPY t FROM 'x'", "COPY"), ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"), ("SAVEPOINT a", "SAVEPOINT"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a EMIT ON WINDOW CLOSE", "EMIT ON WINDOW CLOSE"),
+        ("CREATE VIEW v AS SELECT 1 AS a EMIT ON ARRIVAL", "EMIT in a view that is not materialized"),
         ("CREATE TABLE t (a int DEFAULT 1)", "DEFAULT"), ("CREATE TABLE t (a int, b int AS a + 1)", "a generated column"),
         ("CREATE TABLE t (a int UNIQUE)", "UNIQUE on a column"),
         ("CREATE TABLE t (a int) WITH (connector = 'file') FORMAT DEBEZIUM ENCODE JSON", "FORMAT DEBEZIUM"),

@@ -19,7 +19,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expressions import Evaluator
 from watersmeet.kernel.operators import timefilter
-from watersmeet.types import INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 from watersmeet.watermarks import Term
 
 SCHEMA = schema_of(INTEGER, TIMESTAMP, VARCHAR)
@@ -165,6 +165,18 @@ def test_an_unknown_bound_holds_back_or_lets_pass():
         outs, stored = run(op, [([(1, at(1), "x"), (1, None, "x")], [1, 1], {"a": 10})])
         assert outs[0].num_rows == shown
         assert stored.load().size(op.id)[0] == 1
+
+
+@pytest.mark.parametrize("comparison", ["<", "<=", ">", ">="])
+def test_dates_are_their_midnights(comparison):
+    schema = schema_of(DATE)
+    op = TimeFilter(("i",), schema, False, 0, comparison, (Term("a"),), (0,))
+    days = [dt.date(1969, 12, 30) + dt.timedelta(days=i) for i in range(5)]
+    for bound in (-86_400_000_001, -86_400_000_000, -1, 0, 1, 86_399_999_999, 86_400_000_000):
+        out = timefilter.step(op, [delta_of(schema, [(d,) for d in days])], Stored().load(), context({"a": bound}, schema))
+        midnights = Counter({(dt.datetime.combine(d, dt.time()),): 1 for d in days})
+        expected = reference.time_filter(midnights, at(bound), column=0, comparison=comparison, keep=(0,))
+        assert Counter((dt.datetime.combine(r[0], dt.time()),) for r in rows_of(out)) == expected
 
 
 def test_the_operator_goes_through_json():

@@ -16,6 +16,7 @@ from watersmeet.algebra.rewrites import RULES, rewrite
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
+from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
 from watersmeet.types import INTEGER
 
@@ -218,6 +219,7 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
                 continue
             circuit = assemble([ops], buckets)
             assert Circuit.from_json(circuit.to_json()) == circuit
+            assert buckets == 1 or all(circuit.stages[o.id] for o in ops if o.kind in STATEFUL), "state where sources are read"
             assert run(circuit, connection, "v") == content(connection, tree)
             compiled += 1
     assert compiled

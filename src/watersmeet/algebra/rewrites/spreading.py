@@ -41,8 +41,10 @@ def spread_for_readers(tree: Relation) -> Relation:
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
     """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
-    if isinstance(node, (Filter, TimeFilter)):
+    if isinstance(node, Filter):
         return with_inputs(node, [_spread(node.input, wish)])
+    if isinstance(node, TimeFilter):
+        return replace(node, input=_spread(node.input, wish), scatter=wish)
     if isinstance(node, Project):
         return with_inputs(node, [_spread(node.input, _translated(wish, zip(node.outputs, node.exprs, strict=True)))])
     if isinstance(node, Union):

@@ -35,6 +35,7 @@ from watersmeet.types import arrow_schema
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 4096
+_DAY_US: Final = 86_400_000_000
 
 
 def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
@@ -47,7 +48,7 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
     if not (inputs[0].num_rows or rows.runs):
         return nothing
     passed = state.trace(op.id, "passed")
-    line = _Line(op, passed)
+    line = _Line(op, passed, _DAY_US if ctx.schemas[0][op.column].type.name == "date" else 1)
     line.move(watermarks.value(op.bound, ctx.watermarks))
     change = by_value(inputs[0], op.column)
     cut = line.now(change)
@@ -70,9 +71,13 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
 
 
 class _Line:
-    """How far the bound has come, before this epoch and now. passed: the trace with the former, if rows tell of it."""
+    """How far the bound has come, before this epoch and now.
 
-    def __init__(self, op: TimeFilter, passed: Trace) -> None:
+    passed: the trace with the former, if rows tell of it. unit_us: the microseconds of 1 in the words of the column.
+    """
+
+    def __init__(self, op: TimeFilter, passed: Trace, unit_us: int) -> None:
+        self._unit_us = unit_us
         self._side: Any = "left" if op.comparison in ("<", ">=") else "right"
         self._old_us = int(col.words(passed.runs[0].arrays[0])[0]) if passed.runs else None
         self._now_us = self._old_us
@@ -97,7 +102,8 @@ class _Line:
     def _place(self, run: Run, bound_us: int | None) -> int:
         if bound_us is None:
             return 0
-        return int(np.searchsorted(run.hash, np.uint64(bound_us + (1 << 63)), side=self._side))
+        bound = -(-bound_us // self._unit_us) if self._side == "left" else bound_us // self._unit_us
+        return int(np.searchsorted(run.hash, np.uint64(bound + (1 << 63)), side=self._side))
 
 
 def _keep(rows: Trace, change: Run, line: _Line) -> None:

@@ -1,0 +1,97 @@
+"""EMIT: when the rows of a view come out.
+
+RisingWave, "Emit on window close": a row comes once, when the watermark has passed its time, and is final. EMIT CHANGES is what
+views do anyway. EMIT ON ARRIVAL is ours: what a row changes comes out when it comes, and is never revised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation, TimeFilter
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.trees import with_inputs
+from watersmeet.algebra.watermarks import watermarks
+from watersmeet.catalog import Catalog
+from watersmeet.dialects.binder.query import BoundQuery, bind_query
+from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.errors import Error, error
+from watersmeet.watermarks import Watermark
+
+
+def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str) -> BoundQuery:
+    """The meaning of a materialised view: its query, whose rows come out as EMIT says.
+
+    Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
+    """
+    query = bind_query(statement.query, catalog, statement.text, dialect, column_names=statement.column_names)
+    emit = statement.emit
+    if emit is None or emit.mode == "changes":
+        return query
+    try:
+        return _on_window_close(query)
+    except Error as err:
+        err.sql, err.span = statement.text, err.span or emit.span
+        raise
+
+
+def _on_window_close(query: BoundQuery) -> BoundQuery:
+    """The query's rows once its first column with a watermark is below it."""
+    groups = _groups(query.tree)
+    if groups is not None:
+        _check_groups(groups)
+    shown = watermarks(rewrite(query.tree))
+    timed = [c for c in query.tree.columns if c.id in shown]
+    notices = query.notices
+    if any(not _related(shown[timed[0].id], shown[c.id]) for c in timed):
+        notices += (f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",)
+    if timed:
+        tree: Relation = TimeFilter(query.tree, timed[0].id, "<", shown[timed[0].id], final=True)
+    elif groups is not None:  # the time of the groups is not shown
+        tree = _below(query.tree, groups)
+    else:
+        raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
+                    hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
+                    detail="None of the columns that come out has a watermark.")
+    return replace(query, tree=tree, notices=notices)
+
+
+def _groups(node: Relation) -> Aggregate | None:
+    """The groups that are the rows of `node`."""
+    while isinstance(node, (Project, Filter)):
+        node = node.input
+    return node if isinstance(node, Aggregate) else None
+
+
+def _check_groups(groups: Aggregate) -> None:
+    if not groups.keys:
+        raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
+                    hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
+                    detail="An aggregate without GROUP BY is never final.")
+    marks = watermarks(rewrite(groups))
+    timed = _timed(groups.outputs[: len(groups.keys)], marks)
+    if not timed:
+        raise error("EMIT_NOT_POSSIBLE", "Emit-On-Window-Close mode requires a watermark column in GROUP BY.",
+                    hint="Please try to GROUP BY a watermark column")
+    if any(not _related(marks[timed[0].id], marks[c.id]) for c in timed):
+        raise error("EMIT_NOT_POSSIBLE", "Emit-On-Window-Close mode requires that watermark columns in GROUP BY are derived from "
+                    "the same upstream column.", hint="Please try to remove undesired columns from GROUP BY")
+
+
+def _below(node: Relation, groups: Aggregate) -> Relation:
+    """`node` over those of its `groups` that are final."""
+    if node is groups:
+        marks = watermarks(rewrite(groups))
+        time = _timed(groups.outputs, marks)[0].id
+        return TimeFilter(groups, time, "<", marks[time], final=True)
+    return with_inputs(node, [_below(i, groups) for i in node.inputs])
+
+
+def _timed(columns: Sequence[Column], marks: Mapping[str, Watermark]) -> list[Column]:
+    return [c for c in columns if c.id in marks]
+
+
+def _related(one: Watermark, other: Watermark) -> bool:
+    """True if two watermarks come from the same sources."""
+    return {t.source for t in one} == {t.source for t in other}
