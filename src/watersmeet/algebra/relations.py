@@ -276,11 +276,34 @@ class TimeFilter(Relation):
 
 
 @dataclass(frozen=True)
+class Versions(Relation):
+    """What the rows of a table were from when on: the right side of a temporal join with a time of the left side.
+
+    scan: of all columns of a table with a primary key and an event time; its `watermarks` are empty, as older rows go. time: the
+    id of that time's column. made: from when a version is valid (timestamp or timestamptz), and whether there is a row from
+    then on (boolean); where there is none, the other columns are those of the row that was deleted.
+    """
+
+    scan: Scan
+    time: str
+    made: tuple[Column, Column]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.scan,)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.scan.columns, *self.made)
+
+
+@dataclass(frozen=True)
 class AsofJoin(Relation):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 
     At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type. ties: ids
     of right columns; of equally near rows the first by them counts, by all right columns that are read if there are none.
+    residual: over both sides, asked of the nearest row alone: where it is not true there is no partner.
     """
 
     left: Relation
@@ -292,6 +315,7 @@ class AsofJoin(Relation):
     right_value: Scalar
     ties: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False)
+    residual: Scalar | None = None
 
     def __post_init__(self) -> None:
         assert self.keys
@@ -299,7 +323,8 @@ class AsofJoin(Relation):
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        return (*[s for k in self.keys for s in (k.left, k.right)], self.left_value, self.right_value)
+        condition = () if self.residual is None else (self.residual,)
+        return (*[s for k in self.keys for s in (k.left, k.right)], self.left_value, self.right_value, *condition)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

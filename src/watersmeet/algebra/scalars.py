@@ -33,6 +33,14 @@ class Scalar:
         """The id if this is nothing but a column."""
         return self.expression.name if isinstance(self.expression, exp.Column) else None
 
+    @property
+    def cast_column(self) -> str | None:
+        """The id if this is a column, or casts of one."""
+        node = self.expression.unnest()
+        while isinstance(node, exp.Cast):
+            node = node.this.unnest()
+        return node.name if isinstance(node, exp.Column) else None
+
     def sql(self) -> str:
         """DuckDB SQL with the column ids as quoted identifiers."""
         return str(self.expression.sql(dialect="duckdb"))

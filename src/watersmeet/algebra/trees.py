@@ -24,6 +24,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Versions,
     Window,
 )
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
@@ -41,6 +42,9 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
         return replace(node, left=inputs[0], right=inputs[1])
     if isinstance(node, Union):
         return replace(node, parts=tuple(inputs))
+    if isinstance(node, Versions):
+        assert isinstance(inputs[0], Scan)
+        return replace(node, scan=inputs[0])
     raise AssertionError(f"{type(node).__name__} has no inputs")
 
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import (
     Aggregate,
+    AsofJoin,
     Expand,
     Filter,
     Project,
@@ -25,11 +26,12 @@ from watersmeet.algebra.relations import (
     TopN,
     Union,
     Unnest,
+    Versions,
     Window,
 )
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import floor_of, least_of
-from watersmeet.watermarks import Watermark, both, floored, shifted
+from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 #: By id of the column.
 Watermarks = Mapping[str, Watermark]
@@ -62,11 +64,24 @@ def watermarks(node: Relation) -> Watermarks:
         return _present([(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])
     if isinstance(node, TemporalJoin):
         return watermarks(node.left)
+    if isinstance(node, Versions):
+        return {node.made[0].id: (Term(node.scan.relation_id),)}
+    if isinstance(node, AsofJoin):
+        return _nearest(node)
     if isinstance(node, Union):
         parts = [watermarks(p) for p in node.parts]
         return _present((c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
                         for i, c in enumerate(node.outputs))
     return {}
+
+
+def _nearest(node: AsofJoin) -> Watermarks:
+    """A left row is revised by right rows that come at or before its value: not when the right watermark has passed that."""
+    column = node.left_value.column
+    if node.comparison not in (">=", ">") or column is None:
+        return {}
+    left = watermarks(node.left).get(column, ())
+    return _present([(column, both(left, of_scalar(node.right_value, watermarks(node.right))))])
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:

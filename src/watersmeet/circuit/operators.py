@@ -20,6 +20,9 @@ from watersmeet.watermarks import Term, Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
+#: Bits of `_seq` for the number of a row within what came together.
+SEQ_ROW_BITS: Final = 40
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -57,7 +60,8 @@ class Operator:
 class Scan(Operator):
     """Changes of a relation: its columns `names` become c0, c1, …; no inputs.
 
-    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones.
+    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones; without its last
+    `SEQ_ROW_BITS` bits it is the number of the slice, or of the transaction, that the row is of.
     """
 
     kind: ClassVar[str] = "scan"
@@ -204,7 +208,8 @@ class AsofJoin(Operator):
 
     left_keys, right_keys, null_safe, output: as in `Join`. A pair needs `left_value comparison right_value` (positions of
     columns of one type); of these the right row with the nearest value counts, of several with that value the one that is
-    first by the columns `ties`. join_kind left: rows without partner come out with NULLs.
+    first by the columns `ties`. residual: as in `Join`; it is asked of the nearest row alone: if it is not true, there
+    is no partner. join_kind left: rows without partner come out with NULLs.
     """
 
     kind: ClassVar[str] = "asof"
@@ -217,6 +222,30 @@ class AsofJoin(Operator):
     right_value: int
     ties: tuple[int, ...]
     output: tuple[str, ...]
+    residual: str | None = None
+
+
+@dataclass(frozen=True)
+class Versions(Operator):
+    """Keeps the versions of the rows of a table by its primary key, columns `keys`, once for all joins that read them.
+
+    The input is an ordered scan (last column `_seq`) of a table. The output is an arrangement: the input's columns without
+    `_seq`, then from when the version is valid (timestamp or timestamptz), then whether there is a row from then on
+    (boolean; if not, it was deleted and the columns are those that it had). Of each key and time there is one version.
+    time: position of the event time; a row with NULL there is no version. source: the relation whose number is the
+    watermark of that time. stage: as in `Arrange`.
+    """
+
+    kind: ClassVar[str] = "versions"
+    keys: tuple[int, ...]
+    time: int
+    source: str
+    stage: int
+
+    @property
+    def null_safe(self) -> tuple[bool, ...]:
+        """As in `Arrange`: a key with a NULL meets nothing."""
+        return (False,) * len(self.keys)
 
 
 @dataclass(frozen=True)
@@ -409,7 +438,7 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Join, MultiJoin, AsofJoin, TemporalJoin, DynamicFilter, TimeFilter, Aggregate, Union,
+    Scan, Constant, Map, Exchange, Arrange, Versions, Join, MultiJoin, AsofJoin, TemporalJoin, DynamicFilter, TimeFilter, Aggregate, Union,
     Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.

@@ -18,7 +18,8 @@ class StepContext:
     inputs, in order: expressions need the SQL types, because Arrow shows jsonb as a string.
     append_only: the inputs' flags, in order; none if nothing is known. epoch: its number.
     watermarks: the sources' numbers in microseconds, with this epoch's rows, and the epoch's time as "now()"; a source
-    without number is not there.
+    without number is not there. before: these numbers after the epoch before, by which a row of this one is late.
+    filling: the step is one of a backfill.
     """
 
     bucket: int
@@ -29,3 +30,5 @@ class StepContext:
     append_only: tuple[bool, ...] = ()
     epoch: int = 0
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+    filling: bool = False

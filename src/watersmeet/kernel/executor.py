@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, consolidate
@@ -35,7 +35,7 @@ class EpochContext:
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
     given: operators that do not run, because their output comes with the sources, with the columns by whose hash it
     goes to the buckets. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
-    number `part[0]`. watermarks: see `StepContext`.
+    number `part[0]`. watermarks, before: see `StepContext`.
     """
 
     epoch: int
@@ -47,6 +47,7 @@ class EpochContext:
     told: frozenset[str] = frozenset()
     part: tuple[int, int] = (0, 0)
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,13 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                 result.frames.extend(send(op, given[0], circuit.buckets, bucket))
             elif isinstance(op, Sink):
                 out = _publish(op, given[0], result.published)
-            elif isinstance(op, Arrange) and op.id in ctx.told:
+            elif isinstance(op, (Arrange, Versions)) and op.id in ctx.told:
                 out = told(op, state, *ctx.part)
             elif ctx.initial or op.kind in UNPROMPTED or any(d.num_rows for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
                 step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch,
-                                   ctx.watermarks)
+                                   ctx.watermarks, ctx.before, filling=ctx.active is not None)
                 out = STEPS[op.kind](op, given, scoped, step)
             else:
                 out = Delta.empty(arrow_schema(op.schema, positional=True))

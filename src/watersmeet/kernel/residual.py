@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Join, TemporalJoin
+from watersmeet.circuit.operators import AsofJoin, Join, TemporalJoin
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Diffs
@@ -22,7 +22,7 @@ Pairs = tuple[Run, col.Positions, Run, col.Positions]
 class Residual:
     """The residual of a join, evaluated on pairs; only the columns it mentions are gathered."""
 
-    def __init__(self, op: Join | TemporalJoin, ctx: StepContext) -> None:
+    def __init__(self, op: AsofJoin | Join | TemporalJoin, ctx: StepContext) -> None:
         assert op.residual is not None
         self._sql = op.residual
         mentioned = set(re.findall(r"\b[lr]\d+\b", op.residual))
@@ -36,10 +36,17 @@ class Residual:
         left, left_rows, right, right_rows = pairs
         if not len(left_rows):
             return pairs
+        mask = self.mask(pairs)
+        return left, left_rows[mask], right, right_rows[mask]
+
+    def mask(self, pairs: Pairs) -> col.Mask:
+        """Where the residual is true; errors count as false."""
+        left, left_rows, right, right_rows = pairs
+        if not len(left_rows):
+            return np.zeros(0, np.bool_)
         arrays = [col.gather((left, right)[side].arrays[i], (left_rows, right_rows)[side]) for side, i, _ in self._columns]
         table = pa.Table.from_arrays(arrays, names=[name for _, _, name in self._columns])
-        mask = self._ctx.evaluator.mask(table, self._schema, self._sql, self._ctx.counters, len(left_rows))
-        return left, left_rows[mask], right, right_rows[mask]
+        return self._ctx.evaluator.mask(table, self._schema, self._sql, self._ctx.counters, len(left_rows))
 
 
 class _Partners:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from watersmeet.algebra.relations import AsofJoin, Relation
+from watersmeet.algebra.relations import AsofJoin, KeyPair, Relation, Scan, Versions
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
+from watersmeet.circuit.operators import Operator
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.joins import meeting, one_type
 from watersmeet.planner.sharing import Side
 from watersmeet.planner.streams import Stream, at, emit, identity
+from watersmeet.planner.texts import position, sql
+from watersmeet.types import BIGINT, Field
 
 _Ids = frozenset[str]
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """One side: its rows, and the position of the value that is compared."""
+
+    side: Side
+    value: int
+
+
 class AsofLowering:
-    """Lowers ASOF joins into `builder`; `lower_input` lowers what they read."""
+    """Lowers ASOF joins into `builder`; `lower_input` lowers what they read, `changes` gives a table's changes in order."""
 
     def __init__(self, builder: Builder, lower_input: Callable[[Relation, _Ids], Stream]) -> None:
         self.builder = builder
@@ -26,35 +37,72 @@ class AsofLowering:
     def lower(self, node: AsofJoin, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`."""
         pairs = [one_type(k) for k in node.keys]
-        left, left_value = self._side(node.left, needed & node.left.ids, [k.left for k in pairs], node.left_value)
-        reads = needed.union(node.ties) & node.right.ids
-        right, right_value = self._side(node.right, reads, [k.right for k in pairs], node.right_value)
         null_safe = tuple(k.null_safe for k in pairs)
+        reads = needed if node.residual is None else needed | node.residual.columns
+        left = self._side(node.left, reads & node.left.ids, [k.left for k in pairs], node.left_value)
+        right = self._versions(node.right, pairs) if isinstance(node.right, Versions) else self._side(
+            node.right, reads.union(node.ties) & node.right.ids, [k.right for k in pairs], node.right_value)
+        sides = left.side, right.side
         if self.builder.buckets > 1:
-            one, other = meeting(self.builder, left, right, null_safe, ())
-            left, right = replace(left, operator=one), replace(right, operator=other)
-        stage = max(self.builder.placement.arrival(s.operator.id) for s in (left, right))
-        arranged = [self.builder.arrange(s.operator, s.keys, null_safe, stage) for s in (left, right)]
-        places = {i: ("l", p) for i, p in left.positions.items()} | {i: ("r", right.positions[i]) for i in needed & node.right.ids}
+            met = meeting(self.builder, *sides, null_safe, ())
+            sides = replace(sides[0], operator=met[0]), replace(sides[1], operator=met[1])
+        stage = max(self.builder.placement.arrival(s.operator.id) for s in sides)
+        one = self.builder.arrange(sides[0].operator, sides[0].keys, null_safe, stage)
+        if isinstance(node.right, Versions):
+            other = self._kept(node.right, sides[1], stage)
+            ties: tuple[int, ...] = ()
+        else:
+            other = self.builder.arrange(sides[1].operator, sides[1].keys, null_safe, stage)
+            ties = tuple(dict.fromkeys(sides[1].positions[c.id] for c in node.right.columns if c.id in (node.ties or reads)))
+        return self._joined(node, needed, (replace(left, side=replace(sides[0], operator=one)),
+                                           replace(right, side=replace(sides[1], operator=other))), null_safe, ties)
+
+    def _joined(self, node: AsofJoin, needed: _Ids, sides: tuple[_Compared, _Compared], null_safe: tuple[bool, ...],
+                ties: tuple[int, ...]) -> Stream:
+        left, right = (s.side for s in sides)
+        places = {i: ("l", left.positions[i]) for i in needed & node.left.ids}
+        places |= {i: ("r", right.positions[i]) for i in needed & node.right.ids}
         tokens = sorted(set(places.values())) or [("l", left.keys[0])]
-        sides = {"l": arranged[0], "r": arranged[1]}
-        fields = [sides[s].schema[p] for s, p in tokens]
-        schema = positional((f.type, f.nullable or (s == "r" and node.kind == "left"))
-                            for f, (s, _) in zip(fields, tokens, strict=True))
-        ties = tuple(dict.fromkeys(right.positions[c.id] for c in node.right.columns
-                                   if c.id in (node.ties or reads)))
+        schemas = {"l": left.operator.schema, "r": right.operator.schema}
+        schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
         # A later right row may be nearer: only with no right rows to come would rows stay.
         made = self.builder.add(operators.AsofJoin(
-            (arranged[0].id, arranged[1].id), schema, append_only=False, join_kind=node.kind, left_keys=left.keys,
-            right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=left_value,
-            right_value=right_value, ties=ties, output=tuple(f"{s}{p}" for s, p in tokens)))
+            (left.operator.id, right.operator.id), schema, append_only=False, join_kind=node.kind, left_keys=left.keys,
+            right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=sides[0].value,
+            right_value=sides[1].value, ties=ties, output=tuple(f"{s}{p}" for s, p in tokens),
+            residual=None if node.residual is None else _residual(node.residual, left.positions, right.positions)))
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
-    def _side(self, node: Relation, reads: _Ids, keys: Sequence[Scalar], value: Scalar) -> tuple[Side, int]:
-        """The rows of an input, and the position of the value that is compared."""
+    def _side(self, node: Relation, reads: _Ids, keys: Sequence[Scalar], value: Scalar) -> _Compared:
+        """The rows of an input."""
         stream = self.lower_input(node, reads.union(value.columns, *[k.columns for k in keys]))
         resolved, compared = [stream.resolve(k) for k in keys], stream.resolve(value)
         op, positions = emit(self.builder, stream, [*(stream.values[i] for i in sorted(reads)), *resolved, compared])
         side = Side(op, {i: positions[identity(stream.values[i])] for i in reads},
                     tuple(positions[identity(k)] for k in resolved))
-        return side, positions[identity(compared)]
+        return _Compared(side, positions[identity(compared)])
+
+    def _versions(self, node: Versions, pairs: Sequence[KeyPair]) -> _Compared:
+        """The changes of a table, in order, with the positions that the versions have."""
+        positions = {c.id: i for i, c in enumerate(node.columns)}
+        keys = tuple(positions[k.right.column] for k in pairs if k.right.column is not None)
+        return _Compared(Side(self._changes(node.scan), positions, keys), positions[node.made[0].id])
+
+    def _changes(self, scan: Scan) -> Operator:
+        fields = tuple(Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True))
+        read = next((o for o in self.builder.operators.values()
+                     if isinstance(o, operators.Scan) and o.ordered and o.relation_id == scan.relation_id), None)
+        return read or self.builder.add(operators.Scan(
+            (), (*fields, Field("_seq", BIGINT, nullable=False)), append_only=False, relation_id=scan.relation_id,
+            names=scan.source_names, ordered=True))
+
+    def _kept(self, node: Versions, side: Side, stage: int) -> Operator:
+        fields = [(c.type, c.nullable) for c in node.columns]
+        return self.builder.add(operators.Versions(
+            (side.operator.id,), positional(fields), append_only=False, keys=side.keys, time=side.positions[node.time],
+            source=node.scan.relation_id, stage=stage))
+
+
+def _residual(residual: Scalar, left: Mapping[str, int], right: Mapping[str, int]) -> str:
+    places = {i: position(p, "l") for i, p in left.items()} | {i: position(p, "r") for i, p in right.items()}
+    return sql(residual.substitute(places).expression)

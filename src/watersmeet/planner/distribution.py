@@ -29,6 +29,7 @@ from watersmeet.circuit.operators import (
     Union,
     Unnest,
     Upsert,
+    Versions,
     Window,
 )
 from watersmeet.planner.texts import columns_of, hash_form, renamed
@@ -50,7 +51,7 @@ class Placement:
         if operator_id not in self._stages:
             op = self._operators[operator_id]
             steps = [self.arrival(i) for i in op.inputs]
-            self._stages[operator_id] = max([op.stage, *steps] if isinstance(op, Arrange) else steps, default=0)
+            self._stages[operator_id] = max([op.stage, *steps] if isinstance(op, (Arrange, Versions)) else steps, default=0)
         return self._stages[operator_id]
 
     def arrival(self, operator_id: str) -> int:
@@ -79,6 +80,8 @@ class Placement:
         if isinstance(op, (Arrange, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
             width = len(self._operators[op.inputs[0]].schema)
             return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])
+        if isinstance(op, Versions):
+            return self._through(op, [f"c{i}" for i in range(len(op.schema) - 2)])
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema
             return self._through(op, [hash_form(e, schema) for e in op.exprs])

@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     TimeFilter,
     TopN,
     Upsert,
+    Versions,
 )
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
@@ -100,6 +101,10 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         columns, readers = names.columns(op.id), circuit.consumers[op.id]
         yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit),
                           op.append_only)
+    elif isinstance(op, Versions):
+        columns = names.columns(op.id)
+        yield Arrangement(op.id, circuit.consumers[op.id], tuple(columns[k] for k in op.keys), columns,
+                          "unbounded: keeps every version of every row", append_only=False)
     elif isinstance(op, TemporalJoin) and op.memo:
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), columns, names.columns(op.id),

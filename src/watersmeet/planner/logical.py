@@ -25,6 +25,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Versions,
     Window,
     WindowCall,
 )
@@ -99,8 +100,16 @@ def _(node: AsofJoin, names: _Names) -> PlanTree:
     inputs = (_print(node.left, names), _print(node.right, names))
     values = [display(s.expression, names) for s in (node.left_value, node.right_value)]
     on = f"{_shown([as_predicate(k) for k in node.keys], names)} AND ({values[0]} {node.comparison} {values[1]})"
+    on += f" AND {_shown(conjuncts(node.residual), names)}" if node.residual is not None else ""
     output = listed([names[c.id] for c in node.columns])
     return PlanTree("LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), ("output", output)), inputs)
+
+
+@_print.register
+def _(node: Versions, names: _Names) -> PlanTree:
+    below = _print(node.scan, names)
+    names.update((c.id, f"{node.scan.relation_name}.{c.name}") for c in node.made)
+    return PlanTree("LogicalVersions", (("time", names[node.time]),), (below,))
 
 
 @_print.register

@@ -28,6 +28,7 @@ from watersmeet.circuit.operators import (
     Union,
     Unnest,
     Upsert,
+    Versions,
     Window,
     WindowSpec,
 )
@@ -117,6 +118,8 @@ class Names:
             return tuple(below[k] for k in op.keep)
         if isinstance(op, Window):
             return below + tuple(f.function for f in op.functions)
+        if isinstance(op, Versions):
+            return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
         assert isinstance(op, (Exchange, Arrange, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 

@@ -26,6 +26,7 @@ from watersmeet.circuit.operators import (
     Union,
     Unnest,
     Upsert,
+    Versions,
     Window,
 )
 from watersmeet.planner.display import display
@@ -122,6 +123,9 @@ class PhysicalPrinter:
             return self._time_filter(op)
         if isinstance(op, Unnest):
             return self._unnest(op)
+        if isinstance(op, Versions):
+            below = self._names.columns(op.id)
+            return "StreamVersions", (("key", listed([below[k] for k in op.keys])), ("time", below[op.time]))
         if isinstance(op, Upsert):
             return "StreamUpsert", (("key", listed([self._names.columns(op.id)[k] for k in op.keys])),)
         assert isinstance(op, Constant), op.kind
@@ -173,7 +177,7 @@ class PhysicalPrinter:
                                       ("nested_loop", str(not op.left_keys).lower()),
                                       ("output", listed(self._names.shown(op.id))))
 
-    def _residual(self, op: Join | TemporalJoin) -> list[str]:
+    def _residual(self, op: AsofJoin | Join | TemporalJoin) -> list[str]:
         if op.residual is None:
             return []
         both = self._names.by_position(op.inputs[0], "l") | self._names.by_position(op.inputs[1], "r")
@@ -183,7 +187,7 @@ class PhysicalPrinter:
         left, right = (self._names.columns(i) for i in op.inputs)
         nearest = f"({left[op.left_value]} {op.comparison} {right[op.right_value]})"
         return "StreamAsOfJoin", (("type", ASOF_TYPES[op.join_kind]),
-                                  ("predicate", " AND ".join([*self._equalities(op), nearest])),
+                                  ("predicate", " AND ".join([*self._equalities(op), nearest, *self._residual(op)])),
                                   ("output", listed(self._names.shown(op.id))))
 
     def _join(self, op: Join) -> tuple[str, Fields]:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sqlglot import exp
-
 from watersmeet.algebra.relations import Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
@@ -85,14 +83,7 @@ def _check_keys(node: TemporalJoin) -> None:
                     detail="The join has no equality between its two sides.")
     if not node.keys or node.looked_up is None:
         return
-    covered = {_column(k.right) for k in node.keys}
+    covered = {k.right.cast_column for k in node.keys}
     if not any(key[0] in covered for key in node.looked_up):
         raise error("TEMPORAL_KEY", "Temporal join requires the equivalence join condition includes the key columns that form "
                     "the distribution key of the lookup table", span=node.span, hint=_KEY_HINT)
-
-
-def _column(scalar: Scalar) -> str | None:
-    node = scalar.expression.unnest()
-    while isinstance(node, exp.Cast):
-        node = node.this.unnest()
-    return node.name if isinstance(node, exp.Column) else None

@@ -15,7 +15,7 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, AsofJoin, Join, Scan, TemporalJoin
+from watersmeet.circuit.operators import Arrange, AsofJoin, Join, Scan, TemporalJoin, Versions
 from watersmeet.planner.distribution import Placement, plain_keys
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
@@ -122,9 +122,10 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
     looked_up = {o.inputs[1] for o in circuit.operators if isinstance(o, TemporalJoin)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
-    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live}
+    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
+    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live} | history
     if any(isinstance(circuit.by_id[i], TemporalJoin) for i in circuit.upstream(tops, ends.keys())):
-        told &= looked_up  # what looks rows up has to come after all of them
+        told = told & looked_up | history  # what looks rows up has to come after all of them
     while True:
         reached = circuit.upstream(tops, ends.keys() | told)
         joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +178,17 @@ class Inputs:
 
 
 def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -> Iterator[Slice]:
-    """The changes of `tables` in a commit, as slices; blobs are counted over all of these tables."""
-    blobs = [(i, blob) for i, change in commit.relations.items() if i in tables for blob in change.blobs]
-    for relation_id, blob in blobs[first_blob:]:
-        yield {"kind": "commit", "relation": relation_id, "blob": blob.to_json(), "rows": blob.rows,
+    """The changes of `tables` in a commit, as slices; blobs are counted over all of these tables.
+
+    first: how many rows of the relation's change in that commit come before the slice.
+    """
+    blobs = []
+    for relation_id, change in commit.relations.items():
+        if relation_id in tables:
+            starts = accumulate((b.rows for b in change.blobs), initial=0)
+            blobs += [(relation_id, blob, first) for blob, first in zip(change.blobs, starts, strict=False)]
+    for relation_id, blob, first in blobs[first_blob:]:
+        yield {"kind": "commit", "relation": relation_id, "blob": blob.to_json(), "first": first, "rows": blob.rows,
                "bytes": blob.length_bytes}
 
 

@@ -133,9 +133,12 @@ class Intent:
 def divide(slices: Sequence[Slice], buckets: int) -> tuple[tuple[Slice, ...], ...]:
     """The slices, numbered in order of arrival, as one task or (with several buckets) as balanced tasks.
 
-    Never empty. At most `buckets` tasks.
+    Never empty. At most `buckets` tasks. What one transaction did to a relation has one number.
     """
-    numbered = [{**piece, "seq": number} for number, piece in enumerate(slices)]
+    numbered: list[Slice] = []
+    for number, piece in enumerate(slices):
+        follows = numbered and piece.get("first", 0) > 0
+        numbered.append({**piece, "seq": numbered[-1]["seq"] if follows else number})
     total = sum(int(s["bytes"]) for s in numbered)
     count = max(1, min(buckets, len(numbered), -(-total // _TASK_BYTES)))
     if count == 1:

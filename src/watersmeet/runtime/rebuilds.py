@@ -7,7 +7,7 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.circuit.operators import TemporalJoin, Versions
 from watersmeet.errors import error
 
 
@@ -20,6 +20,10 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
         raise error("FEATURE_NOT_SUPPORTED", "the state of a view with a temporal join can't be made anew",
                     detail="What its rows met when they came is nowhere but in the state and in the view's content.",
                     hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
+    if any(isinstance(o, Versions) for o in circuit.operators):
+        raise error("FEATURE_NOT_SUPPORTED", "the state of a view that reads versions of a table can't be made anew",
+                    detail="Which rows the table had before those that it has is nowhere but in the state.",
+                    hint="Drop the view, rebuild, and create it again: it then knows the rows that are there.")
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         late = totals.get(relation_id, {}).get("late", 0)
         if late:

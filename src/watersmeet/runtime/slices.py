@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import EventTime
-from watersmeet.circuit.operators import Scan
+from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
 from watersmeet.errors import error
 from watersmeet.kernel.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
@@ -26,9 +26,6 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.snapshots import read_snapshot
 from watersmeet.types import Field, arrow_schema
-
-#: Bits of `_seq` below the slice's number: rows of one slice.
-_ROW_BITS = 40
 
 Diff = npt.NDArray[np.int64]
 
@@ -124,7 +121,8 @@ def _read(layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields
     schema = arrow_schema(tuple(fields), positional=False)
     if kind == "commit":
         table, diff = decode_change(packs.read_blob(blob_of(piece), "DATABASE_DAMAGED"))
-        yield table.select(schema.names), diff, np.arange(len(diff), dtype=np.int64)
+        first = int(piece.get("first", 0))
+        yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
     elif kind == "snapshot":
         first = 0
         whole = arrow_schema(tuple(Field.from_json(c) for c in intent.specs[piece["relation"]]["columns"]), positional=False)
@@ -163,5 +161,5 @@ def _stopped(first: dict[str, Any]) -> Exception:
 def _delta(scan: Scan, piece: Slice, table: pa.Table, diff: Diff, ordinals: Diff) -> Delta:
     columns = [table.column(name) for name in scan.names]
     if scan.ordered:
-        columns.append(pa.chunked_array([pa.array((int(piece["seq"]) << _ROW_BITS) | ordinals, pa.int64())]))
+        columns.append(pa.chunked_array([pa.array((int(piece["seq"]) << SEQ_ROW_BITS) | ordinals, pa.int64())]))
     return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), diff)

@@ -24,6 +24,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Versions,
     Window,
 )
 from watersmeet.algebra.trees import exactly
@@ -110,9 +111,13 @@ def _(node: Join, needed: _Ids) -> Relation:
 
 @_prune.register
 def _(node: AsofJoin, needed: _Ids) -> Relation:
-    left = needed.union(node.left_value.columns, *[k.left.columns for k in node.keys]) & node.left.ids
-    right = needed.union(node.right_value.columns, node.ties, *[k.right.columns for k in node.keys]) & node.right.ids
-    return replace(node, left=_prune(node.left, left), right=_prune(node.right, right))
+    reads = needed.union(node.ties, *[s.columns for s in node.scalars])
+    return replace(node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids))
+
+
+@_prune.register
+def _(node: Versions, needed: _Ids) -> Relation:  # noqa: ARG001 - all views share the versions of a table, with all columns
+    return node
 
 
 @_prune.register

@@ -91,7 +91,7 @@ class Chain:
     def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
         check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
         relation, scope = join(left, right, node, self.env, self.subqueries)
-        return looking_up(relation, node, self.env, self.binding) if is_looked_up(node.this) else relation, scope
+        return looking_up(relation, node, left[1], self.env, self.binding) if is_looked_up(node.this) else relation, scope
 
     @property
     def left(self) -> Scope:

@@ -13,7 +13,7 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
-from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up
+from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.dialects.binder.scope import Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
@@ -91,7 +91,11 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         check_relation(relation, node, env)
     tree = _inline(relation, binding, bind) if relation.kind == "view" else scan(relation, binding)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
-    return tree, single(alias or name, scope_columns(tree.columns, names))
+    shown = single(alias or name, scope_columns(tree.columns, names))
+    if wants_versions(node):
+        assert isinstance(tree, Scan), "check_relation has refused views"
+        return versions(tree, node, env, binding), shown
+    return tree, shown
 
 
 def scan(relation: CatalogRelation, binding: Binding) -> Scan:

@@ -23,6 +23,7 @@ from watersmeet.kernel.operators import (
     union,
     unnest,
     upsert,
+    versions,
     window,
 )
 from watersmeet.kernel.operators import map as map_operator
@@ -50,11 +51,12 @@ STEPS: Final[dict[str, Step]] = {
     "union": union.step,
     "unnest": unnest.step,
     "upsert": upsert.step,
+    "versions": versions.step,
     "window": window.step,
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert"})
+STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert", "versions"})
 
 #: Kinds that step in every epoch: an arrangement hands on what it keeps, and time passes without rows too.
-UNPROMPTED: Final = frozenset({"arrange", "timefilter"})
+UNPROMPTED: Final = frozenset({"arrange", "timefilter", "versions"})

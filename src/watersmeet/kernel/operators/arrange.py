@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from watersmeet.circuit.operators import Arrange
+from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
@@ -28,7 +28,7 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     The state is not touched if nothing changes: it is read when a join asks for it.
     """
     change, apart = split(inputs[0], op.keys, op.null_safe)
-    exact = _exact(op)
+    exact = is_exact(op)
     if not change.num_rows:
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
@@ -48,7 +48,7 @@ def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple
     return arrange(matching, tuple(keys)), delta.take(np.flatnonzero(loose))
 
 
-def told(op: Arrange, state: State, part: int, parts: int) -> Arranged:
+def told(op: Arrange | Versions, state: State, part: int, parts: int) -> Arranged:
     """What the arrangement keeps, told to new readers in `parts` epochs as if it came now; the state stays as it is.
 
     The change of epoch `part` is all rows whose key hash is in the part-th of equal ranges, so that all rows of a key
@@ -61,7 +61,7 @@ def told(op: Arrange, state: State, part: int, parts: int) -> Arranged:
     pieces = [r.slice(_place(r, part, parts), _place(r, part + 1, parts)) for r in runs] if part < parts else []
     pieces = [p for p in pieces if p.num_rows]
     change = merge_runs(pieces, whole=True) if pieces else arrange(none, op.keys)
-    return Arranged(change, none, lambda: before, exact=_exact(op))
+    return Arranged(change, none, lambda: before, exact=is_exact(op))
 
 
 def _place(run: Run, part: int, parts: int) -> int:
@@ -69,7 +69,7 @@ def _place(run: Run, part: int, parts: int) -> int:
     return int(np.searchsorted(run.hash, np.uint64((part << 64) // parts))) if part < parts else run.num_rows
 
 
-def _exact(op: Arrange) -> bool:
+def is_exact(op: Arrange | Versions) -> bool:
     """True if equal hashes mean equal keys: NULLs are gone, and the one key's hash is a bijection."""
     if not op.keys:
         return True

@@ -1,6 +1,6 @@
 """ASOF joins: each left row with the nearest right row of its key, revised when either side changes.
 
-With m(x, R) the nearest partner of x in R, the output changes by
+With m(x, R) the nearest partner of x in R (none if the residual is not true for it), the output changes by
 
     dL * m(., R + dR)   +   L * (m(., R + dR) - m(., R))
 
@@ -22,6 +22,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.joined import JoinOutput
 from watersmeet.kernel.nearest import NONE, Candidates
+from watersmeet.kernel.residual import Residual
 from watersmeet.kernel.run import Run
 from watersmeet.kernel.state import State
 
@@ -31,7 +32,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     if not any(a.num_rows for a in inputs):
         return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
     left, right = inputs
-    out = _Output(op)
+    out = _Output(op, None if op.residual is None else Residual(op, ctx))
     for probe in left.probes:
         now = Candidates(probe, right.new, op.right_value, op.ties)
         rows = np.arange(probe.run.num_rows)
@@ -64,16 +65,21 @@ def _differ(before: Run | None, was: col.Positions, now: Run | None, is_now: col
 
 
 class _Output:
-    """Rows with their partner, or without if that comes out."""
+    """Rows with their partner, or without if that comes out. residual: what makes a nearest row a partner."""
 
-    def __init__(self, op: AsofJoin) -> None:
+    def __init__(self, op: AsofJoin, residual: Residual | None) -> None:
         self.joined = JoinOutput(op.output, [f.type.arrow for f in op.schema])
         self._extended = op.join_kind == "left"
+        self._residual = residual
 
-    def add(self, left: Run, rows: col.Positions, right: Run | None, partners: col.Positions, diff: Diffs) -> None:
-        """Adds rows of `left` with their partners in `right`."""
-        met = np.flatnonzero(partners != NONE)
-        self.joined.add(left, rows[met], right, partners[met], diff[met])
+    def add(self, left: Run, rows: col.Positions, right: Run | None, nearest: col.Positions, diff: Diffs) -> None:
+        """Adds rows of `left` with the rows of `right` that are nearest to them."""
+        met = nearest != NONE
+        if self._residual is not None and right is not None:
+            some = np.flatnonzero(met)
+            met[some] = self._residual.mask((left, rows[some], right, nearest[some]))
+        paired = np.flatnonzero(met)
+        self.joined.add(left, rows[paired], right, nearest[paired], diff[paired])
         if self._extended:
-            alone = np.flatnonzero(partners == NONE)
+            alone = np.flatnonzero(~met)
             self.joined.add(left, rows[alone], None, None, diff[alone])

@@ -12,7 +12,7 @@ from watersmeet.kernel import columns as col
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.hashing import hash_columns
-from watersmeet.kernel.matching import parts, probes
+from watersmeet.kernel.matching import Probe, parts, probes
 from watersmeet.kernel.run import Run, arrange, is_pure
 from watersmeet.kernel.state import State
 
@@ -44,11 +44,15 @@ def step(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) ->
 
 def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
     """Of each key the row with the highest `_seq`, as pure runs."""
+    return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
+
+
+def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
+    """The rows by key, those of one key in the order of the last column, `_seq`."""
     arrays = [col.one_form(c) for c in delta.columns.columns]
     hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
     by_seq = np.argsort(col.words(arrays[-1]), kind="stable")
     order = by_seq[np.argsort(hashes[by_seq], kind="stable")]
     table = col.positional(col.gather_all(arrays, order))
     pure = is_pure(hashes[order], [col.flat(table.column(i)) for i in keys])
-    rows = Run(hashes[order], table, delta.diff[order], keys, pure=pure)
-    return [probe.run.take(probe.starts + probe.lengths - 1) for probe in probes([rows], exact=False)]
+    return probes([Run(hashes[order], table, delta.diff[order], keys, pure=pure)], exact=False)

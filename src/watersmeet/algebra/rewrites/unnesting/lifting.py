@@ -279,7 +279,8 @@ class Lifting:
         keys = [KeyPair(_mapped(k.left, mine), _mapped(k.right, theirs), k.null_safe) for k in node.keys]
         keys += [KeyPair(mine[i], theirs[i], null_safe=_is_null_safe(right, theirs[i])) for i in sorted(ids)]
         made = replace(node, left=left.relation, right=right.relation, keys=tuple(keys),
-                       left_value=_mapped(node.left_value, mine), right_value=_mapped(node.right_value, theirs))
+                       left_value=_mapped(node.left_value, mine), right_value=_mapped(node.right_value, theirs),
+                       residual=None if node.residual is None else _mapped(node.residual, mine))
         return replace(left, relation=made)
 
     def _meeting(self, left: Lifted, right: Lifted) -> list[Scalar]:
