@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +30,11 @@ from watersmeet.kernel.operators.arrange import ROWS, is_exact
 from watersmeet.kernel.operators.upsert import in_order
 from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import State
+from watersmeet.kernel.times import microseconds
 from watersmeet.types import arrow_schema
 
 Ints = npt.NDArray[np.int64]
 Content = tuple[Ints, list[pa.Array], Diffs]
-
-_DAY_US: Final = 86_400_000_000
 
 
 def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
@@ -49,9 +47,9 @@ def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) 
     trace = state.trace(op.id, ROWS)
     before = trace.runs
     if ctx.filling:
-        times = delta.arrays[op.time]
-        rows = np.flatnonzero(_known(times))
-        made = [_made(op, delta.arrays, rows, _micros(times)[rows], np.ones(len(rows), np.bool_), delta.diff[rows])]
+        times, known = microseconds(delta.arrays[op.time])
+        rows = np.arange(len(times)) if known is None else np.flatnonzero(known)
+        made = [_made(op, delta.arrays, rows, times[rows], np.ones(len(rows), np.bool_), delta.diff[rows])]
     else:
         old, bound = parts(before), ctx.before.get(op.source)
         made = [change for probe in in_order(delta, op.keys) for change in _changes(op, probe, old, bound)]
@@ -90,7 +88,7 @@ def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) 
     changes = [_made(op, run.arrays, said.rows, said.since, run.diff[said.rows] > 0, np.ones(len(said.rows), np.int64))]
     if content is not None:
         groups, arrays, diff = content
-        gone = np.flatnonzero(_among(groups, _micros(arrays[-2]), said))
+        gone = np.flatnonzero(_among(groups, microseconds(arrays[-2])[0], said))
         changes.append(Delta(col.positional(col.gather_all(arrays, gone)), -diff[gone]))
     return changes
 
@@ -98,7 +96,8 @@ def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) 
 def _said(op: Versions, probe: Probe) -> _Said:
     run = probe.run
     groups = probe.of_rows(np.arange(probe.num_groups))
-    kept = _known(run.arrays[op.time])
+    times, known = microseconds(run.arrays[op.time])
+    kept = np.ones(len(times), np.bool_) if known is None else known
     if run.has_negative:
         transactions = col.words(run.arrays[-1]) >> SEQ_ROW_BITS
         ends = _ends(groups, transactions)
@@ -106,8 +105,7 @@ def _said(op: Versions, probe: Probe) -> _Said:
         comes = np.repeat(np.logical_or.reduceat(run.diff > 0, starts), ends - starts + 1)
         kept = kept & ((run.diff > 0) | ~comes)
     rows = np.flatnonzero(kept)
-    times = _micros(run.arrays[op.time])[rows]
-    return _Said(rows, groups[rows], times, times)
+    return _Said(rows, groups[rows], times[rows], times[rows])
 
 
 def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
@@ -131,11 +129,11 @@ def _newest(op: Versions, content: Content | None, bound: int, count: int) -> In
     found = np.full(count, np.iinfo(np.int64).min)
     if content is not None:
         groups, arrays, _ = content
-        since = _micros(arrays[-2])
+        since = microseconds(arrays[-2])[0]
         order = np.lexsort((since, groups))
         order = order[since[order] <= bound]
         last = order[_ends(groups[order])]
-        found[groups[last]] = _micros(arrays[op.time])[last]
+        found[groups[last]] = microseconds(arrays[op.time])[0][last]
     return found
 
 
@@ -161,14 +159,3 @@ def _ends(*columns: Ints) -> Ints:
     differs = np.ones(count, np.bool_)
     differs[:-1] = np.logical_or.reduce([c[1:] != c[:-1] for c in columns])
     return np.flatnonzero(differs)
-
-
-def _known(times: pa.Array) -> col.Mask:
-    valid = col.validity(times)
-    return np.ones(len(times), np.bool_) if valid is None else valid
-
-
-def _micros(times: pa.Array) -> Ints:
-    """Microseconds since 1970; undefined where NULL."""
-    words: Ints = col.words(times).astype(np.int64)
-    return words * _DAY_US if pa.types.is_date(times.type) else words
