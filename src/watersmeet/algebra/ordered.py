@@ -1,0 +1,112 @@
+"""Nodes of the logical algebra for window functions and for the first rows of an order, and the keys of an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from watersmeet.algebra.base import Column, Relation
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One key of an order; PostgreSQL's default for `nulls_first` is `descending`."""
+
+    value: Scalar
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFrame:
+    """Rows around a row, as in `circuit.operators.Frame`, except that value, low and high are expressions."""
+
+    mode: Literal["rows", "range", "groups"]
+    start: int | None
+    end: int | None
+    exclude: str = "none"
+    value: Scalar | None = None
+    low: Scalar | None = None
+    high: Scalar | None = None
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The expressions of its bounds."""
+        return tuple(s for s in (self.value, self.low, self.high) if s is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`."""
+
+    function: str
+    arguments: tuple[Scalar, ...]
+    number: int
+    filter: Scalar | None
+    order: tuple[SortKey, ...]
+    frame: WindowFrame
+    type: SqlType
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """All expressions in it."""
+        condition = () if self.filter is None else (self.filter,)
+        return (*self.arguments, *condition, *(k.value for k in self.order), *self.frame.scalars)
+
+
+@dataclass(frozen=True)
+class Window(Relation):
+    """Each input row with the value of each call over the rows that are equal in `partition`. Outputs: the calls' columns.
+
+    Where an order leaves rows equal, the others of their columns that are read above or here decide, in order.
+    """
+
+    input: Relation
+    partition: tuple[Scalar, ...]
+    calls: tuple[WindowCall, ...]
+    outputs: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.outputs) == len(self.calls)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (*self.partition, *(s for c in self.calls for s in c.scalars))
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.input.columns, *self.outputs)
+
+
+@dataclass(frozen=True)
+class TopN(Relation):
+    """Of the rows that are equal in `partition`, in `order`: those after `offset`, at most `limit` (None: all) of them.
+
+    with_ties: and those that are equal in `order` to the last one. Equal rows are ordered as in `Window`.
+    """
+
+    input: Relation
+    partition: tuple[Scalar, ...]
+    order: tuple[SortKey, ...]
+    limit: int | None
+    offset: int = 0
+    with_ties: bool = False
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (*self.partition, *(k.value for k in self.order))
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
