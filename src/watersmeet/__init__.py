@@ -1,6 +1,6 @@
 """Watersmeet: streaming SQL joins that follow every insert, update and delete.
 
-`connect()` gives a PEP 249 connection to a database. Importing this package is light: the session,
+`connect()` gives a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames. Importing this package is light: the session,
 and with it the SQL front-end and DuckDB, are imported when they are first used, because every
 Spark worker imports the package too.
 """
@@ -24,6 +24,7 @@ from watersmeet.errors import (
 )
 
 if TYPE_CHECKING:
+    from watersmeet.frames.api import asof, join, latest
     from watersmeet.session.connection import Connection, connect
     from watersmeet.session.cursor import Cursor
     from watersmeet.session.dbapi import (
@@ -56,6 +57,7 @@ _LAZY: Final[dict[str, str]] = {
     "Cursor": "watersmeet.session.cursor",
     "Interval": "watersmeet.session.values",
     "connect": "watersmeet.session.connection",
+    **dict.fromkeys(("asof", "join", "latest"), "watersmeet.frames.api"),
     **dict.fromkeys(
         ("BINARY", "DATETIME", "NUMBER", "ROWID", "STRING", "Binary", "Date", "DateFromTicks", "Time",
          "TimeFromTicks", "Timestamp", "TimestampFromTicks"),
@@ -91,7 +93,10 @@ __all__ = [
     "Warning",
     "__version__",
     "apilevel",
+    "asof",
     "connect",
+    "join",
+    "latest",
     "paramstyle",
     "threadsafety",
 ]

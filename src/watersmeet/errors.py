@@ -59,6 +59,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "SCALAR_SUBQUERY_ROWS": Condition("21000"),
     "STATE_DAMAGED": Condition("XX001", "InternalError"),
     "STATE_MISMATCH": Condition("55000", "OperationalError"),
+    "STATE_STORE": Condition("55000", "OperationalError"),
+    "STREAM_MISSING": Condition("42809"),
     "SYNTAX_ERROR": Condition("42601"),
     "TEMPORAL_KEY": Condition("0A000", "NotSupportedError"),
     "TEMPORAL_KIND": Condition("0A000", "NotSupportedError"),

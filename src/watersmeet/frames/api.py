@@ -1,0 +1,116 @@
+"""`watersmeet.join`: joins of streaming DataFrames."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from watersmeet.errors import error
+from watersmeet.frames.building import Bounds, Duration, Given, Options, build
+from watersmeet.frames.circuits import appends
+from watersmeet.frames.durations import duration_us
+from watersmeet.frames.matches import AsofMatch, LatestMatch, asof, latest
+from watersmeet.frames.placing import bucket_keys
+from watersmeet.frames.processor import CHANGES, FIGURES, PIECE, Buckets
+from watersmeet.frames.schemas import result_schema, sql_type
+from watersmeet.frames.shapes import JoinShape, Output
+from watersmeet.frames.tasks import Decoder, Encoder
+from watersmeet.types import Field
+
+__all__ = ["asof", "join", "latest"]
+
+#: Where Spark keeps the delay of a watermark, in milliseconds, with its column.
+_DELAY_MS: Final = "spark.watermarkDelayMs"
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_NOW: Final = "__watersmeet_now"
+_numbers: Final = itertools.count(1)
+
+
+def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[str, str]], how: str = "inner",
+         match: AsofMatch | LatestMatch | None = None, within: Bounds | None = None, window: Duration | None = None,
+         time: str | tuple[str, str] | None = None, as_of: str | tuple[str, str] | None = None,
+         emit: Literal["changes", "final", "arrival"] | None = None,
+         left_watermark: tuple[str, Duration] | None = None, right_watermark: tuple[str, Duration] | None = None,
+         buckets: int | None = None, suffix: str = "_right", diff: str = "diff", name: str | None = None) -> DataFrame:
+    """A streaming DataFrame: the join of two, of which one may be static.
+
+    on: names of columns that must be equal, or pairs (left name, right name). how: inner, left, right, full, semi, anti.
+    match: `asof(…)` or `latest()`; without it every pair counts. within: bounds of right time - left time, a pair
+    (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the columns of
+    the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the one of its time.
+    left_watermark, right_watermark: (column, delay): how far behind the greatest time rows may come; by default that of
+    `withWatermark`. emit: see below. buckets: how many parts the state has, for the life of the checkpoint; by default
+    spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name: of the figures that the
+    query's progress shows among `observedMetrics`.
+
+    Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1 for
+    a row that comes and -1 for one that goes. Raises WatersmeetError; docs/DATAFRAMES.md has the rules.
+    """
+    options = Options(on, how, match, within, window, time, as_of, emit, suffix, diff)
+    spark = left.sparkSession
+    parts = buckets if buckets is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    shape = build(_given(left, left_watermark), _given(right, right_watermark), options, parts)
+    if shape.static is not None:
+        raise error("FEATURE_NOT_SUPPORTED", "a static side", hint="Use two streams.")
+    _check_session(spark)
+    schema = _schema(shape, left, right, diff)
+    keys = bucket_keys(shape.buckets)
+    pieces = [frame.withColumn(_NOW, f.current_timestamp()).mapInArrow(Encoder(shape, i, keys), PIECE)
+              for i, frame in enumerate((left, right))]
+    changes = pieces[0].union(pieces[1]).groupBy("bucket").transformWithStateInPandas(
+        Buckets(shape, keys), CHANGES, "Append", "None")
+    observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
+    decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
+    return observed.mapInArrow(decoder, schema)
+
+
+def _given(frame: DataFrame, watermark: tuple[str, Duration] | None) -> Given:
+    fields = frame.schema.fields
+    if watermark is not None:
+        delay: tuple[str, int] | None = (watermark[0], duration_us(watermark[1], "the delay of a watermark"))
+    else:
+        found = [(x.name, int(x.metadata[_DELAY_MS]) * 1000) for x in fields if _DELAY_MS in (x.metadata or {})]
+        delay = found[0] if found else None
+    return Given(tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields), frame.isStreaming, delay)
+
+
+def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t.StructType:
+    """The result's schema."""
+    sides = {"l": left.schema.fields, "r": right.schema.fields}
+
+    def kind(output: Output) -> t.DataType:
+        side, position = output.tokens[0][0], int(output.tokens[0][1:])
+        if not output.window:
+            return sides[side][position].dataType
+        assert shape.left.time is not None
+        time = sides["l"][shape.left.time].dataType
+        return t.StructType([t.StructField("start", time), t.StructField("end", time)])
+    fields = [t.StructField(o.name, kind(o)) for o in shape.outputs]
+    return t.StructType(fields if appends(shape) else [*fields, t.StructField(diff, t.IntegerType(), nullable=False)])
+
+
+def _check_session(spark: Any) -> None:
+    """STATE_STORE or RUNTIME_UNAVAILABLE if Spark's stateful operator can't run in this session."""
+    provider = spark.conf.get("spark.sql.streaming.stateStore.providerClass", "")
+    if provider != _ROCKSDB:
+        raise error("STATE_STORE", "the session keeps its state in another store than RocksDB",
+                    detail="Spark's transformWithState, which runs the join, needs it.",
+                    hint=f'spark.conf.set("spark.sql.streaming.stateStore.providerClass", "{_ROCKSDB}")')
+    version = spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")
+    if version == "1" and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise error("STATE_STORE", "with speculation, two attempts of a task could write one version of the state",
+                    hint='spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")')
+    for module, package in (("google.protobuf", "protobuf"), ("google.api", "googleapis-common-protos"), ("pandas", "pandas")):
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise error("RUNTIME_UNAVAILABLE", f"Spark's transformWithState needs the package {package}",
+                        hint="pip install 'watersmeet[frames]'")

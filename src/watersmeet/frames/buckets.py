@@ -1,0 +1,177 @@
+"""What one bucket does in one micro-batch: its pieces in, its changes out, its state in a store. No Spark here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import error
+from watersmeet.frames.circuits import JOINED, compile_join
+from watersmeet.frames.pieces import ROWS, Piece, clock, time_us
+from watersmeet.frames.shapes import SIDES, JoinShape, Newest
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.delta import Delta, consolidate
+from watersmeet.kernel.executor import EpochContext, run_stage
+from watersmeet.kernel.frames import decode
+from watersmeet.kernel.ordering import order_keys
+from watersmeet.kernel.state import BlobStore, RunCache, RunRef, StageState
+from watersmeet.types import arrow_schema
+
+#: Changes when the manifest or the plan of a bucket has another form.
+FORMAT: Final = 1
+
+
+class Store(BlobStore, Protocol):
+    """The state of one bucket. A run may be added again under the same name: names say what is in it."""
+
+    def plan(self) -> str | None:
+        """What `keep_plan` was given, or None for a new bucket."""
+        ...
+
+    def keep_plan(self, text: str) -> None:
+        """Keeps the plan."""
+        ...
+
+    def manifest(self) -> str | None:
+        """What `keep_manifest` was given last."""
+        ...
+
+    def keep_manifest(self, text: str) -> None:
+        """Keeps the manifest."""
+        ...
+
+    def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
+        """Keeps a run."""
+        ...
+
+    def remove(self, ref: RunRef) -> None:
+        """Forgets a run."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """delta: the result's changes. late: rows dropped, by side. rows: rows taken in, by side. state: (rows, bytes) after.
+
+    watermarks: by side, in microseconds, for sides that have one.
+    """
+
+    delta: Delta
+    rows: tuple[int, int]
+    late: tuple[int, int]
+    state: tuple[int, int]
+    watermarks: Mapping[str, int]
+
+
+def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: Store, cache: RunCache | None = None) -> Step:
+    """One micro-batch of one bucket. The state is in the store when this returns.
+
+    The order of the pieces makes no difference. Raises WatersmeetError STATE_MISMATCH if the state is another join's.
+    """
+    circuit, first = _plan(shape, bucket, store)
+    before: dict[str, Any] = {} if first else json.loads(store.manifest() or "{}")
+    marks: dict[str, int] = before.get("watermarks", {})
+    sources: dict[str, list[Delta]] = {}
+    rows, late = [0, 0], [0, 0]
+    for index, scan in enumerate(_scans(circuit)):
+        delta = _received(shape, index, pieces)
+        rows[index] = delta.num_rows
+        delta = _punctual(shape, index, delta, marks.get(SIDES[index]))
+        late[index] = rows[index] - delta.num_rows
+        sources[scan] = [_numbered(shape, delta) if index == 1 and isinstance(shape.match, Newest) else delta]
+    marks = _advanced(shape, marks, pieces)
+    epoch = before.get("epoch", -1) + 1
+    state = StageState(before.get("state"), store, cache)
+    ids = frozenset(o.id for o in circuit.operators)
+    context = EpochContext(epoch, initial=first, fresh=ids if first else frozenset())
+    result = run_stage(circuit, 0, bucket, sources, (), state, context)
+    kept = state.persist(store.add)
+    for ref in state.retired():
+        store.remove(ref)
+    store.keep_manifest(json.dumps({"epoch": epoch, "watermarks": marks, "state": kept}, separators=(",", ":")))
+    sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
+    delta = result.published.get(JOINED) or Delta.empty(arrow_schema(circuit.sinks[0].schema, positional=True))
+    return Step(delta, (rows[0], rows[1]), (late[0], late[1]), (sum(s[0] for s in sizes), sum(s[1] for s in sizes)), marks)
+
+
+def repeated(delta: Delta) -> Delta:
+    """The same changes with diffs of 1 and -1 only."""
+    if bool((np.abs(delta.diff) == 1).all()):
+        return delta
+    positions = np.repeat(np.arange(delta.num_rows), np.abs(delta.diff))
+    return Delta(col.gather_table(delta.columns, positions), np.sign(delta.diff[positions]))
+
+
+def _plan(shape: JoinShape, bucket: int, store: Store) -> tuple[Circuit, bool]:
+    """The circuit that the bucket runs, as it was when it first ran, and whether this is that time."""
+    text = store.plan()
+    if text is None:
+        circuit = compile_join(shape)
+        plan = {"format": FORMAT, "join": shape.fingerprint, "buckets": shape.buckets, "circuit": circuit.to_json()}
+        store.keep_plan(json.dumps(plan, separators=(",", ":")))
+        return circuit, True
+    plan = json.loads(text)
+    if plan["format"] != FORMAT:
+        raise error("STATE_MISMATCH", f"the checkpoint's state has format {plan['format']}, this is {FORMAT}",
+                    hint="Start the query with a new checkpoint.")
+    if plan["buckets"] != shape.buckets:
+        raise error("STATE_MISMATCH", f"the checkpoint was written with buckets={plan['buckets']}, this is {shape.buckets}",
+                    detail=f"Seen in bucket {bucket}.", hint=f"Call join(…, buckets={plan['buckets']}).")
+    if plan["join"] != shape.fingerprint:
+        raise error("STATE_MISMATCH", "the checkpoint was written by another join",
+                    detail="The columns, types, keys or options of the join are not what they were.",
+                    hint="Call join as before, or start the query with a new checkpoint.")
+    return Circuit.from_json(plan["circuit"]), False
+
+
+def _scans(circuit: Circuit) -> tuple[str, str]:
+    by_relation = {s.relation_id: s.id for s in circuit.scans}
+    return by_relation[SIDES[0]], by_relation[SIDES[1]]
+
+
+def _received(shape: JoinShape, index: int, pieces: Sequence[Piece]) -> Delta:
+    found = [decode(p.body) for p in pieces if p.channel == ROWS[index]]
+    return Delta.concat(found) if found else Delta.empty(arrow_schema(shape.sides[index].schema, positional=True))
+
+
+def _punctual(shape: JoinShape, index: int, delta: Delta, mark_us: int | None) -> Delta:
+    """Without the rows whose time is before the watermark of earlier micro-batches."""
+    time = shape.sides[index].time
+    if mark_us is None or time is None or not delta.num_rows:
+        return delta
+    times = delta.arrays[time]
+    late = col.words(time_us(times)) < mark_us
+    valid = col.validity(times)
+    if valid is not None:
+        late &= valid
+    return delta.take(np.flatnonzero(~late)) if late.any() else delta
+
+
+def _advanced(shape: JoinShape, marks: Mapping[str, int], pieces: Sequence[Piece]) -> dict[str, int]:
+    """The watermarks including this micro-batch."""
+    found = dict(marks)
+    for index, (name, side) in enumerate(zip(SIDES, shape.sides, strict=True)):
+        top = clock(pieces, index)
+        if top is not None and side.delay_us is not None:
+            found[name] = max(found.get(name, top - side.delay_us), top - side.delay_us)
+    return found
+
+
+def _numbered(shape: JoinShape, delta: Delta) -> Delta:
+    """The rows with the number that decides which of them came last: by the order asked for, then as rows are ordered."""
+    rows = consolidate(delta)
+    assert isinstance(shape.match, Newest)
+    number = np.arange(rows.num_rows)
+    if shape.match.order is not None:
+        values = rows.arrays[shape.match.order]
+        keys = order_keys(values)
+        valid = col.validity(values)
+        words = (keys,) if valid is None else (np.where(valid, keys, 0), valid)
+        number[np.lexsort((np.arange(rows.num_rows), *words))] = np.arange(rows.num_rows)
+    return Delta(col.positional([*rows.arrays, pa.array(number, pa.int64())]), rows.diff)

@@ -1,0 +1,279 @@
+"""From the arguments of `join` to its shape, with every refusal that needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from watersmeet.circuit.operators import Comparison
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.frames.durations import duration_us
+from watersmeet.frames.matches import AsofMatch, LatestMatch
+from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, Output, Side, Within
+from watersmeet.types import Field, Schema
+
+Duration = timedelta | str
+Bounds = Duration | tuple[Duration | None, Duration | None]
+
+KINDS: Final = ("inner", "left", "right", "full", "semi", "anti")
+_ALIASES: Final = {"leftouter": "left", "left_outer": "left", "rightouter": "right", "right_outer": "right", "outer": "full",
+                   "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
+                   "left_anti": "anti"}
+_COMPARISONS: Final[dict[tuple[str, bool], Comparison]] = {
+    ("backward", True): ">=", ("backward", False): ">", ("forward", True): "<=", ("forward", False): "<"}
+_TIMES: Final = ("timestamp", "timestamptz")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One side as given: its columns, whether it streams, its watermark (column, delay in microseconds) or None."""
+
+    columns: Schema
+    streaming: bool
+    watermark: tuple[str, int] | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `join` beside the two sides."""
+
+    on: str | Sequence[str | tuple[str, str]]
+    how: str = "inner"
+    match: AsofMatch | LatestMatch | None = None
+    within: Bounds | None = None
+    window: Duration | None = None
+    time: str | tuple[str, str] | None = None
+    as_of: str | tuple[str, str] | None = None
+    emit: str | None = None
+    suffix: str = "_right"
+    diff: str = "diff"
+
+
+def build(left: Given, right: Given, options: Options, buckets: int) -> JoinShape:
+    """The shape of the join. Raises WatersmeetError if the arguments make none, or one that does not exist."""
+    return _Builder((left, right), options).build(buckets)
+
+
+class _Builder:
+    def __init__(self, given: tuple[Given, Given], options: Options) -> None:
+        self._given = given
+        self._options = options
+        self._how: Any = _ALIASES.get(options.how, options.how)
+        if self._how not in KINDS:
+            raise error("INVALID_PARAMETER", f"how={options.how!r}", hint=f"It is one of: {', '.join(KINDS)}.")
+
+    def build(self, buckets: int) -> JoinShape:
+        """The shape."""
+        if buckets < 1 or buckets >= 1 << 16:
+            raise error("INVALID_PARAMETER", f"buckets={buckets}", hint="It is a number from 1 to 65535.")
+        static = self._static()
+        match = self._match()
+        times = self._times()
+        keys = self._keys()
+        window_us = self._window(times)
+        sides = []
+        for index, given in enumerate(self._given):
+            schema, positions = given.columns, tuple(k[index] for k in keys)
+            if window_us is not None:
+                schema = (*schema, Field("window", schema[_known(times[index])].type))
+                positions = (*positions, len(schema) - 1)
+            delay_us = given.watermark[1] if given.watermark is not None and given.streaming else None
+            sides.append(Side(schema, positions, times[index], delay_us))
+        shape = JoinShape(sides[0], sides[1], self._how, self._emit(match), buckets, self._outputs(keys, window_us), match,
+                          self._within(times), window_us, static)
+        self._check(shape)
+        return shape
+
+    def _static(self) -> Any:
+        streaming = [g.streaming for g in self._given]
+        if not any(streaming):
+            raise error("STREAM_MISSING", "neither side of the join is a stream",
+                        hint="Read one with spark.readStream, or use DataFrame.join.")
+        return None if all(streaming) else SIDES[streaming.index(False)]
+
+    def _column(self, index: int, name: str) -> int:
+        """The position of a column of a side. UNDEFINED_COLUMN if it has none, AMBIGUOUS_COLUMN if it has several."""
+        names = [f.name for f in self._given[index].columns]
+        found = [i for i, n in enumerate(names) if n == name] or [i for i, n in enumerate(names) if n.lower() == name.lower()]
+        if not found:
+            raise error("UNDEFINED_COLUMN", f'the {SIDES[index]} side has no column "{name}"',
+                        detail=f"It has: {', '.join(names)}.", hint=did_you_mean(name, names))
+        if len(found) > 1:
+            raise error("AMBIGUOUS_COLUMN", f'the {SIDES[index]} side has more than one column "{name}"', hint="Rename one.")
+        return found[0]
+
+    def _keys(self) -> list[tuple[int, int]]:
+        on = [self._options.on] if isinstance(self._options.on, str) else list(self._options.on)
+        if not on:
+            raise error("JOIN_WITHOUT_EQUALITY", "the join has no columns that must be equal", hint='Name them: on=["id"].')
+        pairs = []
+        for item in on:
+            names = (item, item) if isinstance(item, str) else tuple(item)
+            if len(names) != 2:
+                raise error("INVALID_PARAMETER", f"on has {item!r}", hint='Use a name, or a pair of names: ("left_id", "right_id").')
+            pairs.append((self._column(0, names[0]), self._column(1, names[1])))
+        for pair in pairs:
+            self._one_type(pair, "are compared")
+        return pairs
+
+    def _one_type(self, pair: tuple[int, int], why: str) -> None:
+        fields = [g.columns[i] for g, i in zip(self._given, pair, strict=True)]
+        if fields[0].type != fields[1].type:
+            detail = " and ".join(f'"{f.name}" is {f.type.sql}' for f in fields)
+            raise error("DATATYPE_MISMATCH", f"columns of different types {why}", detail=f"{detail}.", hint="Cast one of them.")
+
+    def _times(self) -> tuple[int | None, int | None]:
+        """The positions of the event times: of `time`, of `as_of`, or of the watermarks."""
+        asked = self._options.time if self._options.time is not None else self._options.as_of
+        names = (asked, asked) if isinstance(asked, str) else asked
+        found: list[int | None] = []
+        for index, given in enumerate(self._given):
+            name = names[index] if names is not None else given.watermark[0] if given.watermark is not None else None
+            position = None if name is None else self._column(index, name)
+            if position is not None:
+                kind = given.columns[position].type
+                if kind.name not in _TIMES:
+                    raise error("DATATYPE_MISMATCH", f'the time "{name}" of the {SIDES[index]} side is {kind.sql}',
+                                hint="It must be a timestamp.")
+                if given.watermark is not None and self._column(index, given.watermark[0]) != position:
+                    raise error("INVALID_PARAMETER", f'the {SIDES[index]} side has its watermark on "{given.watermark[0]}" '
+                                f'and its time is "{name}"', hint="They must be one column.")
+            found.append(position)
+        return found[0], found[1]
+
+    def _needs_times(self, times: tuple[int | None, int | None], what: str) -> tuple[int, int]:
+        for index, position in enumerate(times):
+            if position is None:
+                raise error("INVALID_PARAMETER", f"{what} needs the time of the {SIDES[index]} side",
+                            hint='Name the columns: time=("left_ts", "right_ts").')
+        pair = (_known(times[0]), _known(times[1]))
+        self._one_type(pair, "are the times")
+        return pair
+
+    def _window(self, times: tuple[int | None, int | None]) -> int | None:
+        if self._options.window is None:
+            return None
+        size = duration_us(self._options.window, "window")
+        if size <= 0:
+            raise error("INVALID_PARAMETER", f"window={self._options.window!r}", hint="It must be longer than 0.")
+        self._needs_times(times, "window")
+        return size
+
+    def _within(self, times: tuple[int | None, int | None]) -> Within | None:
+        given = self._options.within
+        if given is None:
+            return None
+        self._needs_times(times, "within")
+        if isinstance(given, tuple):
+            low, high = (None if b is None else duration_us(b, "within") for b in given)
+        else:
+            high = duration_us(given, "within")
+            low = -high
+        if low is not None and high is not None and low > high:
+            raise error("INVALID_PARAMETER", "within has a lower bound above its upper bound, which no pair meets",
+                        hint="within=(lower, upper): lower <= right time - left time <= upper.")
+        return Within(low, high)
+
+    def _match(self) -> Nearest | Newest | None:
+        match, as_of = self._options.match, self._options.as_of
+        if as_of is not None:
+            if match is not None:
+                raise error("INVALID_PARAMETER", "as_of and match exclude each other")
+            names = (as_of, as_of) if isinstance(as_of, str) else as_of
+            match = AsofMatch(names[0], names[1], "backward", allow_exact=True, tolerance=None)
+        if match is not None and (self._options.within is not None or self._options.window is not None):
+            raise error("FEATURE_NOT_SUPPORTED", "within or window together with match",
+                        hint="asof(…, tolerance=…) bounds how far the nearest row may be away.")
+        if isinstance(match, AsofMatch):
+            return self._nearest(match)
+        if isinstance(match, LatestMatch):
+            if self._how not in ("inner", "left"):
+                raise error("TEMPORAL_KIND", f'how="{self._how}" with latest()', hint='Use "inner" or "left".')
+            return Newest(None if match.order is None else self._column(1, match.order))
+        if match is not None:
+            raise error("INVALID_PARAMETER", f"match={match!r}", hint="Use watersmeet.asof(…) or watersmeet.latest().")
+        return None
+
+    def _nearest(self, match: AsofMatch) -> Nearest:
+        if self._how not in ("inner", "left"):
+            raise error("ASOF_KIND", f'how="{self._how}" with asof(…)', hint='Use "inner" or "left".')
+        pair = (self._column(0, match.left), self._column(1, match.right))
+        self._one_type(pair, "are matched by asof")
+        kind = self._given[0].columns[pair[0]].type
+        tolerance = None if match.tolerance is None else duration_us(match.tolerance, "tolerance")
+        if tolerance is not None and (kind.name not in _TIMES or tolerance < 0):
+            raise error("INVALID_PARAMETER", f"a tolerance of {match.tolerance!r} between values of type {kind.sql}",
+                        hint="A tolerance is at least 0 and between timestamps.")
+        return Nearest(_COMPARISONS[match.direction, match.allow_exact], pair[0], pair[1], tolerance)
+
+    def _emit(self, match: Nearest | Newest | None) -> Emit:
+        emit: Any = self._options.emit or ("arrival" if isinstance(match, Newest) else "changes")
+        if emit not in ("changes", "final", "arrival"):
+            raise error("INVALID_PARAMETER", f"emit={emit!r}", hint='It is "changes", "final" or "arrival".')
+        if isinstance(match, Newest) and emit != "arrival":
+            raise error("FEATURE_NOT_SUPPORTED", f'emit="{emit}" with latest()',
+                        detail="What is the newest row is decided when the left row comes.", hint='Leave it at "arrival".')
+        result: Emit = emit
+        return result
+
+    def _outputs(self, keys: list[tuple[int, int]], window_us: int | None) -> tuple[Output, ...]:
+        """The columns of the result: left, right without what is merged, the window.
+
+        A right column whose name the left side has gets the suffix. DUPLICATE_COLUMN if names still meet.
+        """
+        left, right = (g.columns for g in self._given)
+        merged = {theirs: mine for mine, theirs in keys if left[mine].name == right[theirs].name}
+        both = self._how not in ("semi", "anti")
+        partner = {mine: theirs for theirs, mine in merged.items()} if both and self._how in ("right", "full") else {}
+        found = [Output(f.name, (f"l{i}", f"r{partner[i]}") if i in partner else (f"l{i}",)) for i, f in enumerate(left)]
+        if both:
+            taken = {f.name.lower() for f in left}
+            found += [Output(f.name + (self._options.suffix if f.name.lower() in taken else ""), (f"r{i}",))
+                      for i, f in enumerate(right) if i not in merged]
+        if window_us is not None:
+            found.append(Output("window", (f"l{len(left)}", f"r{len(right)}") if self._how in ("right", "full")
+                                else (f"l{len(left)}",), window=True))
+        names = [o.name.lower() for o in found] + [self._options.diff.lower()]
+        twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+        if twice is not None:
+            raise error("DUPLICATE_COLUMN", f'the result would have two columns "{twice}"',
+                        hint="Rename a column, or choose another suffix= or diff=.")
+        return tuple(found)
+
+    def _check(self, shape: JoinShape) -> None:
+        for problem in (_static_problem(shape), _emit_problem(shape)):
+            if problem is not None:
+                raise problem
+
+
+def _static_problem(shape: JoinShape) -> Error | None:
+    """Why one side can't be static."""
+    if shape.static is None:
+        return None
+    if isinstance(shape.match, Newest):
+        return error("FEATURE_NOT_SUPPORTED", "latest() with a static side",
+                     detail="A static side has no newest row.", hint="Use asof(…), or a regular join.")
+    if shape.emit == "final":
+        return error("FEATURE_NOT_SUPPORTED", 'emit="final" with a static side',
+                     detail="The static side never changes: what comes out is final at once.", hint="Leave emit out.")
+    allowed = ("inner", "left", "semi", "anti") if shape.static == "right" else ("inner", "right")
+    if shape.how not in allowed or (shape.match is not None and shape.static == "left"):
+        kind = f'how="{shape.how}"' + (" with asof(…)" if shape.match is not None else "")
+        return error("FEATURE_NOT_SUPPORTED", f"{kind} with a static {shape.static} side",
+                     detail="Rows of the static side would wait for all that the stream may still bring.",
+                     hint=f"With a static {shape.static} side how is one of: {', '.join(allowed)}.")
+    return None
+
+
+def _emit_problem(shape: JoinShape) -> Error | None:
+    """Why rows can't come out as asked for."""
+    if shape.emit == "final" or (shape.emit == "arrival" and not isinstance(shape.match, Newest)):
+        return error("FEATURE_NOT_SUPPORTED", f'emit="{shape.emit}" for this join', hint='Use emit="changes".')
+    return None
+
+
+def _known(position: int | None) -> int:
+    assert position is not None
+    return position

@@ -1,0 +1,32 @@
+"""Lengths of time, as timedelta or as text in Spark's manner."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+from watersmeet.errors import error
+from watersmeet.frames.shapes import microseconds
+
+_UNITS: Final = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
+                 "day": 86_400_000_000, "week": 7 * 86_400_000_000}
+_PART: Final = re.compile(r"\s*([+-]?\d+)\s*([a-z]+?)s?(?=\s|$)")
+
+
+def duration_us(value: timedelta | str, what: str) -> int:
+    """Microseconds of a timedelta, or of a text such as "1 hour 30 minutes". INVALID_PARAMETER for anything else."""
+    if isinstance(value, timedelta):
+        return microseconds(value)
+    text = value.strip().lower().removeprefix("interval ") if isinstance(value, str) else ""
+    total, at = 0, 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or part[2] not in _UNITS:
+            break
+        total += int(part[1]) * _UNITS[part[2]]
+        at = part.end()
+    if not text or at < len(text):
+        raise error("INVALID_PARAMETER", f"{what} is {value!r}, which is no length of time",
+                    hint='Use a timedelta or a text such as "1 minute" or "2 hours 30 seconds"; months have no fixed length.')
+    return total

@@ -1,0 +1,37 @@
+"""Which keys to give to Spark, so that its hash puts every bucket into a partition of its own."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Final
+
+_SEED: Final = 42
+_MASK: Final = 0xFFFFFFFF
+
+
+def spark_hash(value: int) -> int:
+    """Spark's hash of an int: Murmur3 of 32 bits with seed 42, signed."""
+    k = _rotated(value * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+    h = (_rotated(_SEED ^ k, 13) * 5 + 0xE6546B64) & _MASK
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def bucket_keys(buckets: int) -> tuple[int, ...]:
+    """For each bucket the least int that Spark puts into the partition of its number, of so many partitions.
+
+    They depend on the number of buckets alone: the state is found again however many partitions there are.
+    """
+    found: dict[int, int] = {}
+    for value in count():
+        found.setdefault(spark_hash(value) % buckets, value)
+        if len(found) == buckets:
+            return tuple(found[b] for b in range(buckets))
+    raise AssertionError("count() has no end")
+
+
+def _rotated(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & _MASK

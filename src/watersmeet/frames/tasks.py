@@ -1,0 +1,101 @@
+"""What runs in Spark's plain tasks: rows into pieces before the stateful operator, frames into rows behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.frames.pieces import AHEAD_US, Cutter, Piece, time_us
+from watersmeet.frames.schemas import arrow_columns, batch_of
+from watersmeet.frames.shapes import JoinShape, Output
+from watersmeet.kernel import columns as col
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.frames import decode
+
+#: A task gathers rows until they have so many bytes, and cuts them into pieces together.
+GATHERED_BYTES: Final = 32 << 20
+
+_PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("body", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Rows of one side into pieces. The last column of the rows is the time of the micro-batch.
+
+    ids: the key of each bucket in Spark.
+    """
+
+    shape: JoinShape
+    index: int
+    ids: tuple[int, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `DataFrame.mapInArrow`."""
+        cutter = Cutter(self.shape, self.index)
+        for table in gathered(batches):
+            now = time_us(col.flat(table.column(table.num_columns - 1)).slice(0, 1))[0].as_py()
+            columns = arrow_columns(table, cutter.given)
+            for piece in cutter.cut(columns, now + AHEAD_US):
+                yield self._batch(piece)
+        for piece in cutter.clocks():
+            yield self._batch(piece)
+
+    def _batch(self, piece: Piece) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [pa.array([self.ids[piece.bucket]], pa.int32()), pa.array([piece.channel], pa.int32()), pa.array([piece.body])],
+            schema=_PIECE)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Frames of changes into rows of the result. diff: whether these have a last column of +1 and -1."""
+
+    shape: JoinShape
+    schema: pa.Schema
+    diff: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `DataFrame.mapInArrow`."""
+        for batch in batches:
+            for body in batch.column(0):
+                if body.is_valid:
+                    yield self.rows(decode(body.as_buffer()))
+
+    def rows(self, delta: Delta) -> pa.RecordBatch:
+        """The rows of the result for some changes."""
+        arrays = [self._column(o, delta) for o in self.shape.outputs]
+        if self.diff:
+            arrays.append(pa.array(delta.diff).cast(pa.int32()))
+        return batch_of(arrays, self.schema)
+
+    def _column(self, output: Output, delta: Delta) -> pa.Array:
+        found = [col.flat(delta.columns.column(self.shape.tokens.index(t))) for t in output.tokens]
+        values = found[0] if len(found) == 1 else pc.coalesce(*found)
+        return _windows(values, self.shape.window_us or 0) if output.window else values
+
+
+def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int = GATHERED_BYTES) -> Iterator[pa.Table]:
+    """The rows of the batches in tables of about `most_bytes`; no table is empty."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= most_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _windows(starts: pa.Array, size_us: int) -> pa.Array:
+    """Structs of start and end."""
+    ends = pc.add(time_us(starts), size_us).view(starts.type)
+    mask = None if starts.null_count == 0 else pa.array(~np.asarray(starts.is_valid()))
+    return pa.StructArray.from_arrays([starts, ends], names=["start", "end"], mask=mask)
