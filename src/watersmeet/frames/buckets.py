@@ -89,7 +89,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
     epoch = before.get("epoch", -1) + 1
     state = StageState(before.get("state"), store, cache)
     ids = frozenset(o.id for o in circuit.operators)
-    context = EpochContext(epoch, initial=first, fresh=ids if first else frozenset())
+    context = EpochContext(epoch, initial=first, fresh=ids if first else frozenset(), watermarks=marks)
     result = run_stage(circuit, 0, bucket, sources, (), state, context)
     kept = state.persist(store.add)
     for ref in state.retired():

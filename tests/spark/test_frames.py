@@ -1,0 +1,150 @@
+"""Joins of streaming DataFrames on Spark: what users write, restarts, and what can stand before and behind a join."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import datetime
+
+import pytest
+from pyspark.sql import functions as f
+from tests.spark.streams import Result, Stream
+from tests.unit.frames.query import COLUMNS, START, at
+from tests.unit.frames.test_regular import joined, nearest, rows
+
+import watersmeet
+from watersmeet import types as t
+from watersmeet.errors import Error
+from watersmeet.runtime.spark import session
+
+pytestmark = pytest.mark.spark
+DDL = "k int, ts timestamp_ntz, v string"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark():
+    """A session as a user would have it, with two shuffle partitions."""
+    kept = session.acquire(None, 2)
+    kept.conf.set("spark.sql.streaming.stateStore.providerClass",
+                  "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+    kept.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+    kept.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+    for name in ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.streaming.noDataMicroBatches.enabled"):
+        kept.conf.unset(name)
+    yield kept
+    session.release()
+
+
+@pytest.fixture
+def sides(spark, tmp_path):
+    return [Stream(spark, tmp_path / name, COLUMNS, DDL) for name in ("left", "right")]
+
+
+def timed(frame):
+    """The frame with a time that Spark's own withWatermark takes."""
+    return frame.withColumn("ts", f.col("ts").cast("timestamp"))
+
+
+def test_left_join_follows_both_sides_through_a_restart(sides, tmp_path):
+    left, right = sides
+    result = watersmeet.join(left.frame, right.frame, on="k", how="left")
+    assert result.columns == ["k", "ts", "v", "ts_right", "v_right", "diff"]
+    rng = random.Random(1)
+    old: tuple[list, list] = ([], [])
+    run = Result(result, tmp_path / "checkpoint")
+    for epoch in range(3):
+        if epoch == 1:
+            run.query.stop()
+            run = Result(watersmeet.join(left.frame, right.frame, on="k", how="left"), tmp_path / "checkpoint", run.content)
+        for stream, kept, tag in ((left, old[0], "l"), (right, old[1], "r")):
+            new = rows(rng, 30, tag)
+            stream.add(new)
+            kept.extend(new)
+        assert run.drain() == joined(*old, "left", lambda a, b: True)
+    distinct = {r for r in old[0] if r[0] is not None}, {r for r in old[1] if r[0] is not None}
+    assert run.figures()["state_rows"] >= sum(len(d) for d in distinct)
+    run.query.stop()
+
+
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_asof_join(sides, tmp_path, buckets):
+    left, right = sides
+    result = watersmeet.join(left.frame, right.frame, on="k", how="left", match=watersmeet.asof("ts", "ts"), buckets=buckets)
+    rng = random.Random(2)
+    old: tuple[list, list] = ([], [])
+    run = Result(result, tmp_path / "checkpoint")
+    for _ in range(2):
+        for stream, kept, tag in ((left, old[0], "l"), (right, old[1], "r")):
+            new = rows(rng, 40, tag)
+            stream.add(new)
+            kept.extend(new)
+        assert run.drain() == nearest(*old, "left", "backward", True, None)
+    run.query.stop()
+
+
+def test_an_append_join_composes(sides, tmp_path):
+    """Filters and projections on both sides and behind, and a windowed count in append mode."""
+    left, right = sides
+    result = watersmeet.join(timed(left.frame).where("v <> 'no'"), right.frame.select("k", f.upper("v").alias("name")), on="k")
+    assert not {"diff"} & set(result.columns)
+    counted = (result.where("name <> 'C'").withWatermark("ts", "0 seconds")
+               .groupBy(f.window("ts", "10 seconds"), "name").count().select("window.start", "name", "count"))
+    run = Result(counted, tmp_path / "checkpoint")
+    left.add([(1, at(1), "a"), (1, at(2), "no"), (2, at(3), "b")])
+    right.add([(1, None, "a"), (2, None, "b"), (2, None, "c")])
+    run.drain()
+    left.add([(1, at(25), "later")])
+    run.drain()
+    left.add([(1, at(50), "latest")])
+    assert run.drain() == Counter({(START, "A", 1): 1, (START, "B", 1): 1, (at(20), "A", 1): 1})
+    run.query.stop()
+
+
+def test_types_survive(spark, tmp_path):
+    kinds = (t.Field("k", t.SqlType("numeric", 12, 2)), t.Field("i", t.BIGINT), t.Field("b", t.BOOLEAN), t.Field("d", t.DATE),
+             t.Field("x", t.BYTEA), t.Field("n", t.DOUBLE), t.Field("a", t.SqlType("array", element=t.INTEGER)),
+             t.Field("s", t.SqlType("struct", fields=(("p", t.INTEGER), ("q", t.VARCHAR)))), t.Field("z", t.TIMESTAMPTZ))
+    ddl = "k decimal(12,2), i bigint, b boolean, d date, x binary, n double, a array<int>, s struct<p int, q string>, z timestamp"
+    one = (12, 2**62 + 1, True, datetime(2026, 1, 2).date(), b"\x00\xff", 0.1, [1, None], {"p": None, "q": "y"},
+           datetime(2026, 1, 1, 12))
+    none = (12, *([None] * 8))
+    left, right = (Stream(spark, tmp_path / name, kinds, ddl) for name in ("left", "right"))
+    small = left.frame.withColumn("tiny", f.lit(7).cast("tinyint"))
+    result = watersmeet.join(small, right.frame, on="k", how="left")
+    assert [x.dataType for x in result.schema][:10] == [x.dataType for x in small.schema]
+    given = left.frame.schema
+    assert [x.dataType for x in result.schema][10:18] == [x.dataType for x in given][1:]
+    left.add([one])
+    right.add([one, none])
+    rows_of = []
+    query = result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(
+        lambda batch, _: rows_of.extend(r.asDict(recursive=True) for r in batch.collect())).start()
+    query.processAllAvailable()
+    query.stop()
+    assert len(rows_of) == 2
+    for row in rows_of:
+        assert (row["i"], row["b"], row["d"], bytes(row["x"]), row["n"], row["a"], row["s"], row["z"], row["tiny"], row["diff"]) \
+            == (*one[1:], 7, 1)
+    assert sorted((r["i_right"] is None, r["s_right"] is None, r["a_right"]) for r in rows_of) == [
+        (False, False, [1, None]), (True, True, None)]
+
+
+def test_refusals_that_need_spark(spark, sides):
+    left, right = sides
+    with pytest.raises(Error, match=r"map_entries\(m\)"):
+        watersmeet.join(left.frame.withColumn("m", f.create_map("k", "v")), right.frame, on="k")
+    spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
+    try:
+        with pytest.raises(Error, match="RocksDB") as caught:
+            watersmeet.join(left.frame, right.frame, on="k")
+        assert caught.value.condition == "STATE_STORE"
+    finally:
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass",
+                       "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+
+
+def test_the_watermark_of_spark_is_taken(sides):
+    from watersmeet.frames.api import _given  # noqa: PLC0415
+    frame = timed(sides[0].frame).withWatermark("ts", "90 seconds").where("k > 1").select("ts", f.col("k").alias("key"))
+    assert _given(frame, None).watermark == ("ts", 90_000_000)
+    assert _given(sides[0].frame, ("ts", "1 minute")).watermark == ("ts", 60_000_000)
