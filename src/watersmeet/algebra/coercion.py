@@ -118,8 +118,7 @@ def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | Non
 
 
 @cache
-def connection() -> duckdb.DuckDBPyConnection:
-    """The DuckDB that is asked about types and constants; take a cursor of it."""
+def _connection() -> duckdb.DuckDBPyConnection:
     settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
     return duckdb.connect(":memory:", config=settings)
 
@@ -128,13 +127,13 @@ def connection() -> duckdb.DuckDBPyConnection:
 def _asked(query: str) -> SqlType | None:
     """The type that DuckDB, in which the expression will run, gives to it."""
     try:
-        cursor = connection().cursor().execute(f"DESCRIBE {query}")
+        cursor = _connection().cursor().execute(f"DESCRIBE {query}")
     except duckdb.Error:
         return None
     name = str(cursor.fetchall()[0][1])
     if name in _BY_DUCKDB:
         return _BY_DUCKDB[name]
-    return _from_arrow(connection().cursor().execute(f"{query} LIMIT 0").to_arrow_table().schema.field(0).type)
+    return _from_arrow(_connection().cursor().execute(f"{query} LIMIT 0").to_arrow_table().schema.field(0).type)
 
 
 def _from_arrow(kind: pa.DataType) -> SqlType | None:

@@ -8,6 +8,8 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
+#: Types that hold times: what a watermark can be on.
+TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
 _DAY_US: Final = 86_400_000_000
 
 

@@ -12,19 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Final, Literal
 
-import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import connection
+from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.algebra.relations import Column, Join, KeyPair
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import read
 
-#: The types that hold times.
-TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
 _DAY_US: Final = 86_400_000_000
 _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)
@@ -75,20 +71,6 @@ def time_bounds(node: Join) -> tuple[TimeBound, ...]:
             place = bound.left, bound.right
             found[place] = _narrowed(found[place], bound) if place in found else bound
     return tuple(found.values())
-
-
-@cache
-def _interval_us(text: str) -> int | None:
-    """The length of an interval without columns; None if it is none, is NULL, or has months."""
-    fields = ", ".join(f"datepart('{p}', i)" for p in ("year", "month", "day", "hour", "minute", "microsecond"))
-    try:
-        row = connection().cursor().execute(f"SELECT {fields} FROM (SELECT CAST({text} AS INTERVAL) AS i)").fetchone()
-    except duckdb.Error:
-        return None
-    if row is None or None in row or row[0] or row[1]:
-        return None
-    days, hours, minutes, micros = row[2:]
-    return int(((days * 24 + hours) * 60 + minutes) * 60_000_000 + micros)
 
 
 @dataclass(frozen=True)
@@ -143,7 +125,7 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
         return replace(inner, kind="date" if node.to.this == exp.DataType.Type.DATE else "time") if (
             inner.kind in _LOSSLESS.get(node.to.this, ())) else None
     if all(isinstance(n, _CONSTANT) for n in node.walk()):
-        length_us = _interval_us(node.sql(dialect="duckdb"))
+        length_us = duration_us(node)
         return None if length_us is None else _Sum("interval", {}, length_us)
     return None
 

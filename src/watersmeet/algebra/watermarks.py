@@ -7,16 +7,16 @@ operator that may still revise a row with an older value gives none on that colu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import duration_us
+from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Expand,
     Filter,
+    Join,
     Project,
     Relation,
     Repeat,
@@ -30,14 +30,12 @@ from watersmeet.algebra.relations import (
     Window,
 )
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import floor_of, least_of
 from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 #: By id of the column.
 Watermarks = Mapping[str, Watermark]
-
-#: Types that a watermark can be on.
-TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
 
 
 def watermarks(node: Relation) -> Watermarks:
@@ -68,6 +66,8 @@ def watermarks(node: Relation) -> Watermarks:
         return {node.made[0].id: (Term(node.scan.relation_id),)}
     if isinstance(node, AsofJoin):
         return _nearest(node)
+    if isinstance(node, Join):
+        return _joined(node)
     if isinstance(node, Union):
         parts = [watermarks(p) for p in node.parts]
         return _present((c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
@@ -82,6 +82,19 @@ def _nearest(node: AsofJoin) -> Watermarks:
         return {}
     left = watermarks(node.left).get(column, ())
     return _present([(column, both(left, of_scalar(node.right_value, watermarks(node.right))))])
+
+
+def _joined(node: Join) -> Watermarks:
+    """Of a time that bounds the other side's: a row comes out, or is revised, when it changes or one that it can meet does."""
+    left, right = watermarks(node.left), watermarks(node.right)
+    bounds = time_bounds(node)
+    found: dict[str, Watermark] = {}
+    for bound, own, other in [*((b, left, right) for b in bounds), *((b.mirrored, right, left) for b in bounds)]:
+        met = of_scalar(bound.right, other)
+        if bound.left.column is not None and bound.lo_us is not None and met:
+            found.setdefault(bound.left.column, both(of_scalar(bound.left, own), shifted(met, bound.lo_us)))
+    given = {c.id for c in node.columns}
+    return _present((i, w) for i, w in found.items() if i in given)
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:

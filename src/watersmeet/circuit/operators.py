@@ -49,7 +49,7 @@ class Operator:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `operator_from_json` makes the same operator."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _LATER or getattr(self, f.name) != f.default}
         values["schema"] = [column.to_json() for column in self.schema]
         for name in _SPECS.keys() & values.keys():
             values[name] = [asdict(part) for part in values[name]]
@@ -108,12 +108,19 @@ class Arrange(Operator):
 
     null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
     stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
+    time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a watermark;
+    NULL is of no use. Of others nobody may ask anything. time None: all rows are of use.
     """
 
     kind: ClassVar[str] = "arrange"
     keys: tuple[int, ...]
     null_safe: tuple[bool, ...]
     stage: int
+    time: int | None = None
+    retain: Watermark = ()
+
+    def __post_init__(self) -> None:
+        assert (self.time is None) == (not self.retain)
 
 
 @dataclass(frozen=True)
@@ -302,12 +309,18 @@ class Aggregate(Operator):
     """GROUP BY columns `keys`; the output is the keys, then the calls (types in `schema`).
 
     No calls: distinct rows. No keys and some calls: always exactly one row, in bucket 0,
-    from the first epoch on.
+    from the first epoch on. time, retain: no later change is of a group whose key number `time` is below the watermark
+    `retain`, so that what is kept of it goes; groups in which that key is NULL stay. time None: all may change.
     """
 
     kind: ClassVar[str] = "aggregate"
     keys: tuple[int, ...]
     calls: tuple[AggregateSpec, ...]
+    time: int | None = None
+    retain: Watermark = ()
+
+    def __post_init__(self) -> None:
+        assert (self.time is None) == (not self.retain)
 
 
 @dataclass(frozen=True)
@@ -443,8 +456,11 @@ KINDS = {cls.kind: cls for cls in (
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {
-    "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json, "bound": Term.from_json}
+    "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json, "bound": Term.from_json,
+    "retain": Term.from_json}
 
+#: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
+_LATER: Final = ("time", "retain")
 
 
 def _tuples(value: Any) -> Any:

@@ -22,6 +22,10 @@ class State(Protocol):
         """The trace `name` of the operator; empty the first time. Changes to it are kept."""
         ...
 
+    def names(self, operator_id: str) -> list[str]:
+        """The names of the operator's traces, in order."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
@@ -121,6 +125,10 @@ class StageState:
             self._loaded[key] = Trace([self._load(ref) for ref in refs])
         return self._loaded[key]
 
+    def names(self, operator_id: str) -> list[str]:
+        """The names of the operator's traces, in order."""
+        return sorted({*self._stored.get(operator_id, {}), *(n for o, n in self._loaded if o == operator_id)})
+
     def size(self, operator_id: str) -> tuple[int, int]:
         """(rows, bytes) of the operator's traces; traces not loaded count by what is stored."""
         rows = size_bytes = 0
@@ -184,6 +192,10 @@ class ScopedState:
     def trace(self, operator_id: str, name: str) -> Trace:
         """The trace `name` of the operator, or of its scratch copy."""
         return self._state.trace(self._renamed.get(operator_id, operator_id), name)
+
+    def names(self, operator_id: str) -> list[str]:
+        """The names of the operator's traces, or of its scratch copy's."""
+        return self._state.names(self._renamed.get(operator_id, operator_id))
 
 
 class BlobDict:

@@ -12,7 +12,7 @@ from watersmeet.kernel import columns as col
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expand import pieces
 from watersmeet.kernel.hashing import Hashes
-from watersmeet.kernel.merge import merge_runs, settled
+from watersmeet.kernel.merge import MergeRuns, merge_runs, settled
 from watersmeet.kernel.run import Run
 
 #: Pairs that are expanded at a time.
@@ -54,11 +54,11 @@ class Trace:
         """Bytes of the values in all runs."""
         return sum(r.size_bytes for r in self._runs)
 
-    def append(self, run: Run) -> None:
-        """Adds changes, and merges the newest runs if there are enough of comparable size."""
+    def append(self, run: Run, merge: MergeRuns = merge_runs) -> None:
+        """Adds changes, and merges the newest runs by `merge` if there are enough of comparable size."""
         if run.num_rows == 0:
             return
-        self._runs = tuple(settled([*self._runs, run], merge_runs))
+        self._runs = tuple(settled([*self._runs, run], merge))
 
     def replace(self, runs: Iterable[Run]) -> None:
         """Puts other runs in the place of all: for traces that are merged by another rule (`latest`)."""

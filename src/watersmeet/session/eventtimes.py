@@ -6,8 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.watermarks import TIME_TYPES
+from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.catalog import EventTime
 from watersmeet.dialects.queries import name_of
 from watersmeet.dialects.statements import CreateRelation, CreateTable, Watermark

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from watersmeet import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.kernel import columns as col
 from watersmeet.kernel import extremes, latest
 from watersmeet.kernel.accumulators import Layout, add, layout
+from watersmeet.kernel.cleaning import Retention
 from watersmeet.kernel.collected import Sides, collect
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
@@ -41,8 +43,17 @@ class _Side:
 
 
 def step(op: Aggregate, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
-    """The changes of the groups' results; consolidated."""
-    delta = inputs[0]
+    """The changes of the groups' results; consolidated. Groups that can't change any more are forgotten."""
+    out = _changed(op, inputs[0], state, ctx)
+    bound = watermarks.value(op.retain, ctx.watermarks)
+    if bound is not None and op.time is not None:
+        retention = Retention(op.time, bound, nulls=True)  # the keys come first in all traces
+        for name in state.names(op.id):
+            retention.clean(state.trace(op.id, name))
+    return out
+
+
+def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Delta:
     only_row = not op.keys and bool(op.calls)
     if delta.num_rows == 0 and not (only_row and ctx.initial and ctx.bucket == 0):
         return Delta.empty(arrow_schema(op.schema, positional=True))

@@ -7,9 +7,15 @@ from typing import Final
 
 import numpy as np
 
+<<<<<<< HEAD
 from watersmeet.circuit.operators import Arrange, Versions
+=======
+from watersmeet import watermarks
+from watersmeet.circuit.operators import Arrange
+>>>>>>> e86ef46 (Cleaning by watermarks in the kernel: arrangements and aggregates forget what nobody can ask for)
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.cleaning import Retention
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.hashing import is_bijective
@@ -22,19 +28,36 @@ from watersmeet.types import arrow_schema
 ROWS: Final = "rows"
 
 
-def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:  # noqa: ARG001
-    """The change and the content before it; the state has the change when this returns.
+def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
+    """The change and the content before it; the state has the change when this returns, without what is of no more use.
 
-    The state is not touched if nothing changes: it is read when a join asks for it.
+    The state is not touched if nothing changes: it is read when a join asks for it. All rows of the change are handed on, also
+    those that are of no use after the epoch: they may be later than what the sources' numbers were before it.
     """
     change, apart = split(inputs[0], op.keys, op.null_safe)
+<<<<<<< HEAD
     exact = is_exact(op)
     if not change.num_rows:
+=======
+    exact = _exact(op)
+    retention = _retention(op, ctx)
+    if not change.num_rows and retention is None:
+>>>>>>> e86ef46 (Cleaning by watermarks in the kernel: arrangements and aggregates forget what nobody can ask for)
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
-    trace.append(change)
+    if retention is None:
+        trace.append(change)
+    else:
+        retention.clean(trace)
+        trace.append(retention.live(change), retention.merge)
     return Arranged(change, apart, lambda: before, exact=exact)
+
+
+def _retention(op: Arrange, ctx: StepContext) -> Retention | None:
+    """Which rows are of use after the epoch; None: all, as far as is known."""
+    bound = watermarks.value(op.retain, ctx.watermarks)
+    return None if bound is None or op.time is None else Retention(op.time, bound)
 
 
 def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:

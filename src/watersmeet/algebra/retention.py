@@ -1,0 +1,74 @@
+"""Which rows a join and an aggregate with watermarks may forget.
+
+With `lo <= l.t - r.t <= hi` for every pair, and watermarks Wl and Wr on the times, a left row below Wr + lo meets no later
+right row. An earlier right row may still be needed: where left rows come out alone as well (left, full, semi, anti), a
+left row is revised as long as it is not below Wr + lo, and its partners, none of them below l.t - hi, say how. Sources:
+document 000, "State cleaning" of window and interval joins; what goes beyond RisingWave: both sides are cleaned, whichever is the larger one,
+and whether or not rows of the key come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from watersmeet.algebra.relations import Aggregate, Join
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.timebounds import TimeBound, time_bounds
+from watersmeet.algebra.watermarks import Watermarks, of_scalar, watermarks
+from watersmeet.watermarks import Watermark, both, shifted
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Rows are of use while `time` is not below `bound`. key: it is the side's part of the key with that number.
+
+    condition: what bounds the time, as seen from this side.
+    """
+
+    time: Scalar
+    bound: Watermark
+    key: int | None
+    condition: TimeBound
+
+
+def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
+    """What is of use of the left and of the right input of `node` after an epoch; None: all rows."""
+    bounds = time_bounds(node)
+    if not bounds:
+        return None, None
+    left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
+    return (left.kept(right, met_alone=node.kind in ("right", "full")),
+            right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti")))
+
+
+def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
+    """The number of a group key with a watermark, and that; None if there is none. Groups below it change no more."""
+    below = watermarks(node.input)
+    return next(((i, w) for i, k in enumerate(node.keys) if (w := of_scalar(k, below))), None)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a join. bounds: between its times and those of the other side."""
+
+    marks: Watermarks
+    bounds: Sequence[TimeBound]
+
+    def kept(self, other: _Side, *, met_alone: bool) -> Retention | None:
+        """What is of use of this side; met_alone: rows of the other side come out alone too, if they meet none of this one."""
+        for bound, passed in self._met(other):
+            if not met_alone:
+                return Retention(bound.left, passed, bound.key, bound)
+            assert bound.lo_us is not None
+            for met, revised in other._met(self):
+                if met.left == bound.right:
+                    return Retention(bound.left, both(passed, shifted(revised, bound.lo_us)), bound.key, bound)
+        return None
+
+    def _met(self, other: _Side) -> Iterator[tuple[TimeBound, Watermark]]:
+        """Bounds, and below which times rows of this side meet no later rows of the other one; those of keys come first."""
+        for bound in self.bounds:
+            mark = of_scalar(bound.right, other.marks)
+            if mark and bound.lo_us is not None:
+                yield bound, shifted(mark, bound.lo_us)
