@@ -119,6 +119,10 @@ class Arrange(Operator):
     time: int | None = None
     retain: Watermark = ()
 
+    @property
+    def is_timed(self) -> bool:
+        return self.time is not None
+
     def __post_init__(self) -> None:
         assert (self.time is None) == (not self.retain)
 
@@ -318,6 +322,10 @@ class Aggregate(Operator):
     calls: tuple[AggregateSpec, ...]
     time: int | None = None
     retain: Watermark = ()
+
+    @property
+    def is_timed(self) -> bool:
+        return self.time is not None
 
     def __post_init__(self) -> None:
         assert (self.time is None) == (not self.retain)

@@ -15,18 +15,16 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from watersmeet.kernel import columns as col
 from watersmeet.kernel.merge import merge_runs
 from watersmeet.kernel.run import Run
+from watersmeet.kernel.times import microseconds
 from watersmeet.kernel.trace import Trace
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 1024
 #: So many times stand for all of a large run.
 SAMPLE_ROWS: Final = 1024
-_DAY_US: Final = 86_400_000_000
 
 Ints = npt.NDArray[np.int64]
 
@@ -41,9 +39,9 @@ class Retention:
 
     def live(self, run: Run) -> Run:
         """The rows of the run that are of use: exactly these."""
-        if not run.num_rows or self._times(run).least >= self._bound(run):
+        if not run.num_rows or self._times(run).least >= self.bound_us:
             return run
-        return run.take(np.flatnonzero(self._values(run) >= self._bound(run)))
+        return run.take(np.flatnonzero(self._values(run) >= self.bound_us))
 
     def clean(self, trace: Trace) -> None:
         """Takes rows that are of no more use out of the trace, where it costs little."""
@@ -56,18 +54,13 @@ class Retention:
         live = [r for r in (self.live(run) for run in runs) if r.num_rows]
         return merge_runs(live, whole=whole) if live else runs[0].slice(0, 0)
 
-    def _bound(self, run: Run) -> int:
-        """The bound in the unit of the column."""
-        is_date = pa.types.is_date32(run.arrays[self.column].type)
-        return -(-self.bound_us // _DAY_US) if is_date else self.bound_us
-
     def _cleaned(self, run: Run) -> Run:
-        times, bound = self._times(run), self._bound(run)
-        if times.least >= bound:
+        times = self._times(run)
+        if times.least >= self.bound_us:
             return run
-        if times.greatest < bound:
+        if times.greatest < self.bound_us:
             return run.slice(0, 0)
-        dead = int(np.searchsorted(times.sample, bound))
+        dead = int(np.searchsorted(times.sample, self.bound_us))
         return self.live(run) if run.num_rows <= SMALL_ROWS or 2 * dead >= len(times.sample) else run
 
     def _times(self, run: Run) -> _Times:
@@ -81,17 +74,15 @@ class Retention:
         return known[key]
 
     def _values(self, run: Run) -> Ints:
-        """The times in the unit of their column; for NULL one below, or above, every bound."""
-        array = run.arrays[self.column]
-        values = col.words(array).astype(np.int64, copy=False)
-        valid = col.validity(array)
+        """The times in microseconds; for NULL one below, or above, every bound."""
+        values, valid = microseconds(run.arrays[self.column])
         limits = np.iinfo(np.int64)
         return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
 
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """The times of a run in the unit of their column. sample: some of them, or all of a small run's, ascending."""
+    """The times of a run. sample: some of them, or all of a small run's, ascending."""
 
     least: int
     greatest: int

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Aggregate, Arrange, Exchange, Operator, Scan, Sink, Versions
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, consolidate
@@ -108,7 +108,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                 out = _publish(op, given[0], result.published)
             elif isinstance(op, (Arrange, Versions)) and op.id in ctx.told:
                 out = told(op, state, *ctx.part)
-            elif ctx.initial or _is_unprompted(op) or any(d.num_rows for d in given):
+            elif ctx.initial or op.is_timed or op.kind in UNPROMPTED or any(d.num_rows for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
                 step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch,
@@ -124,11 +124,6 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                                                 counters.expression_errors)
         inputs.put(op.id, out)
     return result
-
-
-def _is_unprompted(op: Operator) -> bool:
-    """True if the operator steps in every epoch; groups that are forgotten are so without rows too."""
-    return op.kind in UNPROMPTED or (isinstance(op, Aggregate) and op.time is not None)
 
 
 def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:

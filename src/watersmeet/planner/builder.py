@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from watersmeet.circuit.operators import Arrange, Exchange, Operator
 from watersmeet.planner.distribution import Placement
 from watersmeet.types import Field, Schema, SqlType
+from watersmeet.watermarks import Watermark
 
 
 def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
@@ -38,9 +39,10 @@ class Builder:
         """`op` spread evenly over the buckets, where nothing asks for a key."""
         return self.exchange(op, range(len(op.schema)))
 
-    def arrange(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
-        """The arrangement of `op` by `keys` in `stage`."""
-        return self.add(Arrange((op.id,), _canonical(op), op.append_only, keys, null_safe, stage))
+    def arrange(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, *, time: int | None = None,
+                retain: Watermark = ()) -> Operator:
+        """The arrangement of `op` by `keys` in `stage`. time, retain: see `Arrange`."""
+        return self.add(Arrange((op.id,), _canonical(op), op.append_only, keys, null_safe, stage, time, retain))
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
         """`top` and all that it reads, inputs first."""

@@ -10,6 +10,7 @@ from typing import Final
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
+from watersmeet.algebra.retention import Retention, of_join
 from watersmeet.algebra.rewrites.keys import paired
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.algebra.trees import is_constant
@@ -38,11 +39,15 @@ _HINT: Final = (
 
 @dataclass(frozen=True)
 class _Input:
-    """One input of a join before it is an operator: its rows, the columns that are read of them, the keys over them."""
+    """One input of a join before it is an operator: its rows, the columns that are read of them, the keys over them.
+
+    kept: which rows are of use after an epoch; None: all.
+    """
 
     stream: Stream
     reads: _Ids
     keys: tuple[Scalar, ...]
+    kept: Retention | None = None
 
 
 class JoinLowering:
@@ -61,8 +66,9 @@ class JoinLowering:
             return self._filtered(node, compared, needed)
         pairs = [one_type(k) for k in node.keys]
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
-        inputs = (self._input(node.left, reads, [k.left for k in pairs]),
-                  self._input(node.right, reads, [k.right for k in pairs]))
+        kept = of_join(node)
+        inputs = (self._input(node.left, reads, [k.left for k in pairs], kept[0]),
+                  self._input(node.right, reads, [k.right for k in pairs], kept[1]))
         left, right, order = self._arranged(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         residual = _residual(node, left, right)
@@ -103,10 +109,10 @@ class JoinLowering:
             stream = Stream(made, {c: at(made, keep.index(p)) for c, p in places.items()})
         return stream
 
-    def _input(self, node: Relation, reads: _Ids, keys: Sequence[Scalar]) -> _Input:
+    def _input(self, node: Relation, reads: _Ids, keys: Sequence[Scalar], kept: Retention | None = None) -> _Input:
         reads &= node.ids
         stream = self.lower_input(node, reads.union(*[k.columns for k in keys]))
-        return _Input(stream, reads, tuple(stream.resolve(k) for k in keys))
+        return _Input(stream, reads, tuple(stream.resolve(k) for k in keys), kept)
 
     def _arranged(self, node: Join, inputs: tuple[_Input, _Input],
                   null_safe: Sequence[bool]) -> tuple[Side, Side, Sequence[int]]:
@@ -118,15 +124,23 @@ class JoinLowering:
         stage = max(self.builder.placement.arrival(s.operator.id) for s in placed)
         if not node.broadcast:
             # a full join shows rows of both sides without partners: a filter can't move out of them
-            found = [[*(() if node.kind == "full" and i.stream.pending else
+            found = [[*(() if i.kept is not None or (node.kind == "full" and i.stream.pending) else
                         self.sharing.find(i.stream, i.reads, i.keys, null_safe)), None] for i in inputs]
             for one, other in product(*found):
-                sides = None if one is other else self._meeting_at(one, other, (left, right), node, stage)
+                sides = None if one is other else self._meeting_at((one, other), (left, right), inputs, node, stage)
                 if sides is not None:
                     return sides
         safe = tuple(null_safe)
-        made = [replace(s, operator=self.builder.arrange(s.operator, s.keys, safe, stage)) for s in placed]
+        made = [replace(s, operator=self._kept(s, s.keys, safe, stage, i)) for s, i in zip(placed, inputs, strict=True)]
         return made[0], made[1], range(len(safe))
+
+    def _kept(self, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, given: _Input) -> Operator:
+        """The arrangement of a side by `keys`, which are its own in some order, without what is of no more use."""
+        kept = given.kept
+        if kept is None:
+            return self.builder.arrange(side.operator, keys, null_safe, stage)
+        time = side.positions[kept.time.column] if kept.key is None and kept.time.column is not None else side.keys[kept.key or 0]
+        return self.builder.arrange(side.operator, keys, null_safe, stage, time=time, retain=kept.bound)
 
     def _moves(self, left: Operator, right: Operator) -> bool:
         """True if the left side has to move to a stage in which copies of the right one have arrived."""
@@ -141,7 +155,7 @@ class JoinLowering:
 
     def _side(self, given: _Input, null_safe: Sequence[bool]) -> Side:
         """The rows of an input with the columns that its arrangement is to hold."""
-        wide = self.sharing.widened(given.stream, given.reads, given.keys, null_safe)
+        wide = self.sharing.widened(given.stream, given.reads, given.keys, null_safe) if given.kept is None else None
         if wide is not None:
             return wide
         values = given.stream.values
@@ -149,13 +163,13 @@ class JoinLowering:
         return Side(op, {i: positions[identity(values[i])] for i in given.reads},
                     tuple(positions[identity(k)] for k in given.keys))
 
-    def _meeting_at(self, one: Found | None, other: Found | None, sides: tuple[Side, Side], node: Join,
+    def _meeting_at(self, hits: tuple[Found | None, Found | None], sides: tuple[Side, Side], inputs: tuple[_Input, _Input], node: Join,
                     stage: int) -> tuple[Side, Side, Sequence[int]] | None:
         """Both sides where the arrangements found are; None if they don't meet there, or not before `stage` is over.
 
         A side for which None is found is brought there and arranged.
         """
-        found = [f for f in (one, other) if f is not None]
+        found = [f for f in hits if f is not None]
         order, placement = found[0].order, self.builder.placement
         safe = tuple(node.keys[i].null_safe for i in order)
         there = placement.stage(found[0].side.operator.id)
@@ -169,7 +183,7 @@ class JoinLowering:
             if node.spread and [order[i] for i in spread[0]] != list(node.spread):
                 return None  # a join above counts on it
         met = []
-        for hit, side in zip((one, other), sides, strict=True):
+        for hit, side, given in zip(hits, sides, inputs, strict=True):
             if hit is not None:
                 met.append(hit.side)
                 continue
@@ -177,7 +191,8 @@ class JoinLowering:
             op = side.operator if self.builder.buckets == 1 else self._brought(side.operator, keys, safe, spread[0] or [], there)
             if op is None:
                 return None
-            met.append(replace(side, operator=self.builder.arrange(op, keys, safe, there), keys=keys))
+            arranged = self._kept(replace(side, operator=op), keys, safe, there, given)
+            met.append(replace(side, operator=arranged, keys=keys))
         return met[0], met[1], order
 
     def _brought(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int],

@@ -29,6 +29,7 @@ from watersmeet.algebra.relations import (
     Values,
     Window,
 )
+from watersmeet.algebra.retention import of_aggregate
 from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit import operators
@@ -263,8 +264,10 @@ class Lowering:
         fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
         fields += [(kind, spec.function != "count") for spec, kind in specs]
         append_only = not specs and op.append_only  # DISTINCT of rows that stay
-        made = self.builder.add(
-            operators.Aggregate((op.id,), positional(fields), append_only, keys, tuple(s for s, _ in specs)))
+        marked = of_aggregate(node)
+        time = None if marked is None else keys.index(positions[identity(resolved[id(node.keys[marked[0]])])])
+        made = self.builder.add(operators.Aggregate((op.id,), positional(fields), append_only, keys, tuple(s for s, _ in specs), time,
+                                                    () if marked is None else marked[1]))
         at_key = [(c, keys.index(positions[identity(resolved[id(k)])]))
                   for c, k in zip(node.outputs, node.keys, strict=False)]
         order = list(specs)

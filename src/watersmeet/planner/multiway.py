@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, Relation
+from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.circuit import operators
 from watersmeet.planner.builder import positional
@@ -42,6 +43,8 @@ def cluster_of(node: Relation) -> Cluster | None:
         return None
     if any(k.null_safe or k.left.type != k.right.type for k in node.keys):
         return None
+    if any(of_join(node)):
+        return None  # it forgets rows by its own bounds, and gives a watermark to joins above it
     sides = [tuple(k.left for k in node.keys), tuple(k.right for k in node.keys)]
     parts = [_aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())
              for below, keys in zip((node.left, node.right), sides, strict=True)]

@@ -7,6 +7,8 @@ the columns they want, and filters can be applied to what comes out. So the rule
 - an index by the join's key says that others will come: then it holds the index's columns (all without INCLUDE);
 - where another view keeps the same relation by the same key but lacks a column, others came: then it holds all
   columns, and every later view reads it. So any number of views costs two copies at most;
+- an arrangement that forgets rows behind a watermark is for joins that ask for no others: for equal ones only, which have the same
+  operator anyway;
 - with a filter below the join, a view keeps the rows that pass, by itself. It reads an arrangement of all rows only if
   the key is unique in it: then at most one row more than needed meets each of the other side.
 """
@@ -120,7 +122,7 @@ class Sharing:
 
     def _same_key(self, wanted: _Wanted, null_safe: Sequence[bool]) -> Iterator[tuple[Arrange, _Content]]:
         for op in self._builder.operators.values():
-            if isinstance(op, Arrange) and op.keys:
+            if isinstance(op, Arrange) and op.keys and op.time is None:
                 content = self._content(op)
                 names = tuple(content.columns[k] for k in op.keys)
                 if ((content.relation, content.append_only) == (wanted.content.relation, wanted.content.append_only)

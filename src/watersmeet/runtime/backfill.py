@@ -104,7 +104,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
     """What it takes to fill `views` where the content of the relations `complete` can be read.
 
     An operator whose rows lie in their buckets by a key that it does not give is computed again: nobody could tell
-    where what was stored belongs. Arrangements of other views are told, unless they lack rows that a join shows.
+    where what was stored belongs. Arrangements of other views are told, unless they lack rows that a join shows, or forget rows.
     """
     filled, stored = set(views), set(complete)
     placement = Placement(circuit.by_id)
@@ -123,7 +123,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
     looked_up = {o.inputs[1] for o in circuit.operators if isinstance(o, TemporalJoin)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
     history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
-    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live} | history
+    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.time is None} | history
     if any(isinstance(circuit.by_id[i], TemporalJoin) for i in circuit.upstream(tops, ends.keys())):
         told = told & looked_up | history  # what looks rows up has to come after all of them
     while True:

@@ -58,5 +58,5 @@ STEPS: Final[dict[str, Step]] = {
 #: Kinds that keep state.
 STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert", "versions"})
 
-#: Kinds that step in every epoch: an arrangement hands on what it keeps, and time passes without rows too.
-UNPROMPTED: Final = frozenset({"arrange", "timefilter", "versions"})
+#: Kinds that step in every epoch, as what is timed does: arrangements hand on what they keep.
+UNPROMPTED: Final = frozenset({"arrange", "versions"})
