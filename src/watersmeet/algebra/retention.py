@@ -2,9 +2,10 @@
 
 With `lo <= l.t - r.t <= hi` for every pair, and watermarks Wl and Wr on the times, a left row below Wr + lo meets no later
 right row. An earlier right row may still be needed: where left rows come out alone as well (left, full, semi, anti), a
-left row is revised as long as it is not below Wr + lo, and its partners, none of them below l.t - hi, say how. Sources:
-document 000, "State cleaning" of window and interval joins; what goes beyond RisingWave: both sides are cleaned, whichever is the larger one,
-and whether or not rows of the key come.
+left row is revised as long as it is not below Wr + lo, and its partners, none of them below l.t - hi, say how. Only times
+with watermarks on both sides count, as in RisingWave: without one a side is no stream in time, and keeps its rows. Source:
+document 000, "State cleaning" of window and interval joins (RW-40, RW-47). What goes beyond it: both sides are cleaned, whichever is the
+larger one, and whether or not rows of the key come.
 """
 
 from __future__ import annotations
@@ -70,5 +71,5 @@ class _Side:
         """Bounds, and below which times rows of this side meet no later rows of the other one; those of keys come first."""
         for bound in self.bounds:
             mark = of_scalar(bound.right, other.marks)
-            if mark and bound.lo_us is not None:
+            if mark and bound.lo_us is not None and of_scalar(bound.left, self.marks):
                 yield bound, shifted(mark, bound.lo_us)

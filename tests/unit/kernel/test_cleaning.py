@@ -266,7 +266,7 @@ def test_what_is_kept(kind, lo, hi, left, right):
 def test_bounds_on_different_columns_clean_an_inner_join():
     """A session from s to e, and what happens in it."""
     left = relations.Scan("l", "l", tuple(relations.Column(f"l.{c}", c, TIMESTAMP) for c in "kse"), ("k", "s", "e"), True,
-                          watermarks=(("l.s", (Term("l"),)),))
+                          watermarks=(("l.s", (Term("l"),)), ("l.e", (Term("e"),))))
     right = relations.Scan("r", "r", tuple(relations.Column(f"r.{c}", c, TIMESTAMP) for c in "kt"), ("k", "t"), True,
                            watermarks=(("r.t", (Term("r"),)),))
     keys = (relations.KeyPair(e("l.k", TIMESTAMP), e("r.k", TIMESTAMP)),)
