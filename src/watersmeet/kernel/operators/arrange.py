@@ -7,12 +7,8 @@ from typing import Final
 
 import numpy as np
 
-<<<<<<< HEAD
-from watersmeet.circuit.operators import Arrange, Versions
-=======
 from watersmeet import watermarks
-from watersmeet.circuit.operators import Arrange
->>>>>>> e86ef46 (Cleaning by watermarks in the kernel: arrangements and aggregates forget what nobody can ask for)
+from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.cleaning import Retention
@@ -35,14 +31,9 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     those that are of no use after the epoch: they may be later than what the sources' numbers were before it.
     """
     change, apart = split(inputs[0], op.keys, op.null_safe)
-<<<<<<< HEAD
     exact = is_exact(op)
-    if not change.num_rows:
-=======
-    exact = _exact(op)
     retention = _retention(op, ctx)
     if not change.num_rows and retention is None:
->>>>>>> e86ef46 (Cleaning by watermarks in the kernel: arrangements and aggregates forget what nobody can ask for)
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
