@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-fast check lint types contracts bench lock clean
+.PHONY: help setup demo flights test test-fast check lint types contracts bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -14,6 +14,9 @@ setup: .venv/.ready ## create .venv with the package and its `watersmeet` comman
 
 demo: setup ## flights of 2013 joined to planes, airlines and airports that change meanwhile (about two minutes)
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
+
+flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
+	@$(BIN)/python examples/flights/delays.py $(ARGS)
 
 test: setup ## all tests: fast ones first, then those on Spark
 	@$(BIN)/python -m pytest -q -m "not spark and not slow" tests

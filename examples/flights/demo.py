@@ -18,9 +18,10 @@ from feed import data_folder, open_flights, write_flights
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from screen import views_table
 
 import watersmeet
-from watersmeet.cli.render import bytes_text, print_result
+from watersmeet.cli.render import print_result
 
 HERE = Path(__file__).parent
 DAYS = 366  # time_hour is UTC: the last flights of the year are in the next
@@ -130,14 +131,8 @@ def feed(connection: Any, data: Any, folder: Path, ends: list[int], progress: di
 
 def picture(status: dict[str, Any], progress: dict[str, Any], total: int, seconds: float) -> Table:
     """The live table: a line for each view."""
-    table = Table(title=f"{progress['written']:,} of {total:,} flights written, {seconds:.0f} s", title_justify="left",
-                  caption=f"last change: {progress['event'] or 'none yet'}", caption_justify="left")
-    for name in ("view", "rows", "rows in", "rows out", "state rows", "state"):
-        table.add_column(name, justify="left" if name == "view" else "right")
-    for view in status["views"]:
-        table.add_row(view["name"], f"{view['rows']:,}", f"{view['rows_in']:,}", f"{view['rows_out']:,}",
-                      f"{view['state_rows']:,}", bytes_text(view["state_bytes"]))
-    return table
+    return views_table(status, f"{progress['written']:,} of {total:,} flights written, {seconds:.0f} s",
+                       f"last change: {progress['event'] or 'none yet'}")
 
 
 def check(console: Console, connection: Any, data: Any) -> int:
