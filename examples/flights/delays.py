@@ -47,8 +47,16 @@ FROM arrivals a LEFT JOIN departures d
 
 CREATE TABLE knock_on AS
 SELECT CASE WHEN arr_delay <= 0 THEN 1 WHEN arr_delay <= 30 THEN 2 WHEN arr_delay <= 120 THEN 3 ELSE 4 END AS class,
-       count(*) AS turnarounds, count(next_flight) AS back, sum(dep_delay) AS minutes
+       count(*) FILTER (next_flight IS NULL) AS not_back, count(next_flight) AS departures, sum(dep_delay) AS minutes
 FROM turnarounds GROUP BY ALL;
+
+CREATE TABLE traffic AS
+SELECT origin, hour, coalesce(d.planes, 0) AS departures, coalesce(a.planes, 0) AS landings, d.minutes,
+       a.minutes AS landing_minutes
+FROM (SELECT origin, time_bucket(INTERVAL 1 HOUR, departed) AS hour, count(*) AS planes, sum(dep_delay) AS minutes
+      FROM departures GROUP BY ALL) d
+FULL JOIN (SELECT origin, time_bucket(INTERVAL 1 HOUR, arrived) AS hour, count(*) AS planes, sum(arr_delay) AS minutes
+           FROM arrivals GROUP BY ALL) a USING (origin, hour);
 """
 
 #: What is shown at the end: (heading, query)
@@ -62,8 +70,12 @@ REPORTS = (
     ("A plane that lands late elsewhere leaves New York late the next time",
      """SELECT CASE class WHEN 1 THEN 'on time' WHEN 2 THEN 'up to half an hour late' WHEN 3 THEN 'up to two hours late'
                ELSE 'later' END AS landed,
-               turnarounds AS flights, back AS "back in 8 h", round(minutes::numeric / back, 1) AS "next delay (min)"
+               not_back AS "not back in 8 h", departures AS "next departures", round(minutes::numeric / departures, 1) AS "delay (min)"
         FROM knock_on ORDER BY class"""),
+    ("The hours with the longest delays, in New York's time",
+     """SELECT origin, to_char(hour AT TIME ZONE 'America/New_York', 'YYYY-MM-DD HH24:MI') AS hour, departures, landings,
+               round(minutes::numeric / departures, 1) AS "mean delay (min)"
+        FROM traffic WHERE departures >= 10 ORDER BY minutes::numeric / departures DESC LIMIT 5"""),
 )
 
 
