@@ -1,6 +1,6 @@
-"""Peers measured beside Watersmeet: DuckDB's batch join of the same files, Spark's own stream-stream join.
+"""Spark's own stream-stream joins, measured beside Watersmeet's.
 
-`python -m benchmarks.peers spark LEFT RIGHT` runs Spark's in a process of its own and prints one JSON line.
+`python -m benchmarks.peers LEFT RIGHT FILES CHECK JOIN` runs one in a process of its own and prints one JSON line.
 """
 
 from __future__ import annotations
@@ -15,29 +15,27 @@ from pathlib import Path
 
 import duckdb
 
-#: Order-free: the sum over all rows of a product of both sides' numbers.
-CHECK = "count(*) AS n, CAST(sum((l_amount + 1) * (r_amount + 7)) AS BIGINT) AS checksum"
+from benchmarks.frame import Measured
+
+_INTERVAL = "l_k = r_k AND l_ts >= r_ts AND l_ts <= r_ts + INTERVAL 30 SECONDS"
+_WINDOW = "l_k = r_k AND l_window = r_window"
+#: By name: (condition, kind of join in Spark's words).
+JOINS = {"regular": ("l_k = r_k", "inner"), "interval-inner": (_INTERVAL, "inner"), "interval-left": (_INTERVAL, "leftouter"),
+         "window-inner": (_WINDOW, "inner"), "window-left": (_WINDOW, "leftouter")}
 
 
-def duckdb_join(left: Path, right: Path) -> dict:
-    """Joins the whole input at once; the practical limit of this machine."""
-    con = duckdb.connect()
-    started = time.perf_counter()
-    n, checksum = con.execute(
-        f"SELECT {CHECK} FROM (SELECT l.k, l.ts AS l_ts, l.amount AS l_amount, l.note AS l_note, "
-        f"r.ts AS r_ts, r.amount AS r_amount, r.note AS r_note FROM read_parquet('{left}/*.parquet') l "
-        f"JOIN read_parquet('{right}/*.parquet') r ON l.k = r.k)").fetchone()
-    return {"seconds": time.perf_counter() - started, "rows": n, "checksum": checksum}
+def spark_join(left: Path, right: Path, files_per_trigger: int, check: str, join: str = "regular") -> Measured:
+    """Spark's own stream-stream join, RocksDB state, in a process of its own; what it wrote is checked by `check`.
+
+    interval, window: with a watermark of 20 s on both sides; windows are tumbling, of 30 s, and of their columns only the key matters.
+    """
+    out = subprocess.run([sys.executable, "-m", "benchmarks.peers", str(left), str(right), str(files_per_trigger), check, join],
+                         capture_output=True, text=True, check=True)
+    found = json.loads(out.stdout.strip().splitlines()[-1])
+    return Measured(found["seconds"], tuple(found["check"]))
 
 
-def spark_join(left: Path, right: Path, files_per_trigger: int) -> dict:
-    """Spark's own stream-stream inner join, RocksDB state, in a process of its own."""
-    out = subprocess.run([sys.executable, "-m", "benchmarks.peers", "spark", str(left), str(right),
-                          str(files_per_trigger)], capture_output=True, text=True, check=True)
-    return json.loads(out.stdout.strip().splitlines()[-1])
-
-
-def _spark_main(left: str, right: str, files_per_trigger: int) -> None:
+def _main(left: str, right: str, files_per_trigger: int, check: str, join: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
@@ -53,21 +51,26 @@ def _spark_main(left: str, right: str, files_per_trigger: int) -> None:
     schema = "k long, ts timestamp_ntz, amount long, note string"
 
     def stream(path: str, prefix: str):
-        frame = (spark.readStream.schema(schema).option("maxFilesPerTrigger", files_per_trigger).parquet(path))
-        return frame.select(f.col("k").alias(f"{prefix}_k"), f.col("ts").alias(f"{prefix}_ts"),
-                            f.col("amount").alias(f"{prefix}_amount"), f.col("note").alias(f"{prefix}_note"))
+        frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", files_per_trigger).parquet(path)
+        frame = frame.select(f.col("k").alias(f"{prefix}_k"), f.col("ts").cast("timestamp").alias(f"{prefix}_ts"),
+                             f.col("amount").alias(f"{prefix}_amount"), f.col("note").alias(f"{prefix}_note"))
+        if join != "regular":
+            frame = frame.withWatermark(f"{prefix}_ts", "20 seconds")
+        if join.startswith("window"):
+            frame = frame.withColumn(f"{prefix}_window", f.window(f"{prefix}_ts", "30 seconds"))
+        return frame
 
-    joined = stream(left, "l").join(stream(right, "r"), f.expr("l_k = r_k"))
+    condition, kind = JOINS[join]
+    joined = stream(left, "l").join(stream(right, "r"), f.expr(condition), kind)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         query = (joined.writeStream.format("parquet").option("path", f"{folder}/out")
                  .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
         query.awaitTermination()
         seconds = time.perf_counter() - started
-        n, checksum = duckdb.connect().execute(
-            f"SELECT {CHECK} FROM read_parquet('{folder}/out/*.parquet')").fetchone()
-    print(json.dumps({"seconds": seconds, "rows": n, "checksum": checksum}))
+        found = duckdb.connect().execute(f"SELECT {check} FROM read_parquet('{folder}/out/*.parquet')").fetchone()
+    print(json.dumps({"seconds": seconds, "check": [int(v) for v in found]}))
 
 
 if __name__ == "__main__":
-    _spark_main(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5])

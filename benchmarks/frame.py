@@ -1,0 +1,138 @@
+"""What benchmarks of a join of two streams share: their input, what is measured of Watersmeet, peers beside it, the report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+import watersmeet
+from benchmarks.data import write_stream
+from benchmarks.processes import PeakMemory, pss_bytes
+
+#: The two inputs as sources; `{watermark}` is an element of the column list, with its comma, or nothing.
+SOURCES = """
+CREATE SOURCE l (k bigint, ts timestamp, amount bigint, note varchar{watermark})
+    WITH (connector = 'file', path = '{left}', format = 'parquet');
+CREATE SOURCE r (k bigint, ts timestamp, amount bigint, note varchar{watermark})
+    WITH (connector = 'file', path = '{right}', format = 'parquet');
+"""
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Two folders of Parquet files, `total` rows in all."""
+
+    left: Path
+    right: Path
+    total: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run. check: order-free figures of the result, the number of its rows first."""
+
+    seconds: float
+    check: tuple[int, ...]
+    peak_bytes: int = 0
+    state_bytes: int = 0
+
+
+def parser(name: str, description: str | None, *, spark: bool = False, rows_per_file: int = 100_000) -> argparse.ArgumentParser:
+    """Options of all of them; spark: Spark's own join can be left out."""
+    made = argparse.ArgumentParser(prog=name, description=description)
+    made.add_argument("--rows", type=int, default=4_000_000, help="rows on each side")
+    made.add_argument("--keys", type=int, default=900_000)
+    made.add_argument("--parallelism", type=int, default=os.cpu_count())
+    made.add_argument("--rows-per-file", type=int, default=rows_per_file)
+    if spark:
+        made.add_argument("--no-spark", action="store_true", help="leave Spark's own join out (it takes minutes)")
+    made.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "watersmeet-benchmarks")
+    return made
+
+
+def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
+    """The inputs, made unless they are there. lateness_us: by how much rows may be behind others that came before them."""
+    name = f"{options.rows}-{options.keys}"
+    name += f"-{lateness_us // 1000}" if lateness_us else ""
+    name += f"-{options.rows_per_file}" if options.rows_per_file != 100_000 else ""
+    left, right = options.data / f"{name}-l", options.data / f"{name}-r"
+    write_stream(left, 1, options.rows, options.keys, options.rows_per_file, lateness_us)
+    write_stream(right, 2, options.rows, options.keys, options.rows_per_file, lateness_us)
+    return Streams(left, right, 2 * options.rows)
+
+
+def ours(script: str, check: str, parallelism: int) -> Measured:
+    """Watersmeet, from nothing until the view `joined` has everything."""
+    with tempfile.TemporaryDirectory() as folder, watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection:
+        cursor = connection.cursor()
+        with PeakMemory() as memory:
+            started = time.perf_counter()
+            cursor.execute(script)
+            cursor.execute("FLUSH")
+            seconds = time.perf_counter() - started
+        status = connection.status()
+        cursor.execute(f"SELECT {check} FROM joined")
+        found = tuple(int(v) for v in cursor.fetchone())
+    return Measured(seconds, found, memory.peak_bytes, sum(v["state_bytes"] for v in status["views"]))
+
+
+def batch(query: str, check: str) -> Measured:
+    """DuckDB's answer to `query` over the whole input at once: the practical limit of this machine."""
+    with duckdb.connect() as connection:
+        started = time.perf_counter()
+        found = connection.execute(f"SELECT {check} FROM ({query})").fetchone()
+        return Measured(time.perf_counter() - started, tuple(int(v) for v in found))
+
+
+def report(total: int, made: Measured, peer: Measured, spark: Measured | None = None) -> None:
+    """Prints rates, beside those of the peers. AssertionError if the results differ."""
+    assert made.check == peer.check, (made, peer)
+    print(f"rows in {total:,}, rows out {peer.check[0]:,}, checksum {peer.check[1:]}: equal")
+    print(f"watersmeet     {total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
+          f"state {made.state_bytes / 1e9:.2f} GB, peak memory {made.peak_bytes / 1e9:.2f} GB")
+    print(f"duckdb, batch  {total / peer.seconds:>12,.0f} rows/s  {peer.seconds:7.1f} s  "
+          f"watersmeet takes {made.seconds / peer.seconds:.1f} times as long")
+    if spark is not None:
+        print(f"spark's own    {total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "
+              f"watersmeet is {spark.seconds / made.seconds:.1f} times as fast")
+
+
+def in_batches(script: str, given: Streams, parallelism: int, batches: int) -> None:
+    """Prints state and memory after each of `batches` micro-batches, in which a file or more of each side come.
+
+    script: with `{left}` and `{right}` for the folders.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        live = [Path(folder) / side for side in "lr"]
+        files = [sorted(source.iterdir()) for source in (given.left, given.right)]
+        for side in live:
+            side.mkdir()
+        with watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection:
+            cursor = connection.cursor()
+            cursor.execute(script.format(left=live[0], right=live[1]))
+            print(f"{'batch':>6} {'seconds':>8} {'state rows':>12} {'state bytes':>14} {'memory':>8}")
+            for number, part in enumerate(_parts(files, batches), 1):
+                started = time.perf_counter()
+                for file, side in part:
+                    file_now = live[side] / file.name
+                    (live[side] / f".{file.name}").symlink_to(file)
+                    (live[side] / f".{file.name}").rename(file_now)
+                cursor.execute("FLUSH")
+                seconds = time.perf_counter() - started
+                views = connection.status()["views"]
+                if number % max(1, batches // 20) == 0:
+                    print(f"{number:>6} {seconds:>8.2f} {sum(v['state_rows'] for v in views):>12,} {sum(v['state_bytes'] for v in views):>14,} "
+                          f"{pss_bytes(os.getpid()) / 1e9:>5.2f} GB")
+
+
+def _parts(files: Sequence[Sequence[Path]], batches: int) -> list[list[tuple[Path, int]]]:
+    """For each batch its files, each with the number of its side."""
+    return [[(file, side) for side, own in enumerate(files) for file in own[len(own) * i // batches : len(own) * (i + 1) // batches]]
+            for i in range(batches)]
