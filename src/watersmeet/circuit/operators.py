@@ -244,7 +244,8 @@ class Versions(Operator):
     `_seq`, then from when the version is valid (timestamp or timestamptz), then whether there is a row from then on
     (boolean; if not, it was deleted and the columns are those that it had). Of each key and time there is one version.
     time: position of the event time; a row with NULL there is no version. source: the relation whose number is the
-    watermark of that time. stage: as in `Arrange`.
+    watermark of that time. stage: as in `Arrange`. retain: a watermark: nobody asks for moments below it, so that of the versions
+    from before it only the newest of each key is kept; empty: all are.
     """
 
     kind: ClassVar[str] = "versions"
@@ -252,6 +253,11 @@ class Versions(Operator):
     time: int
     source: str
     stage: int
+    retain: Watermark = ()
+
+    @property
+    def is_timed(self) -> bool:
+        return bool(self.retain)
 
     @property
     def null_safe(self) -> tuple[bool, ...]:

@@ -45,7 +45,7 @@ def settled(runs: Iterable[Run], merge: MergeRuns, *, replacing: bool = False) -
     """
     runs = list(runs)
     while tail := mergeable(runs, replacing=replacing):
-        merged = _merge_in_segments(runs[-tail:], merge, whole=tail == len(runs))
+        merged = merge_in_segments(runs[-tail:], merge, whole=tail == len(runs))
         if merged is None:
             break
         runs[-tail:] = merged
@@ -82,7 +82,7 @@ def _level(rows: int) -> int:
     return level
 
 
-def _merge_in_segments(runs: Sequence[Run], merge: MergeRuns, *, whole: bool) -> list[Run] | None:
+def merge_in_segments(runs: Sequence[Run], merge: MergeRuns, *, whole: bool) -> list[Run] | None:
     """What the runs become; None if one hash has too many bytes to be merged."""
     size = sum(r.size_bytes for r in runs)
     if size <= MERGED_BYTES:

@@ -30,13 +30,14 @@ class Run:
     diffs, none 0, or None if all are 1. keys: positions of the key columns. pure: rows with equal
     hashes have equal keys, so that one comparison stands for all. ref: where it is stored, None if it is not.
     continues: it is a further segment, with higher hashes, of a large result whose first segments come before it.
+    note: JSON that is stored with the run, about its rows; None if nothing has been noted. A run made of it has none.
     The order of rows with equal hashes depends only on the history of the relation's changes.
     """
 
-    __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "pure", "ref", "weights")
+    __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "note", "pure", "ref", "weights")
 
     def __init__(self, hashes: Hashes, columns: pa.Table, weights: Diffs | None, keys: tuple[int, ...], *,
-                 pure: bool, ref: Any = None, continues: bool = False) -> None:
+                 pure: bool, ref: Any = None, continues: bool = False, note: Any = None) -> None:
         self.hash = hashes
         self.columns = columns
         self.weights = weights
@@ -44,6 +45,7 @@ class Run:
         self.pure = pure
         self.ref = ref
         self.continues = continues
+        self.note = note
 
     @property
     def num_rows(self) -> int:
@@ -107,8 +109,8 @@ class Run:
         if self.weights is not None:
             arrays.append(pa.array(self.weights))
             names.append("_diff")
-        meta = json.dumps({"keys": self.keys, "pure": self.pure, "negative": self.has_negative, "continues": self.continues},
-                          separators=(",", ":"))
+        facts = {"keys": self.keys, "pure": self.pure, "negative": self.has_negative, "continues": self.continues}
+        meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
         measure = pa.MockOutputStream()
         _write(measure, batch)
@@ -132,7 +134,8 @@ class Run:
         hashes = col.words(col.flat(table.column(0)))
         weights = col.words(col.flat(table.column("_diff"))) if names[-1] == "_diff" else None
         columns = table.select([n for n in names if n not in ("_h", "_diff")]).replace_schema_metadata(None)
-        run = Run(hashes, columns, weights, tuple(meta["keys"]), pure=meta["pure"], ref=ref, continues=meta["continues"])
+        run = Run(hashes, columns, weights, tuple(meta["keys"]), pure=meta["pure"], ref=ref, continues=meta["continues"],
+                  note=meta.get("note"))
         run.has_negative = meta["negative"]  # known without reading the diffs
         return run
 

@@ -26,12 +26,14 @@ from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.matching import Probe, parts
+from watersmeet.kernel.newest import Newest
 from watersmeet.kernel.operators.arrange import ROWS, is_exact
 from watersmeet.kernel.operators.upsert import in_order
 from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import State
 from watersmeet.kernel.times import microseconds
 from watersmeet.types import arrow_schema
+from watersmeet.watermarks import value
 
 Ints = npt.NDArray[np.int64]
 Content = tuple[Ints, list[pa.Array], Diffs]
@@ -42,7 +44,8 @@ def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) 
     none = Delta.empty(arrow_schema(op.schema, positional=True))
     exact = is_exact(op)
     delta = inputs[0]
-    if not delta.num_rows:
+    bound_us = value(op.retain, ctx.watermarks)
+    if not delta.num_rows and bound_us is None:
         return Arranged(arrange(none, op.keys), none, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
@@ -54,7 +57,12 @@ def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) 
         old, bound = parts(before), ctx.before.get(op.source)
         made = [change for probe in in_order(delta, op.keys) for change in _changes(op, probe, old, bound)]
     change = arrange(Delta.concat([none, *made]), op.keys)
-    trace.append(change)
+    if bound_us is None:
+        trace.append(change)
+    else:
+        of_use = Newest(len(op.schema) - 2, bound_us)
+        of_use.append(trace, change)
+        of_use.forget(trace)
     return Arranged(change, none, lambda: before, exact=exact)
 
 
