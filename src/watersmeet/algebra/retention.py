@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watersmeet.algebra.relations import Aggregate, Join
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Join
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
 from watersmeet.algebra.watermarks import Watermarks, of_scalar, watermarks
@@ -41,6 +41,18 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
     return (left.kept(right, met_alone=node.kind in ("right", "full")),
             right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti")))
+
+
+def of_asof(node: AsofJoin) -> tuple[Watermark, Watermark]:
+    """Below which value left rows change no more, and below which right rows only the newest of a key are asked for; none: never.
+
+    A left row meets the newest of the right rows before it, so later right rows change none that is below their watermark. With
+    `<` and `<=` it waits for the next one, however long.
+    """
+    if node.comparison not in (">=", ">"):
+        return (), ()
+    left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
+    return right, both(left, right)
 
 
 def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:

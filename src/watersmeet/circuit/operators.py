@@ -109,7 +109,8 @@ class Arrange(Operator):
     null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
     stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
     time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a watermark;
-    NULL is of no use. Of others nobody may ask anything. time None: all rows are of use.
+    NULL is of no use. Of others nobody may ask anything. time None: all rows are of use. newest: of the rows of a key that are
+    below the bound the newest (there may be several with one time) are of use as well.
     """
 
     kind: ClassVar[str] = "arrange"
@@ -118,6 +119,7 @@ class Arrange(Operator):
     stage: int
     time: int | None = None
     retain: Watermark = ()
+    newest: bool = False
 
     @property
     def is_timed(self) -> bool:
@@ -125,6 +127,7 @@ class Arrange(Operator):
 
     def __post_init__(self) -> None:
         assert (self.time is None) == (not self.retain)
+        assert self.retain or not self.newest
 
 
 @dataclass(frozen=True)
@@ -474,7 +477,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("time", "retain")
+_LATER: Final = ("time", "retain", "newest", "residual")
 
 
 def _tuples(value: Any) -> Any:

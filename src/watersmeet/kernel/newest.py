@@ -41,34 +41,32 @@ class Newest:
     column: int
     bound_us: int
 
-    def forget(self, trace: Trace) -> None:
-        """Takes rows that are of no more use out of the trace, if there are enough of them."""
-        told = [_told(run, self.column) for run in trace.runs]
-        passed = [t.passed(self.bound_us) for t in told]
-        dead = [t.dead(self.bound_us) for t in told]
-        left = [p - d for p, d in zip(passed, dead, strict=True)]
-        if not any(passed):
-            return
-        if trace.num_rows <= SMALL_ROWS:
-            due = any(d > 0 for d in dead) or sum(n > 0 for n in left) > 1
-        else:
-            due = 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
-        if due:
-            merged = merge_in_segments(trace.runs, self.merge, whole=True)
-            if merged is not None:
-                trace.replace(merged)
-
-    def append(self, trace: Trace, change: Run) -> None:
-        """Adds changes, of which those of no use are left out."""
+    def take_in(self, trace: Trace, change: Run) -> None:
+        """Adds changes to the trace, and takes rows that are of no more use out of it if there are enough of them."""
         run = self._pruned(change)
         _told(run, self.column)
         trace.append(run, self.merge)
+        if self._is_due(trace):
+            merged = merge_in_segments(trace.runs, self.merge, whole=True)
+            if merged is not None:
+                trace.replace(merged)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool) -> Run:
         """One run of what is of use of the newest runs of a trace."""
         merged = self._pruned(merge_runs(runs, whole=whole))
         _told(merged, self.column)
         return merged
+
+    def _is_due(self, trace: Trace) -> bool:
+        told = [_told(run, self.column) for run in trace.runs]
+        passed = [t.passed(self.bound_us) for t in told]
+        if not any(passed):
+            return False
+        dead = [t.dead(self.bound_us) for t in told]
+        left = [p - d for p, d in zip(passed, dead, strict=True)]
+        if trace.num_rows <= SMALL_ROWS:
+            return any(dead) or sum(n > 0 for n in left) > 1
+        return 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
 
     def _pruned(self, run: Run) -> Run:
         """The run, which nothing newer lies above, without rows that are of no use."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.algebra.relations import AsofJoin, KeyPair, Relation, Scan, Versions
+from watersmeet.algebra.retention import of_asof
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
@@ -15,6 +16,7 @@ from watersmeet.planner.sharing import Side
 from watersmeet.planner.streams import Stream, at, emit, identity
 from watersmeet.planner.texts import position, sql
 from watersmeet.types import BIGINT, Field
+from watersmeet.watermarks import Watermark
 
 _Ids = frozenset[str]
 
@@ -47,12 +49,13 @@ class AsofLowering:
             met = meeting(self.builder, *sides, null_safe, ())
             sides = replace(sides[0], operator=met[0]), replace(sides[1], operator=met[1])
         stage = max(self.builder.placement.arrival(s.operator.id) for s in sides)
-        one = self.builder.arrange(sides[0].operator, sides[0].keys, null_safe, stage)
+        final, asked = of_asof(node)
+        one = self.builder.arrange(sides[0].operator, sides[0].keys, null_safe, stage, time=left.value, retain=final)
         if isinstance(node.right, Versions):
-            other = self._kept(node.right, sides[1], stage)
+            other = self._kept(node.right, sides[1], stage, asked)
             ties: tuple[int, ...] = ()
         else:
-            other = self.builder.arrange(sides[1].operator, sides[1].keys, null_safe, stage)
+            other = self.builder.arrange(sides[1].operator, sides[1].keys, null_safe, stage, time=right.value, retain=asked, newest=True)
             ties = tuple(dict.fromkeys(sides[1].positions[c.id] for c in node.right.columns if c.id in (node.ties or reads)))
         return self._joined(node, needed, (replace(left, side=replace(sides[0], operator=one)),
                                            replace(right, side=replace(sides[1], operator=other))), null_safe, ties)
@@ -96,11 +99,11 @@ class AsofLowering:
             (), (*fields, Field("_seq", BIGINT, nullable=False)), append_only=False, relation_id=scan.relation_id,
             names=scan.source_names, ordered=True))
 
-    def _kept(self, node: Versions, side: Side, stage: int) -> Operator:
+    def _kept(self, node: Versions, side: Side, stage: int, retain: Watermark) -> Operator:
         fields = [(c.type, c.nullable) for c in node.columns]
         return self.builder.add(operators.Versions(
             (side.operator.id,), positional(fields), append_only=False, keys=side.keys, time=side.positions[node.time],
-            source=node.scan.relation_id, stage=stage))
+            source=node.scan.relation_id, stage=stage, retain=retain))
 
 
 def _residual(residual: Scalar, left: Mapping[str, int], right: Mapping[str, int]) -> str:

@@ -104,7 +104,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
     elif isinstance(op, Versions):
         columns = names.columns(op.id)
         yield Arrangement(op.id, circuit.consumers[op.id], tuple(columns[k] for k in op.keys), columns,
-                          "unbounded: keeps every version of every row", append_only=False)
+                          _newest_bound("version") if op.retain else "unbounded: keeps every version of every row", append_only=False)
     elif isinstance(op, TemporalJoin) and op.memo:
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), columns, names.columns(op.id),
@@ -130,10 +130,16 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
 
 
 def _arrange_bound(op: Arrange, circuit: Circuit) -> str:
+    if op.newest:
+        return _newest_bound("row")
     joins = [j for i in circuit.consumers[op.id] if isinstance(j := circuit.by_id[i], Join)]
     if not op.keys and joins and all(j.inputs[1] == op.id for j in joins):
         return "bounded: a single row or a small input, copied to every bucket"
     return _kept_bound(op)
+
+
+def _newest_bound(what: str) -> str:
+    return f"bounded by watermarks: the newest {what} of every key below, and all from there on"
 
 
 def _kept_bound(op: Operator) -> str:

@@ -16,6 +16,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.hashing import is_bijective
 from watersmeet.kernel.merge import merge_runs
+from watersmeet.kernel.newest import Newest
 from watersmeet.kernel.run import Run, arrange
 from watersmeet.kernel.state import State
 from watersmeet.types import arrow_schema
@@ -32,23 +33,20 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     """
     change, apart = split(inputs[0], op.keys, op.null_safe)
     exact = is_exact(op)
-    retention = _retention(op, ctx)
-    if not change.num_rows and retention is None:
+    bound = watermarks.value(op.retain, ctx.watermarks)
+    if not change.num_rows and bound is None:
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
-    if retention is None:
+    if bound is None or op.time is None:
         trace.append(change)
+    elif op.newest:
+        Newest(op.time, bound).take_in(trace, change)
     else:
+        retention = Retention(op.time, bound)
         retention.clean(trace)
         trace.append(retention.live(change), retention.merge)
     return Arranged(change, apart, lambda: before, exact=exact)
-
-
-def _retention(op: Arrange, ctx: StepContext) -> Retention | None:
-    """Which rows are of use after the epoch; None: all, as far as is known."""
-    bound = watermarks.value(op.retain, ctx.watermarks)
-    return None if bound is None or op.time is None else Retention(op.time, bound)
 
 
 def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:

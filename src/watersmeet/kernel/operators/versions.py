@@ -60,9 +60,7 @@ def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) 
     if bound_us is None:
         trace.append(change)
     else:
-        of_use = Newest(len(op.schema) - 2, bound_us)
-        of_use.append(trace, change)
-        of_use.forget(trace)
+        Newest(len(op.schema) - 2, bound_us).take_in(trace, change)
     return Arranged(change, none, lambda: before, exact=exact)
 
 
