@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from watersmeet.circuit.operators import Comparison
 from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.frames.circuits import waiting
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.matches import AsofMatch, LatestMatch
 from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, Output, Side, Within
@@ -269,9 +270,23 @@ def _static_problem(shape: JoinShape) -> Error | None:
 
 def _emit_problem(shape: JoinShape) -> Error | None:
     """Why rows can't come out as asked for."""
-    if shape.emit == "final" or (shape.emit == "arrival" and not isinstance(shape.match, Newest)):
-        return error("FEATURE_NOT_SUPPORTED", f'emit="{shape.emit}" for this join', hint='Use emit="changes".')
-    return None
+    if shape.emit == "arrival" and not isinstance(shape.match, Newest):
+        return error("FEATURE_NOT_SUPPORTED", 'emit="arrival" for this join', hint='Use emit="changes".')
+    if shape.emit != "final" or all(w.decided for w in waiting(shape)):
+        return None
+    if isinstance(shape.match, Nearest):
+        if shape.match.comparison in ("<", "<=") and shape.match.tolerance_us is None:
+            return error("EMIT_NOT_POSSIBLE", 'emit="final" with asof(…, direction="forward") and without a tolerance',
+                         detail="A left row without partner could still find one, however much later.", hint="Give a tolerance.")
+        return error("EMIT_NOT_POSSIBLE", 'emit="final" needs a watermark on the right column of asof(…)',
+                     detail="A left row is final when no nearer right row can come.",
+                     hint='right_watermark=("ts", "10 seconds"), or withWatermark on that column.')
+    if shape.within is None and shape.window_us is None:
+        return error("EMIT_NOT_POSSIBLE", f'emit="final" with how="{shape.how}" needs a bound between the times of both sides',
+                     detail="Without one, a row without partner may find one at any time.", hint="Give within=… or window=….")
+    return error("EMIT_NOT_POSSIBLE", f'emit="final" with how="{shape.how}": some rows never become final',
+                 detail="A row without partner is final when the other side's watermark has passed all times that could meet it.",
+                 hint="Give both sides a watermark, and within=… a bound on that side.")
 
 
 def _known(position: int | None) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, Operator, Scan, Sink
+from watersmeet.circuit.operators import Arrange, Comparison, Operator, Scan, Sink
+from watersmeet.frames.horizons import Horizon, horizons
 from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side
 from watersmeet.types import BIGINT, Field, Schema
+from watersmeet.watermarks import Watermark
 
 #: The relation that the circuit publishes.
 JOINED: Final = "joined"
@@ -42,22 +45,55 @@ def residual(shape: JoinShape) -> str | None:
     return " AND ".join(b for b in bounds if b) or f"({left} IS NOT NULL AND {right} IS NOT NULL)"
 
 
-def output_schema(shape: JoinShape) -> Schema:
-    """The types of `shape.tokens`."""
+def output_schema(shape: JoinShape, tokens: Sequence[str]) -> Schema:
+    """The types of `tokens`."""
     sides = {"l": shape.left, "r": shape.right}
-    return tuple(Field(f"c{i}", sides[t[0]].schema[int(t[1:])].type) for i, t in enumerate(shape.tokens))
+    return tuple(Field(f"c{i}", sides[t[0]].schema[int(t[1:])].type) for i, t in enumerate(tokens))
 
 
-def join_operator(shape: JoinShape, inputs: Sequence[str]) -> operators.Join | operators.AsofJoin:
-    """The join of two arrangements that reads every row of both sides."""
-    common: dict[str, Any] = {"schema": output_schema(shape), "append_only": appends(shape), "left_keys": shape.left.keys,
-              "right_keys": shape.right.keys, "null_safe": (False,) * len(shape.left.keys), "output": shape.tokens}
-    if isinstance(shape.match, Nearest):
+def join_operator(shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ...]) -> operators.Join | operators.AsofJoin:
+    """The join of two arrangements that follows both sides; `tokens` come out."""
+    common: dict[str, Any] = {"schema": output_schema(shape, tokens), "left_keys": shape.left.keys, "output": tokens,
+                              "right_keys": shape.right.keys, "null_safe": (False,) * len(shape.left.keys)}
+    match = shape.match
+    if isinstance(match, Nearest):
         assert shape.how in ("inner", "left")
-        return operators.AsofJoin(tuple(inputs), **common, join_kind=shape.how, comparison=shape.match.comparison,
-                                  left_value=shape.match.left, right_value=shape.match.right,
-                                  ties=tuple(range(len(shape.right.schema))))
-    return operators.Join(tuple(inputs), **common, join_kind=shape.how, residual=residual(shape))
+        near = None
+        if match.tolerance_us is not None:
+            near = f"abs(epoch_us(l{match.left}) - epoch_us(r{match.right})) <= {match.tolerance_us}"
+        return operators.AsofJoin(tuple(inputs), append_only=False, join_kind=shape.how, comparison=match.comparison,
+                                  left_value=match.left, right_value=match.right, residual=near,
+                                  ties=tuple(range(len(shape.right.schema))), **common)
+    return operators.Join(tuple(inputs), append_only=shape.how in ("inner", "semi"), join_kind=shape.how,
+                          residual=residual(shape), **common)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Rows of the result that may still be taken back: those with a `time` and without a `partner`.
+
+    time, partner: columns `l<i>` or `r<i>` of the join; partner None: whatever they met. They are final when `time
+    comparison decided`; without `decided` they never are.
+    """
+
+    time: str
+    partner: str | None
+    comparison: Comparison
+    decided: Watermark
+
+
+def waiting(shape: JoinShape) -> tuple[Waiting, ...]:
+    """Which rows of the result wait with `emit="final"`; none in a join that never takes rows back."""
+    left, right = horizons(shape)
+    if isinstance(shape.match, Nearest):
+        return (Waiting(f"l{shape.match.left}", None, left.comparison, left.decided),)
+    found = []
+    if shape.how in ("left", "full", "anti"):
+        partner = None if shape.how == "anti" else f"r{shape.right.keys[0]}"
+        found.append(Waiting(f"l{left.time or 0}", partner, left.comparison, left.decided))
+    if shape.how in ("right", "full"):
+        found.append(Waiting(f"r{right.time or 0}", f"l{shape.left.keys[0]}", right.comparison, right.decided))
+    return tuple(found)
 
 
 class _Compiler:
@@ -73,9 +109,11 @@ class _Compiler:
         left, right = (self._scan(i, s) for i, s in enumerate(shape.sides))
         if isinstance(shape.match, Newest):
             return self._newest(left, right)
-        arranged = [self._arrange(o, s) for o, s in zip((left, right), shape.sides, strict=True)]
-        joined = self._add(join_operator(shape, [a.id for a in arranged]))
-        return self._tolerant(joined) if isinstance(shape.match, Nearest) else joined
+        waits = waiting(shape) if shape.emit == "final" else ()
+        tokens = tuple(dict.fromkeys([*shape.tokens, *(t for w in waits for t in (w.time, w.partner) if t is not None)]))
+        arranged = [self._arrange(o, s, h) for o, s, h in zip((left, right), shape.sides, horizons(shape), strict=True)]
+        joined = self._add(join_operator(shape, [a.id for a in arranged], tokens))
+        return self._final(joined, tokens, waits) if waits else joined
 
     def _add(self, op: Operator) -> Operator:
         if op.id not in {o.id for o in self._made}:
@@ -88,29 +126,34 @@ class _Compiler:
         schema = (*side.schema, Field("_seq", BIGINT)) if ordered else side.schema
         return self._add(Scan((), schema, True, SIDES[index], names, ordered))
 
-    def _arrange(self, op: Operator, side: Side) -> Operator:
-        return self._add(Arrange((op.id,), op.schema, op.append_only, side.keys, (False,) * len(side.keys), 0))
+    def _arrange(self, op: Operator, side: Side, horizon: Horizon) -> Operator:
+        time = horizon.time if horizon.retain else None
+        return self._add(Arrange((op.id,), op.schema, op.append_only, side.keys, (False,) * len(side.keys), 0, time, horizon.retain))
 
     def _newest(self, left: Operator, right: Operator) -> Operator:
         shape = self._shape
         current = self._add(operators.Upsert((right.id,), shape.right.schema, False, shape.right.keys))
-        arranged = self._arrange(current, shape.right)
+        arranged = self._arrange(current, shape.right, Horizon())
         assert shape.how in ("inner", "left")
         return self._add(operators.TemporalJoin(
-            (left.id, arranged.id), output_schema(shape), True, join_kind=shape.how, left_keys=shape.left.keys,
+            (left.id, arranged.id), output_schema(shape, shape.tokens), True, join_kind=shape.how, left_keys=shape.left.keys,
             right_keys=shape.right.keys, null_safe=(False,) * len(shape.left.keys), residual=None, memo=False, owner="",
             output=shape.tokens))
 
-    def _tolerant(self, joined: Operator) -> Operator:
-        """Partners that are too far away are none: the nearest one is, so all others are."""
-        match = self._shape.match
-        assert isinstance(match, Nearest)
-        if match.tolerance_us is None:
-            return joined
-        places = {t: f"c{i}" for i, t in enumerate(self._shape.tokens)}
-        left, right = places[f"l{match.left}"], places[f"r{match.right}"]
-        near = f"abs(epoch_us({left}) - epoch_us({right})) <= {match.tolerance_us}"
-        if self._shape.how == "inner":
-            return self._add(operators.Map((joined.id,), joined.schema, joined.append_only, tuple(places.values()), near))
-        exprs = tuple(c if t[0] == "l" else f"CASE WHEN {near} THEN {c} END" for t, c in places.items())
-        return self._add(operators.Map((joined.id,), joined.schema, joined.append_only, exprs, None))
+    def _final(self, joined: Operator, tokens: tuple[str, ...], waits: Sequence[Waiting]) -> Operator:
+        """Rows that may be taken back wait until they are decided; all others come out at once."""
+        count = len(self._shape.tokens)
+        keep, names = tuple(range(count)), tuple(f"c{i}" for i in range(len(tokens)))
+        schema = joined.schema[:count]
+        tests = []
+        for w in waits:
+            test = f"c{tokens.index(w.time)} IS NOT NULL"
+            if w.partner is not None:
+                test += f" AND c{tokens.index(w.partner)} IS NULL"
+            tests.append(test)
+        parts = [self._add(operators.Map((joined.id,), schema, True, names[:count], " AND ".join(f"NOT ({t})" for t in tests)))]
+        for w, test in zip(waits, tests, strict=True):
+            held = self._add(operators.Map((joined.id,), joined.schema, False, names, test))
+            column = tokens.index(w.time)
+            parts.append(self._add(operators.TimeFilter((held.id,), schema, True, column, w.comparison, w.decided, keep)))
+        return self._add(operators.Union(tuple(p.id for p in parts), schema, True))

@@ -1,0 +1,76 @@
+"""How long rows are of use, and from when on they are decided: functions of the two sides' watermarks.
+
+With `lo <= left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo meets no later
+right row: it is decided. Where left rows come out without partner or are decided by having one (left, full, semi,
+anti), those that are not decided yet ask for their partners again, none of which is below Wr + lo - hi. The right
+side mirrors it. Of an ASOF join a left row is decided when no nearer right row can come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.circuit.operators import Comparison
+from watersmeet.frames.shapes import SIDES, JoinShape, Nearest
+from watersmeet.watermarks import Term, Watermark, both, floored, shifted
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """One side. time: position of the column that the watermarks are about; None: there is none, and none below.
+
+    decided: rows with `time comparison decided` meet no later row. retain: rows below it are of no use; empty: all are.
+    """
+
+    time: int | None = None
+    decided: Watermark = ()
+    comparison: Comparison = "<"
+    retain: Watermark = ()
+
+
+def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
+    """Of the left and of the right side."""
+    if isinstance(shape.match, Nearest):
+        return _nearest(shape, shape.match)
+    if shape.within is None and shape.window_us is None:
+        return Horizon(), Horizon()
+    marks = [_mark(shape, 0), _mark(shape, 1)]
+    times = [shape.left.time, shape.right.time]
+    lo_us: int | None = 0
+    hi_us: int | None = 0
+    if shape.window_us is not None:
+        marks = [floored(m, shape.window_us) for m in marks]
+        times = [len(s.schema) - 1 for s in shape.sides]
+    if shape.within is not None:
+        low, high = shape.within.lower_us, shape.within.upper_us
+        bounds = (None if high is None else -high, None if low is None else -low)
+        lo_us, hi_us = bounds if shape.window_us is None else (0, 0)
+    decided = (_moved(marks[1], lo_us), _moved(marks[0], None if hi_us is None else -hi_us))
+    left_alone = shape.how in ("left", "full", "semi", "anti") and shape.emit != "arrival"
+    right_alone = shape.how in ("right", "full") and shape.emit != "arrival"
+    retain_left = both(decided[0], _moved(decided[1], lo_us)) if right_alone else decided[0]
+    retain_right = both(decided[1], _moved(decided[0], None if hi_us is None else -hi_us)) if left_alone else decided[1]
+    return Horizon(times[0], decided[0], "<", retain_left), Horizon(times[1], decided[1], "<", retain_right)
+
+
+def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
+    marks = [_mark(shape, i) if shape.sides[i].time == p else () for i, p in enumerate((match.left, match.right))]
+    tolerance = match.tolerance_us
+    backward = match.comparison in (">=", ">")
+    decided = marks[1] if backward else _moved(marks[1], None if tolerance is None else -tolerance)
+    comparison: Comparison = "<=" if match.comparison == ">" else "<"
+    # Left rows that are not decided, or are still to come, look no further back than the tolerance.
+    asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
+    retain = _moved(asking, 0 if not backward else None if tolerance is None else -tolerance)
+    return Horizon(match.left, decided, comparison, decided), Horizon(match.right, (), "<", retain)
+
+
+def _mark(shape: JoinShape, index: int) -> Watermark:
+    """The watermark of a side's time."""
+    side = shape.sides[index]
+    return () if side.delay_us is None or side.time is None else (Term(SIDES[index]),)
+
+
+def _moved(mark: Watermark, by_us: int | None) -> Watermark:
+    """The watermark plus a length of time; none if that is without bound."""
+    return () if by_us is None or not mark else shifted(mark, by_us)

@@ -1,0 +1,190 @@
+"""Watermarks: what is late, what is final when, and what is kept; random out-of-order histories beside plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from tests.unit.frames.query import Query, at, given
+from tests.unit.frames.test_regular import joined, nearest
+
+from watersmeet.errors import Error
+from watersmeet.frames.building import Options
+from watersmeet.frames.matches import asof, latest
+
+DELAYS = (3, 6)
+
+
+def bounded(how: str, low: float, high: float):
+    def meets(a: tuple, b: tuple) -> bool:
+        return None not in (a[1], b[1]) and low <= (b[1] - a[1]).total_seconds() <= high
+    return lambda left, right: joined(left, right, how, meets)
+
+
+def windowed(how: str):
+    def expected(left, right):
+        def start(row):
+            return None if row[1] is None else (row[1] - at(0)).total_seconds() // 5
+
+        found: Counter[tuple] = Counter()
+        for row, n in joined(left, right, how, lambda a, b: start(a) is not None and start(a) == start(b)).items():
+            first = start(row) if row[1] is not None or len(row) == 3 else start((0, row[3]))
+            found[(*row, None if first is None else (at(first * 5), at(first * 5 + 5)))] += n
+        return found
+    return expected
+
+
+def cases():
+    for how in ("inner", "left", "right", "full", "semi", "anti"):
+        yield f"interval-{how}", Options(on="k", how=how, within=("-2 seconds", "4 seconds")), bounded(how, -2, 4)
+        yield f"window-{how}", Options(on="k", how=how, window="5 seconds"), windowed(how)
+    for how in ("inner", "left"):
+        yield f"asof-{how}", Options(on="k", how=how, match=asof("ts", "ts")), lambda a, b, how=how: nearest(a, b, how, "backward", True, None)
+        yield f"before-{how}", Options(on="k", how=how, match=asof("ts", "ts", allow_exact=False, tolerance="3 seconds")), \
+            lambda a, b, how=how: nearest(a, b, how, "backward", False, 3)
+        yield f"forward-{how}", Options(on="k", how=how, match=asof("ts", "ts", direction="forward", tolerance="3 seconds")), \
+            lambda a, b, how=how: nearest(a, b, how, "forward", True, 3)
+
+
+CASES = {name: (options, expected) for name, options, expected in cases()}
+
+
+class History:
+    """Random rows whose times rise, out of order, some of them late; `old` are those that were not late."""
+
+    def __init__(self, query: Query, rng: random.Random) -> None:
+        self.query = query
+        self.rng = rng
+        self.old: tuple[list, list] = ([], [])
+        self.tops: list[float | None] = [None, None]
+        self.late = [0, 0]
+
+    def step(self, now: float) -> Counter:
+        new: list[list[tuple]] = [[], []]
+        marks = [None if t is None else t - d for t, d in zip(self.tops, DELAYS, strict=True)]
+        late = [0, 0]
+        for side, tag in enumerate("lr"):
+            for _ in range(self.rng.choice([0, 2, 6])):
+                seconds = self.rng.choice([None, *(now - self.rng.randrange(14) for _ in range(8))])
+                row = (self.rng.choice([None, 1, 2, 3]), at(seconds), self.rng.choice([None, tag]))
+                new[side].append(row)
+                if seconds is not None and marks[side] is not None and seconds < marks[side]:
+                    late[side] += 1
+                else:
+                    self.old[side].append(row)
+                if seconds is not None:
+                    self.tops[side] = max(seconds, self.tops[side] if self.tops[side] is not None else seconds)
+        found = self.query.batch(*new, rng=self.rng)
+        assert self.query.late == late
+        self.late = [a + b for a, b in zip(self.late, late, strict=True)]
+        return found
+
+    def end(self) -> Counter:
+        """Rows of one key of its own, far later: all others are decided."""
+        for seconds in (10_000, 20_000):
+            for side, tag in enumerate("lr"):
+                row = (9, at(seconds + side * 100), tag)
+                self.old[side].append(row)
+                self.query.batch(*([row] if i == side else [] for i in range(2)))
+        return self.query.content
+
+
+def timed(options: Options, emit: str) -> Query:
+    sides = [given(watermark=("ts", d)) for d in DELAYS]
+    return Query(Options(**{**options.__dict__, "emit": emit}), *sides, buckets=2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_changes_follow_rows_that_were_not_late(name):
+    options, expected = CASES[name]
+    for seed in range(2):
+        history = History(timed(options, "changes"), random.Random(seed))
+        for now in range(0, 60, 5):
+            history.step(now)
+            assert history.query.content == expected(*history.old), (seed, now)
+
+
+def test_some_rows_of_these_histories_are_late():
+    options, _ = CASES["interval-inner"]
+    late = 0
+    for seed in range(4):
+        history = History(timed(options, "changes"), random.Random(seed))
+        for now in range(0, 60, 5):
+            history.step(now)
+        late += sum(history.late)
+    assert late > 5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_final_rows_come_once_and_are_the_batch_result(name):
+    options, expected = CASES[name]
+    came = all_rows = 0
+    for seed in range(2):
+        history = History(timed(options, "final"), random.Random(100 + seed))
+        assert history.query.appends
+        for now in range(0, 60, 5):
+            history.step(now)
+        before = Counter(history.query.content)
+        content = history.end()
+        early = Counter({r: n for r, n in expected(*history.old).items() if r[0] != 9})
+        assert Counter({r: n for r, n in content.items() if r[0] != 9}) == early
+        assert not before - early
+        came, all_rows = came + sum(before.values()), all_rows + sum(early.values())
+    assert came > all_rows / 3
+
+
+@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize("name", [n for n in CASES if not n.startswith("asof")])
+def test_the_state_is_empty_when_all_is_decided(name, emit):
+    options, _ = CASES[name]
+    history = History(timed(options, emit), random.Random(5))
+    most = 0
+    for now in range(0, 100, 5):
+        history.step(now)
+        most = max(most, history.query.state[0])
+    assert 0 < most < 120
+    history.end()
+    history.query.batch([], [])
+    # Of the last rows of the key 9 nobody knows more yet.
+    assert history.query.state[0] <= 6
+
+
+@pytest.mark.parametrize(("options", "text"), [
+    ({"how": "left"}, "needs a bound between the times"),
+    ({"how": "anti", "within": (None, "1 second")}, None),
+    ({"how": "anti", "within": ("1 second", None)}, "never become final"),
+    ({"how": "left", "match": asof("ts", "ts", direction="forward")}, "without a tolerance"),
+    ({"how": "left", "match": latest()}, 'emit="final" with latest()'),
+])
+def test_what_can_never_be_final_is_refused(options, text):
+    made = Options(on="k", **options)
+    if text is None:
+        timed(made, "final")
+        return
+    with pytest.raises(Error) as caught:
+        timed(made, "final")
+    assert text in str(caught.value)
+
+
+def test_final_needs_the_other_sides_watermark():
+    options = Options(on="k", how="left", match=asof("ts", "ts"), emit="final")
+    with pytest.raises(Error, match="needs a watermark on the right column") as caught:
+        Query(options, given(watermark=("ts", 1)), given())
+    assert caught.value.condition == "EMIT_NOT_POSSIBLE"
+    Query(options, given(), given(watermark=("ts", 1)))
+
+
+def test_the_newest_row_when_a_row_comes():
+    query = Query(Options(on="k", how="left", match=latest("ts")), buckets=2)
+    query.batch([(1, at(0), "early")], [])
+    query.batch([(1, at(1), "same batch")], [(1, at(9), "a"), (1, at(5), "b"), (2, at(5), "c")])
+    query.batch([], [(1, at(3), "newer")])
+    query.batch([(1, at(2), "later"), (None, at(2), "no key"), (2, at(0), "other")], [])
+    assert query.content == Counter([
+        (1, at(0), "early", None, None), (1, at(1), "same batch", at(9), "a"), (1, at(2), "later", at(3), "newer"),
+        (None, at(2), "no key", None, None), (2, at(0), "other", at(5), "c")])
+    assert query.state[0] <= 8
+    with pytest.raises(Error) as caught:
+        Query(Options(on="k", how="right", match=latest()))
+    assert caught.value.condition == "TEMPORAL_KIND"
