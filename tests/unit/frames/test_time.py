@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pytest
+from tests.thorough import some
 from tests.unit.frames.query import Query, at, given
 from tests.unit.frames.test_regular import joined, nearest
 
@@ -98,7 +99,7 @@ def timed(options: Options, emit: str) -> Query:
 @pytest.mark.parametrize("name", CASES)
 def test_changes_follow_rows_that_were_not_late(name):
     options, expected = CASES[name]
-    for seed in range(2):
+    for seed in some(range(6)):
         history = History(timed(options, "changes"), random.Random(seed))
         for now in range(0, 60, 5):
             history.step(now)
@@ -120,7 +121,7 @@ def test_some_rows_of_these_histories_are_late():
 def test_final_rows_come_once_and_are_the_batch_result(name):
     options, expected = CASES[name]
     came = all_rows = 0
-    for seed in range(2):
+    for seed in some(range(6)):
         history = History(timed(options, "final"), random.Random(100 + seed))
         assert history.query.appends
         for now in range(0, 60, 5):
