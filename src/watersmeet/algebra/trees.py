@@ -110,3 +110,20 @@ def is_empty(node: Relation) -> bool:
 def is_constant(node: Relation) -> bool:
     """True if the node's rows do not depend on any relation of the catalog."""
     return not any(isinstance(n, Scan) for n in walk(node))
+
+
+def null_extended(node: Relation) -> frozenset[str]:
+    """The ids of columns in which an outer join of the tree may have put NULLs."""
+    below = frozenset[str]().union(*[null_extended(i) for i in node.inputs])
+    if isinstance(node, Project):
+        return frozenset(c.id for c, e in zip(node.outputs, node.exprs, strict=True) if e.columns and e.columns <= below)
+    if isinstance(node, (Aggregate, Union)):
+        parts = [p.columns for p in node.inputs] if isinstance(node, Union) else []
+        keys = [k.columns for k in node.keys] if isinstance(node, Aggregate) else []
+        found = {o.id for part in parts for c, o in zip(part, node.outputs, strict=True) if c.id in below}
+        return frozenset(found | {o.id for k, o in zip(keys, node.outputs, strict=False) if k and k <= below})
+    if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
+        left = node.kind in ("right", "full")
+        right = node.kind in ("left", "full")
+        return below | (node.left.ids if left else frozenset()) | (node.right.ids if right else frozenset())
+    return below

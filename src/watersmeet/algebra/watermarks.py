@@ -112,6 +112,8 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         return _rising(node.this, below)
     if isinstance(node, (exp.Add, exp.Sub)):
         return _moved(node, below)
+    if isinstance(node, exp.Coalesce):
+        return both(*[_rising(operand, below) for operand in (node.this, *node.expressions)])
     window = floor_of(node)
     if window is not None:
         time, size_us, origin_us = window

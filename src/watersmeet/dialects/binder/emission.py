@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from sqlglot import exp
+
 from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation, TimeFilter
 from watersmeet.algebra.rewrites import rewrite
-from watersmeet.algebra.trees import with_inputs
-from watersmeet.algebra.watermarks import watermarks
+from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import null_extended, read, with_inputs
+from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
 from watersmeet.dialects.statements import CreateMaterializedView
@@ -37,7 +40,8 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str)
 
 
 def _on_window_close(query: BoundQuery) -> BoundQuery:
-    """The query's rows once its first column with a watermark is below it."""
+    """The query's rows once their time is below its watermark: the first column that has one."""
+    tree: Relation
     groups = _groups(query.tree)
     if groups is not None:
         _check_groups(groups)
@@ -47,7 +51,7 @@ def _on_window_close(query: BoundQuery) -> BoundQuery:
     if any(not _related(shown[timed[0].id], shown[c.id]) for c in timed):
         notices += (f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",)
     if timed:
-        tree: Relation = TimeFilter(query.tree, timed[0].id, "<", shown[timed[0].id], final=True)
+        tree = _once_past(query.tree, timed, shown)
     elif groups is not None:  # the time of the groups is not shown
         tree = _below(query.tree, groups)
     else:
@@ -55,6 +59,26 @@ def _on_window_close(query: BoundQuery) -> BoundQuery:
                     hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
                     detail="None of the columns that come out has a watermark.")
     return replace(query, tree=tree, notices=notices)
+
+
+def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Watermark]) -> Relation:
+    """The rows of `tree` once the first of the columns `timed` is below its watermark.
+
+    Where an outer join may have put NULL into it, the first column without such NULLs counts, or, if all have them (FULL
+    JOIN), the first that is not NULL: no row is without time because it has no partner.
+    """
+    extended = null_extended(tree)
+    whole = [c for c in timed if c.id not in extended]
+    if whole or len(timed) == 1:
+        time = (whole or timed)[0]
+        return TimeFilter(tree, time.id, "<", shown[time.id], final=True)
+    first, *others = timed
+    cast = [exp.cast(column_ref(c.id), first.type.duckdb, dialect="duckdb") if c.type != first.type else column_ref(c.id) for c in others]
+    value = Scalar(exp.Coalesce(this=column_ref(first.id), expressions=cast), first.type)
+    time = Column("$time", "time", first.type)
+    with_time = Project(tree, (*tree.columns, time), (*(read(c) for c in tree.columns), value))
+    past = TimeFilter(with_time, time.id, "<", of_scalar(value, shown), final=True)
+    return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
 
 
 def _groups(node: Relation) -> Aggregate | None:
