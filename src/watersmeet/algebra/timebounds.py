@@ -10,7 +10,7 @@ fixed length, so that a condition with one bounds nothing either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -66,11 +66,24 @@ def time_bounds(node: Join) -> tuple[TimeBound, ...]:
             found.setdefault((pair.left, pair.right), TimeBound(pair.left, pair.right, 0, 0, number))
     left, right = ({c.id: c for c in side.columns} for side in (node.left, node.right))
     for part in conjuncts(node.residual):
-        difference = _difference(part.expression, left | right)
-        for bound in [] if difference is None else _between(difference, left, right):
+        bound = bound_of(part.expression, left, right)
+        if bound is not None:
             place = bound.left, bound.right
             found[place] = _narrowed(found[place], bound) if place in found else bound
     return tuple(found.values())
+
+
+def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapping[str, Column]) -> TimeBound | None:
+    """What one comparison says of a time of `left` and one of `right`, columns by their names in it; None: nothing."""
+    difference = _difference(comparison, {**left, **right})
+    if difference is None or sorted(difference.times.values()) != [-1, 1]:
+        return None
+    low, high = sorted(difference.times, key=lambda i: difference.times[i], reverse=True)  # low - high + constant <= 0
+    if low in left and high in right:
+        return TimeBound(read(left[low]), read(right[high]), None, -difference.constant_us)
+    if low in right and high in left:
+        return TimeBound(read(left[high]), read(right[low]), difference.constant_us, None)
+    return None
 
 
 @dataclass(frozen=True)
@@ -131,7 +144,7 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
 
 
 def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
-    """A sum that is not above 0 (for an equality: 0, of kind days) where the comparison `node` is true; None if it is none."""
+    """A sum that is not above 0 where the comparison `node` is true; None if it is none of `<`, `<=`, `>`, `>=` of times."""
     node = node.unnest()
     if not isinstance(node, (*_LESS, *_GREATER)):
         return None
@@ -139,17 +152,6 @@ def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | N
     if one is None or other is None or (one.kind in ("time", "date")) != (other.kind in ("time", "date")):
         return None
     return one.plus(other, "interval", -1) if isinstance(node, _LESS) else other.plus(one, "interval", -1)
-
-
-def _between(difference: _Sum, left: Mapping[str, Column], right: Mapping[str, Column]) -> Iterable[TimeBound]:
-    """The bound that `difference <= 0` puts between one time of each side, if it is of these."""
-    if sorted(difference.times.values()) != [-1, 1]:
-        return
-    low, high = sorted(difference.times, key=lambda i: difference.times[i], reverse=True)  # low - high + constant <= 0
-    if low in left and high in right:
-        yield TimeBound(read(left[low]), read(right[high]), None, -difference.constant_us)
-    elif low in right and high in left:
-        yield TimeBound(read(left[high]), read(right[low]), difference.constant_us, None)
 
 
 def _is_time_key(pair: KeyPair) -> bool:

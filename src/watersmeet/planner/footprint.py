@@ -99,7 +99,7 @@ def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, .
 def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arrangement]:
     if isinstance(op, Arrange):
         columns, readers = names.columns(op.id), circuit.consumers[op.id]
-        yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit),
+        yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit, names),
                           op.append_only)
     elif isinstance(op, Versions):
         columns = names.columns(op.id)
@@ -118,7 +118,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
                           f"bounded: keeps rows whose {time} {names.watermark(op.bound)} has not passed", circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit),
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit, names),
                           circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, TopN):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
@@ -129,9 +129,12 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
                           "unbounded: keeps the last row of every key", append_only=False)
 
 
-def _arrange_bound(op: Arrange, circuit: Circuit) -> str:
+def _arrange_bound(op: Arrange, circuit: Circuit, names: Names) -> str:
     if op.newest:
         return _newest_bound("row")
+    if op.time is not None:
+        time = names.columns(op.id)[op.time]
+        return f"bounded: keeps rows whose {time} {names.watermark(op.retain)} has not passed"
     joins = [j for i in circuit.consumers[op.id] if isinstance(j := circuit.by_id[i], Join)]
     if not op.keys and joins and all(j.inputs[1] == op.id for j in joins):
         return "bounded: a single row or a small input, copied to every bucket"
@@ -153,13 +156,15 @@ def _best_bound(op: TopN, source: Operator) -> str:
     return f"unbounded: the best {most} of every key" if op.keys else f"bounded: the best {most}"
 
 
-def _group_bound(op: Aggregate, circuit: Circuit) -> str:
+def _group_bound(op: Aggregate, circuit: Circuit, names: Names) -> str:
     source = circuit.by_id[op.inputs[0]]
     while isinstance(source, Exchange):
         source = circuit.by_id[source.inputs[0]]
     constant = isinstance(source, Map) and not any(columns_of(source.exprs[k]) for k in op.keys)
     single = constant or not op.keys
     groups = "bounded: one entry" if single else "unbounded: one entry for every group"
+    if op.time is not None:
+        groups = f"bounded: one entry for every group whose {names.columns(op.id)[op.time]} {names.watermark(op.retain)} has not passed"
     collected = sorted({c.function for c in op.calls} & COLLECTED)
     kept = ["the values of min, max and DISTINCT"] if any(
         c.function in ("min", "max") or (c.distinct and c.function not in COLLECTED) for c in op.calls) else []

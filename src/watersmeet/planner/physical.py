@@ -29,6 +29,7 @@ from watersmeet.circuit.operators import (
     Versions,
     Window,
 )
+from watersmeet.planner.cleaning import cleaning
 from watersmeet.planner.display import display
 from watersmeet.planner.names import ROW_ID, Names, call_text, order_text, window_text
 from watersmeet.planner.plan_tree import PlanTree
@@ -81,10 +82,10 @@ class PhysicalPrinter:
             return self._map(op, inputs)
         if isinstance(op, MultiJoin):
             return self._multi_join(op, inputs)
-        flags: tuple[str, ...] = ()
+        flags: tuple[str, ...] = cleaning(op, self._operators, self._names)[0] if isinstance(op, Join) else ()
         if (isinstance(op, Join) and op.append_only and op.join_kind == "inner") or (
                 isinstance(op, (Aggregate, TopN)) and self._operators[op.inputs[0]].append_only):
-            flags = ("append_only",)
+            flags = (*flags, "append_only")
         name, fields = self._described(op)
         return self._node(op, name, fields, inputs, flags)
 
@@ -193,6 +194,7 @@ class PhysicalPrinter:
     def _join(self, op: Join) -> tuple[str, Fields]:
         parts = [*self._equalities(op), *self._residual(op)]
         fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"))
+        fields += cleaning(op, self._operators, self._names)[1]
         output = ("output", listed(self._names.shown(op.id)))
         if op.left_keys:
             return "StreamHashJoin", (*fields, output)
