@@ -65,6 +65,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "TEMPORAL_KEY": Condition("0A000", "NotSupportedError"),
     "TEMPORAL_KIND": Condition("0A000", "NotSupportedError"),
     "TEMPORAL_RIGHT_SIDE": Condition("42809"),
+    "TIME_FILTER": Condition("0A000", "NotSupportedError"),
     "TRANSACTION_STATE": Condition("25000", "OperationalError"),
     "UNDEFINED_COLUMN": Condition("42703"),
     "UNDEFINED_FUNCTION": Condition("42883"),

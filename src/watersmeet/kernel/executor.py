@@ -121,7 +121,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
             raise
         rows, size_bytes = state.size(_state_id(op, ctx)) if op.kind in STATEFUL else (0, 0)
         result.metrics[op.id] = OperatorMetrics(sum(d.num_rows for d in given), out.num_rows, rows, size_bytes,
-                                                counters.expression_errors)
+                                                counters.expression_errors, counters.waits_for_us)
         inputs.put(op.id, out)
     return result
 

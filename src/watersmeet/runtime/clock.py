@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from watersmeet.errors import error
 
+TICK_US: Final = 1_000_000
+
 
 class Clock:
-    """The time in microseconds since 1970 (UTC): that of the machine, until a test sets it. Safe for several threads."""
+    """The time in microseconds since 1970 (UTC): that of the machine, until a test sets it. Safe for several threads.
 
-    def __init__(self) -> None:
+    tick_us: epochs that have nothing to do but to let time pass are planned at most so often.
+    """
+
+    def __init__(self, tick_us: int = TICK_US) -> None:
+        self.tick_us = tick_us
         self._set_us: int | None = None
 
     def now_us(self) -> int:

@@ -13,6 +13,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import risen
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.ticks import waiting
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import RelationChange
 
@@ -99,7 +100,8 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
         for operator_id, values in receipt.operators.items():
             sums = operators.setdefault(operator_id, {})
             for name, value in values.items():
-                sums[name] = sums.get(name, 0) + value
+                if name != "waits_for_us":
+                    sums[name] = sums.get(name, 0) + value
             if values.get("expression_errors"):
                 errors[operator_id] = errors.get(operator_id, 0) + values["expression_errors"]
         if intent.is_live:
@@ -121,6 +123,7 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
     return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "slices": slices,
             "watermarks": _numbers(receipts, before, known),
+            "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
             "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
 
 

@@ -23,6 +23,7 @@ from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild
 from watersmeet.runtime.status import state_sizes
+from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.sources.base import Slice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
@@ -157,14 +158,25 @@ class Coordinator:
         batch = None
         if self.circuit.sinks:
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
-        if batch is None and not self._prune:
+        tick = not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh)
+        if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
             self.budget.planned(limited=batch.more)
         prune, self._prune = self._prune, False
         slices = batch.slices if batch else ()
         return self._intent(self.circuit, Intent(self.epoch + 1, self.circuit.fingerprint, self.inputs.frontier,
-                                                 everywhere=prune), slices)
+                                                 everywhere=prune or tick), slices)
+
+    def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
+        """True if an epoch without data is due because time has passed. at_once: however little that is."""
+        now_us = self._db.clock.now_us()
+        if now_us < self._time_us + (1 if at_once else self._db.clock.tick_us):
+            return False
+        if not self.is_drained:  # what waits is known after the epochs that are under way
+            return at_once and bool(clocked(circuit))
+        last = self._db.log.last_epoch()
+        return last is not None and is_due(circuit, last.metrics, now_us)
 
     def done(self, commit: Commit, duration_s: float) -> None:
         """Takes note that the next planned epoch was committed."""
@@ -218,6 +230,8 @@ class Coordinator:
             intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
         # What waits for all history to be in is told so, be there rows or not.
         intent = replace(intent, everywhere=intent.everywhere or (intent.is_complete and circuit.is_timed))
+        if intent.is_complete and clocked(circuit):
+            self._prune = True  # time stood still meanwhile
         intent = self._intent(circuit, intent, piece.slices)
         self.progress = piece.after
         return intent
@@ -227,9 +241,12 @@ class Coordinator:
         specs = {s["relation"]: self._spec(s, circuit, known) for s in slices if s["kind"] != "commit"}
         tasks = divide(slices, circuit.buckets) if slices or intent.everywhere else ()
         self.epoch = intent.epoch
+        if (intent.is_live and tasks) or not self.live_views:
+            # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never does.
+            # In a backfill it stands still: what the new views share with others, or read of them, is of that time. So it
+            # does where no task is run that could let it pass.
+            self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
-        # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never does.
-        self._time_us = max(self._time_us, self._db.clock.now_us())
         return replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known))
 
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:

@@ -174,9 +174,10 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
 
 
-def _metrics(values: Mapping[str, int]) -> dict[str, int]:
+def _metrics(values: Mapping[str, int | None]) -> dict[str, int]:
     """What changes with each epoch; the sizes of state are in the packs."""
-    return {n: values[n] for n in ("rows_in", "rows_out", "expression_errors") if values.get(n)}
+    found = {n: values[n] or 0 for n in ("rows_in", "rows_out", "expression_errors") if values.get(n)}
+    return found if values["waits_for_us"] is None else {**found, "waits_for_us": values["waits_for_us"]}
 
 
 class _Blobs:

@@ -18,6 +18,7 @@ from watersmeet.algebra.rewrites.keys import remove_duplicate_keys
 from watersmeet.algebra.rewrites.pruning import prune_columns
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.rewrites.spreading import spread_for_readers
+from watersmeet.algebra.rewrites.timefilters import time_filters
 from watersmeet.algebra.rewrites.topn import recognise_topn
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.trees import Rule
@@ -25,7 +26,7 @@ from watersmeet.algebra.trees import Rule
 __all__ = ["RULES", "JoinOrder", "rewrite", "rewriting"]
 
 #: The order is part of the plan: no other rule knows dependent joins; conditions reach the joins before these are
-#: ordered, and the ordered joins take them once more; columns are pruned when everything else has its place. Only
+#: ordered, and the ordered joins take them once more; what compares with the clock becomes nodes where it came to rest; columns are pruned when everything else has its place. Only
 #: then it is known who reads what, and where rows have to be.
 RULES: Final[tuple[Rule, ...]] = (
     unnest,
@@ -38,6 +39,7 @@ RULES: Final[tuple[Rule, ...]] = (
     push_filters,
     fold_constants,
     recognise_topn,
+    time_filters,
     fold_projects,
     remove_duplicate_keys,
     prune_columns,

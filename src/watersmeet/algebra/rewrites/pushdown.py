@@ -43,6 +43,7 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
+from watersmeet.algebra.times import mentions_time
 from watersmeet.algebra.trees import filtered
 
 _Ids = frozenset[str]
@@ -121,12 +122,19 @@ def _(node: Expand, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of left rows goes below; in an inner join the rest is said of what is looked up."""
+    """What is said of left rows goes below; in an inner join the rest is said of what is looked up.
+
+    Comparisons with the time stay above: below they would take rows back, which the join then has to remember.
+    """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
-    pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p)]
-    inside = [p for p in parts if p not in pushed] if kind == "inner" else []
     keys, residual = list(node.keys), conjuncts(node.residual)
+    if kind == "inner":
+        parts = [*parts, *(p for p in residual if mentions_time(p) and p not in parts)]
+        residual = [p for p in residual if not mentions_time(p)]
+    timed = [p for p in parts if mentions_time(p)]
+    pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p) and p not in timed]
+    inside = [p for p in parts if p not in pushed and p not in timed] if kind == "inner" else []
     for part in inside:
         pair = key_pair(part, node.left, node.right)
         if pair is None:
@@ -243,12 +251,14 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
             places.left.append(part)
         elif part.columns <= join.right.ids and join.kind in ("inner", "right"):
             places.right.append(part)
-        elif join.kind == "inner":
+        elif join.kind == "inner" and not mentions_time(part):
             places.inside.append(part)
         else:
             places.above.append(part)
     for part in conjuncts(join.residual):
-        if is_volatile(part) or join.kind == "full":
+        if join.kind == "inner" and mentions_time(part) and not (part.columns <= join.left.ids or part.columns <= join.right.ids):
+            places.above.append(part)
+        elif is_volatile(part) or join.kind == "full":
             places.inside.append(part)
         elif part.columns <= join.right.ids and join.kind != "right":
             places.right.append(part)
@@ -261,7 +271,7 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
 
 def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _Places) -> None:
     """What an OR over both sides says of each of them alone keeps rows out of the join."""
-    parts = [p for p in residual if not is_volatile(p)]
+    parts = [p for p in residual if not is_volatile(p) and not mentions_time(p)]
     if kind in ("inner", "right", "semi"):
         places.left += [p for p in (implied(part, node.left.ids) for part in parts) if p is not None]
     if kind in ("inner", "left", "semi", "anti"):

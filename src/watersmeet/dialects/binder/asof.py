@@ -12,6 +12,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import AsofJoin, Comparison, KeyPair, Relation, Scan
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.dialects.binder.casts import coerce
+from watersmeet.dialects.binder.clock import reads_clock
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.keys import condition_parts, equality_key
 from watersmeet.dialects.binder.operators import compare
@@ -78,7 +79,7 @@ class _Sides:
 
     def add(self, part: exp.Expression) -> None:
         """Sorts one part of the condition in."""
-        compares = isinstance(part, (exp.EQ, exp.NullSafeEQ)) or type(part) in _COMPARISONS
+        compares = (isinstance(part, (exp.EQ, exp.NullSafeEQ)) or type(part) in _COMPARISONS) and not reads_clock(part)
         if isinstance(part, exp.Binary) and compares and not isinstance(part.expression, (exp.Any, exp.All)):
             a, b = bind_value(part.this, self.ctx), bind_value(part.expression, self.ctx)
             whole = compare(part, a, b, self.ctx)

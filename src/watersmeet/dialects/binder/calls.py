@@ -8,6 +8,7 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.dialects.binder.clock import CLOCKS, refused
 from watersmeet.dialects.binder.context import Context, first_line, typed_null
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast
 from watersmeet.types import JSONB, SqlType
@@ -22,10 +23,8 @@ _RESULTS: Final[dict[str, SqlType]] = {"jsonb_build_array": JSONB, "jsonb_build_
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
 
-_CLOCK: Final = frozenset({
-    "age", "clock_timestamp", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now",
-    "proctime", "statement_timestamp", "today", "transaction_timestamp",
-})  # fmt: skip
+#: What follows from the clock beside `clock.CLOCKS`.
+_TIMES: Final = frozenset({"age", "clock_timestamp", "current_time", "localtime", "today"})
 _RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
 
 
@@ -33,7 +32,9 @@ def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
     """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
     if ctx.volatile_allowed:
         return
-    if name in _CLOCK:
+    if name in CLOCKS:
+        raise refused(node, ctx, name)
+    if name in _TIMES:
         hint = ("Compare with the clock when the view is read: SELECT … FROM v WHERE t > now() - INTERVAL '1 day'. Or write the "
                 "time into a column when the row is inserted: INSERT INTO t SELECT …, now().")
     elif name in _RANDOM:

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.binder import composite, temporal, textual
 from watersmeet.dialects.binder.casts import cast, condition, unify
+from watersmeet.dialects.binder.clock import time_comparison
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.functions import function, is_aggregate
 from watersmeet.dialects.binder.operators import (
@@ -137,7 +138,8 @@ def _comparison(node: Any, ctx: Context) -> Value:
         right = node.expression
     if isinstance(right, (exp.Any, exp.All)):
         return _quantified(node, ctx)
-    return compare(node, bind_value(left, ctx), bind_value(right, ctx), ctx)
+    timed = time_comparison(node, ctx, bind_value)
+    return timed if timed is not None else compare(node, bind_value(left, ctx), bind_value(right, ctx), ctx)
 
 
 def _row_comparison(node: Any, ctx: Context) -> Value:

@@ -11,6 +11,7 @@ from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relatio
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.dialects.binder.asof import asof_join
 from watersmeet.dialects.binder.casts import coerce
+from watersmeet.dialects.binder.clock import reads_clock
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.keys import condition_parts, equality_key, key_of
@@ -197,7 +198,8 @@ def split(parts: Sequence[exp.Expression], left: Relation, right: Relation,
     keys: list[KeyPair] = []
     residual: list[Scalar] = []
     for part in parts:
-        if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and not isinstance(part.expression, (exp.Any, exp.All)):
+        if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and not isinstance(part.expression, (exp.Any, exp.All)) and (
+                not reads_clock(part)):
             a, b = bind_value(part.this, ctx), bind_value(part.expression, ctx)
             whole = compare(part, a, b, ctx)
             pair = equality_key(part, a, b, left, right, ctx)

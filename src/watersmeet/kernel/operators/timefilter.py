@@ -61,6 +61,7 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
         passed.replace(())
     elif moved:
         passed.replace([line.stored()])
+    ctx.counters.waits_for_us = line.next_us(rows)
     found = [f for f in found if f.num_rows]
     if not found:
         return nothing
@@ -94,6 +95,11 @@ class _Line:
     def now(self, run: Run) -> int:
         """How many of the run's first rows the bound has passed."""
         return self._place(run, self._now_us)
+
+    def next_us(self, rows: Trace) -> int | None:
+        """The least time that the bound has not passed."""
+        waiting = [int(run.hash[self.now(run)]) for run in rows.runs if self.now(run) < run.num_rows]
+        return min(waiting) - (1 << 63) if waiting else None
 
     def stored(self) -> Run:
         """The run that remembers how far it is now."""

@@ -1,0 +1,114 @@
+"""Conditions with now() become nodes: each row comes or goes when the time has passed it.
+
+    Filter(ts > now() - '1 h' AND x > 1, t)   ->  TimeFilter(ts > now - 1 h, Filter(x > 1, t))
+    Filter(ts + '1 h' > now(), t)             ->  Project(t.*, TimeFilter(e > now, Project(t.*, ts + '1 h' AS e, t)))
+    Filter(ts > now() OR p, t)                ->  Union(TimeFilter(ts > now, Filter(p IS NOT TRUE, t)), Filter(p, t))
+
+Rows that still wait are filtered first: nothing above has to keep them. It comes after all rules that move conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, Comparison, Filter, Project, Relation, TimeFilter, Union
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.times import left_in_join, mentions_time, not_a_filter, place, term_of
+from watersmeet.algebra.trees import exactly, filtered, read, transform_up, walk
+from watersmeet.types import BOOLEAN
+
+_COMPARISONS: Final[dict[type[exp.Expression], Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
+    exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
+
+
+def time_filters(tree: Relation) -> Relation:
+    """The tree with a TimeFilter for each comparison with now(). TIME_FILTER for one that is not in a filter of this form."""
+    if not any(mentions_time(s) for node in walk(tree) for s in node.scalars):
+        return tree
+    ids = (f"#{i}" for i in count(1 + max(int(c.id[1:]) for node in walk(tree) for c in node.columns)))
+    made = transform_up(tree, lambda node: _timed(node, ids))
+    for node in walk(made):
+        for scalar in node.scalars:
+            if mentions_time(scalar):
+                raise left_in_join(scalar)
+    return made
+
+
+def _timed(node: Relation, ids: Iterator[str]) -> Relation:
+    if not isinstance(node, Filter):
+        return node
+    parts = [_positive(p) for p in conjuncts(node.predicate)]
+    below = filtered(node.input, [p for p in parts if not mentions_time(p)])
+    timed = [p for p in parts if mentions_time(p)]
+    choices = [p for p in timed if isinstance(p.expression, exp.Or)]
+    for part in choices:
+        below = _either(below, part, ids)
+    for part in sorted([p for p in timed if p not in choices], key=_takes_back):
+        below = _one(below, part, ids)
+    return exactly(below, node.columns)
+
+
+def _positive(part: Scalar) -> Scalar:
+    """The condition without parentheses, and a comparison without NOT."""
+    node = part.expression.unnest()
+    if isinstance(node, exp.Not):
+        inner = node.this.unnest()
+        if type(inner) in _NEGATED:
+            node = _NEGATED[type(inner)](this=inner.this.copy(), expression=inner.expression.copy())
+    return Scalar(node, part.type, part.nullable)
+
+
+def _takes_back(part: Scalar) -> bool:
+    return isinstance(part.expression, (exp.GT, exp.GTE))
+
+
+def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
+    """The rows of `below` whose comparison with the time holds; it may have a column more."""
+    node = part.expression
+    comparison = _COMPARISONS.get(type(node))
+    found = term_of(node.expression) if comparison is not None else None
+    if comparison is None or found is None:
+        raise not_a_filter(place(part))
+    term, kind = found
+    value = node.this.unnest()
+    column = next((c for c in below.columns if isinstance(value, exp.Column) and c.id == value.name), None)
+    if column is None:
+        column = Column(next(ids), "time", kind)
+        passed = [(c, read(c)) for c in below.columns]
+        below = Project(below, (*(c for c, _ in passed), column), (*(s for _, s in passed), Scalar(value, kind)))
+    return TimeFilter(below, column.id, comparison, (term,))
+
+
+def _either(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
+    """The rows for which one of the branches holds. One alone compares with the time: its rows are those that no other passes."""
+    branches = _branches(part.expression)
+    timed = [b for b in branches if mentions_time(b)]
+    if len(timed) != 1:
+        raise not_a_filter(place(part), "Under OR one branch alone may compare with now(); write UNION ALL.")
+    others = [b for b in branches if b not in timed]
+    either = Scalar(exp.or_(*[b.expression for b in others], copy=True), BOOLEAN)
+    neither = [Scalar(exp.Not(this=exp.Paren(this=exp.Is(this=exp.Paren(this=b.expression.copy()), expression=exp.true()))),
+                      BOOLEAN, nullable=False) for b in others]
+    waiting = exactly(_timed(filtered(filtered(below, neither), conjuncts(timed[0])), ids), below.columns)
+    outputs = tuple(Column(next(ids), c.name, c.type, c.nullable) for c in below.columns)
+    both = Union((waiting, filtered(below, [either])), outputs)
+    return Project(both, below.columns, tuple(read(c) for c in outputs))
+
+
+def _branches(node: exp.Expression) -> list[Scalar]:
+    found = []
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, exp.Paren):
+            stack.append(part.this)
+        elif isinstance(part, exp.Or):
+            stack += [part.right, part.left]
+        else:
+            found.append(Scalar(part, BOOLEAN))
+    return found

@@ -1,0 +1,53 @@
+"""Ticks: epochs without data, planned where the time that passes changes what views show.
+
+Each epoch says of every time filter which time waits for its bound next. So a tick is planned when a row is about to come or
+go and not before: a database whose rows wait for tomorrow is as idle until then as one without now().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import TimeFilter
+from watersmeet.runtime.eventtimes import promised
+from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.receipts import Receipt
+from watersmeet.watermarks import NOW, value
+
+Waiting = Mapping[str, int]
+"""By operator id, the least time of a row that waits for the operator's bound, in microseconds."""
+
+
+def clocked(circuit: Circuit) -> list[TimeFilter]:
+    """The operators whose bound follows the clock."""
+    return [o for o in circuit.operators if isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound)]
+
+
+def is_due(circuit: Circuit, metrics: Mapping[str, Any], now_us: int) -> bool:
+    """True if an epoch at `now_us` would move a row though none came. metrics: of the newest epoch's commit."""
+    waiting: Waiting = metrics.get("waiting", {})
+    if not waiting:
+        return False
+    numbers = promised(metrics.get("watermarks", {}), now_us, complete=True)
+    for op in clocked(circuit):
+        bound_us = value(op.bound, numbers)
+        least_us = waiting.get(op.id)
+        if bound_us is not None and least_us is not None and (
+                least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">"))):
+            return True
+    return False
+
+
+def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Waiting) -> dict[str, int]:
+    """What waits after an epoch."""
+    found: dict[str, int] = {}
+    # A live epoch with work runs all buckets of a timed circuit; any other one knows of some of the rows only.
+    known = {} if intent.is_live and intent.has_work else {i: n for i, n in before.items() if i in circuit.by_id}
+    for of_operators in (*(r.operators for r in receipts), {i: {"waits_for_us": n} for i, n in known.items()}):
+        for operator_id, values in of_operators.items():
+            if "waits_for_us" in values:
+                least_us = values["waits_for_us"]
+                found[operator_id] = min(least_us, found.get(operator_id, least_us))
+    return found
