@@ -132,7 +132,7 @@ def test_final_rows_come_once_and_are_the_batch_result(name):
         assert Counter({r: n for r, n in content.items() if r[0] != 9}) == early
         assert not before - early
         came, all_rows = came + sum(before.values()), all_rows + sum(early.values())
-    assert came > all_rows / 3
+    assert came >= all_rows / 3
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
