@@ -100,6 +100,39 @@ def test_an_append_join_composes(sides, tmp_path):
     run.query.stop()
 
 
+def test_final_rows_of_an_interval_join(sides, tmp_path):
+    left, right = sides
+    result = watersmeet.join(left.frame, right.frame, on="k", how="left", within=("0 seconds", "10 seconds"), emit="final",
+                             left_watermark=("ts", "5 seconds"), right_watermark=("ts", "0 seconds"), name="joined")
+    assert result.columns == ["k", "ts", "v", "ts_right", "v_right"]
+    run = Result(result, tmp_path / "checkpoint")
+    left.add([(1, at(10), "a"), (2, at(11), "b"), (None, at(12), "c"), (3, at(30), "d")])
+    right.add([(1, at(15), "x"), (1, at(21), "too late"), (9, at(21), "y")])
+    assert run.drain() == Counter({(1, at(10), "a", at(15), "x"): 1})
+    right.add([(9, at(22.5), "y")])
+    run.drain()
+    assert run.content == Counter({(1, at(10), "a", at(15), "x"): 1, (2, at(11), "b", None, None): 1, (None, at(12), "c", None, None): 1})
+    left.add([(2, at(24), "late")])
+    right.add([(2, at(22), "late"), (3, at(60), "z")])
+    run.drain()
+    assert run.content[3, at(30), "d", None, None] == 1
+    assert sum(run.content.values()) == 4
+    last = [p.observedMetrics["joined"].asDict() for p in run.query.recentProgress if p.observedMetrics][-1]
+    assert (last["late_left_rows"], last["late_right_rows"], last["left_rows"]) == (1, 1, 1)
+    assert last["state_rows"] <= 1
+    run.query.stop()
+
+
+def test_a_static_side_needs_no_state(spark, sides, tmp_path):
+    still = spark.createDataFrame([(1, datetime(2026, 1, 1), "x"), (1, datetime(2026, 1, 1, 0, 0, 5), "y")], DDL)
+    result = watersmeet.join(sides[0].frame, still, on="k", how="left", match=watersmeet.asof("ts", "ts"))
+    run = Result(result, tmp_path / "checkpoint")
+    sides[0].add([(1, at(3), "a"), (1, at(7), "b"), (2, at(7), "c")])
+    assert run.drain() == Counter([(1, at(3), "a", at(0), "x"), (1, at(7), "b", at(5), "y"), (2, at(7), "c", None, None)])
+    assert not run.query.lastProgress.stateOperators
+    run.query.stop()
+
+
 def test_types_survive(spark, tmp_path):
     kinds = (t.Field("k", t.SqlType("numeric", 12, 2)), t.Field("i", t.BIGINT), t.Field("b", t.BOOLEAN), t.Field("d", t.DATE),
              t.Field("x", t.BYTEA), t.Field("n", t.DOUBLE), t.Field("a", t.SqlType("array", element=t.INTEGER)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import uuid
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -20,7 +21,9 @@ from watersmeet.frames.placing import bucket_keys
 from watersmeet.frames.processor import CHANGES, FIGURES, PIECE, Buckets
 from watersmeet.frames.schemas import result_schema, sql_type
 from watersmeet.frames.shapes import JoinShape, Output
+from watersmeet.frames.static import LookUp, static_rows
 from watersmeet.frames.tasks import Decoder, Encoder
+from watersmeet.runtime.spark.shipping import make_zip
 from watersmeet.types import Field
 
 __all__ = ["asof", "join", "latest"]
@@ -30,6 +33,7 @@ _DELAY_MS: Final = "spark.watermarkDelayMs"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
 _numbers: Final = itertools.count(1)
+_shipped: Final[set[str]] = set()
 
 
 def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[str, str]], how: str = "inner",
@@ -56,17 +60,20 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
     spark = left.sparkSession
     parts = buckets if buckets is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     shape = build(_given(left, left_watermark), _given(right, right_watermark), options, parts)
-    if shape.static is not None:
-        raise error("FEATURE_NOT_SUPPORTED", "a static side", hint="Use two streams.")
-    _check_session(spark)
+    _ship(spark)
     schema = _schema(shape, left, right, diff)
+    decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
+    if shape.static is not None:
+        static, stream = (left, right) if shape.static == "left" else (right, left)
+        rows = spark.sparkContext.broadcast(static_rows(shape, static.toArrow()))
+        return stream.mapInArrow(LookUp(shape, rows, uuid.uuid4().hex, decoder), schema)
+    _check_session(spark)
     keys = bucket_keys(shape.buckets)
     pieces = [frame.withColumn(_NOW, f.current_timestamp()).mapInArrow(Encoder(shape, i, keys), PIECE)
               for i, frame in enumerate((left, right))]
     changes = pieces[0].union(pieces[1]).groupBy("bucket").transformWithStateInPandas(
         Buckets(shape, keys), CHANGES, "Append", "None")
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
-    decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
     return observed.mapInArrow(decoder, schema)
 
 
@@ -93,6 +100,15 @@ def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t
         return t.StructType([t.StructField("start", time), t.StructField("end", time)])
     fields = [t.StructField(o.name, kind(o)) for o in shape.outputs]
     return t.StructType(fields if appends(shape) else [*fields, t.StructField(diff, t.IntegerType(), nullable=False)])
+
+
+def _ship(spark: Any) -> None:
+    """Sends the package to executors that may not have it installed; once per application."""
+    context = spark.sparkContext
+    if str(context.master).startswith("local") or context.applicationId in _shipped:
+        return
+    _shipped.add(context.applicationId)
+    context.addPyFile(str(make_zip()))
 
 
 def _check_session(spark: Any) -> None:
