@@ -140,6 +140,7 @@ class Join(Relation):
     it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
     of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
     scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
+    arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL).
     """
 
     left: Relation
@@ -151,6 +152,7 @@ class Join(Relation):
     span: Span | None = field(default=None, compare=False)
     spread: tuple[int, ...] = ()
     scatter: tuple[Scalar, ...] = ()
+    arrival: bool = False
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -309,6 +311,7 @@ class AsofJoin(Relation):
     At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type. ties: ids
     of right columns; of equally near rows the first by them counts, by all right columns that are read if there are none.
     residual: over both sides, asked of the nearest row alone: where it is not true there is no partner.
+    arrival: which row is the nearest is decided when the left row comes, and never revised (EMIT ON ARRIVAL).
     """
 
     left: Relation
@@ -321,6 +324,7 @@ class AsofJoin(Relation):
     ties: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False)
     residual: Scalar | None = None
+    arrival: bool = False
 
     def __post_init__(self) -> None:
         assert self.keys

@@ -269,6 +269,28 @@ class Versions(Operator):
 
 
 @dataclass(frozen=True)
+class ArrivalJoin(Join):
+    """As `Join`, but never revised: whether a row has partners is decided when it comes.
+
+    Its inputs only grow; a semi or anti join decides each left row by what is right, which may change. Rows that come in one epoch see
+    each other. Pairs come when the second of their rows does, also where the first one came out without partner. The left
+    input of semi and anti joins is not arranged: nothing is kept of it.
+    """
+
+    kind: ClassVar[str] = "arrivaljoin"
+
+
+@dataclass(frozen=True)
+class ArrivalAsofJoin(AsofJoin):
+    """As `AsofJoin`, but never revised: which row is the nearest is decided when the left row comes.
+
+    The left input, of which nothing is kept, only grows and is not arranged. Rows that come in one epoch see each other.
+    """
+
+    kind: ClassVar[str] = "arrivalasof"
+
+
+@dataclass(frozen=True)
 class MultiJoin(Operator):
     """An inner join of three or more arrangements by one key: rows that agree in it meet. It keeps nothing.
 
@@ -468,8 +490,8 @@ class Sink(Operator):
 
 
 KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Versions, Join, MultiJoin, AsofJoin, TemporalJoin, DynamicFilter, TimeFilter, Aggregate, Union,
-    Unnest, Repeat, Upsert, TopN, Window, Sink)}
+    Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
+    DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.circuit.operators import ArrivalJoin, Join, TemporalJoin
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.cancel import without_cancelling
@@ -62,6 +63,11 @@ class JoinSide:
 def present(partners: Diffs, sign: int) -> Diffs:
     """1 where a row with so many partners comes out, else 0."""
     return ((partners > 0) if sign > 0 else (partners <= 0)).astype(np.int64)
+
+
+def is_revised(op: Join | TemporalJoin) -> bool:
+    """Whether rows of before come out, or go, because their partners come or go."""
+    return not isinstance(op, ArrivalJoin)
 
 
 class PairOutput(Protocol):

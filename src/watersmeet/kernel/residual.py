@@ -12,7 +12,7 @@ from watersmeet.circuit.operators import AsofJoin, Join, TemporalJoin
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Diffs
-from watersmeet.kernel.joined import JoinSide, PairOutput, present
+from watersmeet.kernel.joined import JoinSide, PairOutput, is_revised, present
 from watersmeet.kernel.matching import probes
 from watersmeet.kernel.run import Run
 
@@ -85,10 +85,11 @@ def join_with_residual(op: Join | TemporalJoin, left: JoinSide, right: JoinSide,
         if right.sign:
             met[1].add(r_run, r_rows, l_run, l_rows)
     if left.sign:
-        for run, rows, diff in _unpaired(left, right, met[0], residual.filter):
+        for run, rows, diff in _unpaired(left, right, met[0], residual.filter, revised=is_revised(op)):
             out.add(run, rows, None, None, diff)
     if right.sign:
-        for run, rows, diff in _unpaired(right, left, met[1], lambda pairs: _mirror(residual.filter(_mirror(pairs)))):
+        for run, rows, diff in _unpaired(right, left, met[1], lambda pairs: _mirror(residual.filter(_mirror(pairs))),
+                                         revised=is_revised(op)):
             out.add(None, None, run, rows, diff)
 
 
@@ -109,7 +110,7 @@ def _mirror(pairs: Pairs) -> Pairs:
 
 
 def _unpaired(side: JoinSide, other: JoinSide, met: _Partners,
-              keep: Callable[[Pairs], Pairs]) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+              keep: Callable[[Pairs], Pairs], *, revised: bool) -> Iterator[tuple[Run, col.Positions, Diffs]]:
     """Changes of the rows of `side` that come out because of having, or not having, partners: (run, rows, diffs)."""
     for run in side.changes:
         partners = np.zeros(run.num_rows, np.int64)
@@ -117,7 +118,7 @@ def _unpaired(side: JoinSide, other: JoinSide, met: _Partners,
         partners[rows] = sums
         rows = np.flatnonzero(present(partners, side.sign))
         yield run, rows, run.diff[rows]
-    for run in side.old:
+    for run in side.old if revised else ():
         rows, sums = met.of(run)
         rows, sums = rows[sums != 0], sums[sums != 0]
         if len(rows):

@@ -68,9 +68,12 @@ class AsofLowering:
         tokens = sorted(set(places.values())) or [("l", left.keys[0])]
         schemas = {"l": left.operator.schema, "r": right.operator.schema}
         schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
-        # A later right row may be nearer: only with no right rows to come would rows stay.
-        made = self.builder.add(operators.AsofJoin(
-            (left.operator.id, right.operator.id), schema, append_only=False, join_kind=node.kind, left_keys=left.keys,
+        kind, below, append_only = operators.AsofJoin, left.operator.id, False  # a later right row may be nearer
+        if node.arrival:
+            (below,) = left.operator.inputs  # what is decided when it comes is not kept
+            kind, append_only = operators.ArrivalAsofJoin, left.operator.append_only
+        made = self.builder.add(kind(
+            (below, right.operator.id), schema, append_only=append_only, join_kind=node.kind, left_keys=left.keys,
             right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=sides[0].value,
             right_value=sides[1].value, ties=ties, output=tuple(f"{s}{p}" for s, p in tokens),
             residual=None if node.residual is None else _residual(node.residual, left.positions, right.positions)))

@@ -80,9 +80,14 @@ class JoinLowering:
         fields = [sources[o[0]].schema[int(o[1:])] for o in output]
         schema = positional((f.type, f.nullable or extended[o[0]]) for f, o in zip(fields, output, strict=True))
         append_only = node.kind in ("inner", "semi") and left.operator.append_only and right.operator.append_only
+        kind, below = operators.Join, left.operator.id
+        if node.arrival:
+            kind, append_only = operators.ArrivalJoin, left.operator.append_only
+            if node.kind in ("semi", "anti"):
+                (below,) = left.operator.inputs  # what is decided when it comes is not kept
         made = self.builder.add(
-            operators.Join((left.operator.id, right.operator.id), schema, append_only, node.kind, left.keys, right.keys,
-                           tuple(k.null_safe for k in pairs), residual, output))
+            kind((below, right.operator.id), schema, append_only, node.kind, left.keys, right.keys,
+                 tuple(k.null_safe for k in pairs), residual, output))
         return Stream(made, {i: at(made, p) for i, p in values.items()}, tuple(_above(above, output)))
 
     def _filtered(self, node: Join, compared: Sequence[Compared], needed: _Ids) -> Stream:
@@ -268,7 +273,8 @@ def _with_broadcast(node: Join) -> Join:
         return replace(node, broadcast=True)
     if node.kind in ("inner", "right") and (is_single_row(node.left) or is_constant(node.left)):
         kind: JoinKind = "inner" if node.kind == "inner" else "left"
-        return Join(node.right, node.left, kind, (), node.residual, broadcast=True, scatter=node.scatter)
+        return Join(node.right, node.left, kind, (), node.residual, broadcast=True, scatter=node.scatter,
+                    arrival=node.arrival)
     raise _nested_loop(node)
 
 

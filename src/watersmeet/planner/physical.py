@@ -9,6 +9,8 @@ from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
+    ArrivalAsofJoin,
+    ArrivalJoin,
     AsofJoin,
     Constant,
     DynamicFilter,
@@ -61,6 +63,11 @@ def distribution_text(op: Exchange, names: Names) -> str:
         return "Broadcast"
     columns = names.columns(op.inputs[0])
     return f"HashShard({', '.join(columns[k] for k in op.keys)})" if op.keys else "Single"
+
+
+def _emission(op: Operator) -> Fields:
+    """That a join is never revised."""
+    return (("emit", "on arrival"),) if isinstance(op, (ArrivalAsofJoin, ArrivalJoin)) else ()
 
 
 class PhysicalPrinter:
@@ -189,11 +196,12 @@ class PhysicalPrinter:
         nearest = f"({left[op.left_value]} {op.comparison} {right[op.right_value]})"
         return "StreamAsOfJoin", (("type", ASOF_TYPES[op.join_kind]),
                                   ("predicate", " AND ".join([*self._equalities(op), nearest, *self._residual(op)])),
+                                  *_emission(op),
                                   ("output", listed(self._names.shown(op.id))))
 
     def _join(self, op: Join) -> tuple[str, Fields]:
         parts = [*self._equalities(op), *self._residual(op)]
-        fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"))
+        fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"), *_emission(op))
         fields += cleaning(op, self._operators, self._names)[1]
         output = ("output", listed(self._names.shown(op.id)))
         if op.left_keys:

@@ -80,7 +80,7 @@ def _upstream(view: Relation, catalog: Catalog) -> set[str]:
 def _use(op: Operator, side: int, names: Names) -> str:
     """What the operator does with the rows of its input number `side`; empty for what only passes them on."""
     if isinstance(op, (AsofJoin, Join, TemporalJoin)):
-        kind = op.join_kind if isinstance(op, Join) else f"{op.kind} {op.join_kind}"
+        kind = op.join_kind if isinstance(op, Join) else f"{op.kind.removeprefix('arrival')} {op.join_kind}"
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]
         return _short(f"{kind} join on {_listed(keys)}" if keys else f"{kind} join with every row")
     if isinstance(op, DynamicFilter):

@@ -15,7 +15,17 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, AsofJoin, Join, Scan, TemporalJoin, Versions
+from watersmeet.circuit.operators import (
+    Arrange,
+    ArrivalAsofJoin,
+    ArrivalJoin,
+    AsofJoin,
+    Join,
+    Operator,
+    Scan,
+    TemporalJoin,
+    Versions,
+)
 from watersmeet.planner.distribution import Placement, plain_keys
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
@@ -120,11 +130,11 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
         if keys is not None:
             ends.setdefault(top.id, (sink.relation_id, keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
-    looked_up = {o.inputs[1] for o in circuit.operators if isinstance(o, TemporalJoin)}
+    looked_up = {i for o in circuit.operators for i in _first(o)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
     history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
     told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.time is None} | history
-    if any(isinstance(circuit.by_id[i], TemporalJoin) for i in circuit.upstream(tops, ends.keys())):
+    if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
         told = told & looked_up | history  # what looks rows up has to come after all of them
     while True:
         reached = circuit.upstream(tops, ends.keys() | told)
@@ -137,12 +147,23 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
                  frozenset(told & reached))
 
 
-def looked_up_first(circuit: Circuit, scope: Reach) -> frozenset[str]:
-    """The relations that have to be read before others, because rows of these look theirs up when they come."""
-    joins = [o for o in circuit.operators if isinstance(o, TemporalJoin) and o.id in scope.active]
+def looked_up_first(circuit: Circuit, scope: Reach, *, live: bool = False) -> frozenset[str]:
+    """The relations that have to be read before others, because rows of these look theirs up when they come.
+
+    live: without those whose rows are found later, too: outer joins that are decided on arrival never wait for a side.
+    """
+    joins = [i for o in circuit.operators if o.id in scope.active and not (
+        live and isinstance(o, ArrivalJoin) and o.join_kind in ("left", "right")) for i in _first(o)]
     tops = {circuit.by_id[s.inputs[0]].id: s.relation_id for s in circuit.sinks if s.relation_id in scope.given}
-    reached = circuit.upstream({j.inputs[1] for j in joins}, tops.keys()) if joins else set()
+    reached = circuit.upstream(set(joins), tops.keys()) if joins else set()
     return frozenset([*(o.relation_id for o in circuit.scans if o.id in reached), *(i for t, i in tops.items() if t in reached)])
+
+
+def _first(op: Operator) -> tuple[str, ...]:
+    """The inputs of an operator whose rows have to be there before those of the others, which are decided when they come."""
+    if isinstance(op, ArrivalJoin):
+        return {"right": op.inputs[:1], "full": ()}.get(op.join_kind, op.inputs[1:])
+    return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
 
 
 def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:

@@ -260,7 +260,7 @@ class Coordinator:
         if self.circuit is not None:
             known = self._db.catalog().relations
             self.inputs.set_scanned([known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known],
-                                    looked_up_first(self.circuit, Reach(frozenset(self.circuit.by_id), {}, frozenset())))
+                                    looked_up_first(self.circuit, Reach(frozenset(self.circuit.by_id), {}, frozenset()), live=True))
 
     def _newest_transaction(self) -> int:
         head = self._db.log.head()

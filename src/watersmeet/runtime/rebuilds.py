@@ -7,7 +7,7 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import TemporalJoin, Versions
+from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, TemporalJoin, Versions
 from watersmeet.errors import error
 
 
@@ -16,8 +16,10 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
 
     totals: counts by relation since it was made.
     """
-    if any(isinstance(o, TemporalJoin) for o in circuit.operators):
-        raise error("FEATURE_NOT_SUPPORTED", "the state of a view with a temporal join can't be made anew",
+    found = next((o for o in circuit.operators if isinstance(o, (ArrivalAsofJoin, ArrivalJoin, TemporalJoin))), None)
+    if found is not None:
+        what = "a temporal join" if isinstance(found, TemporalJoin) else "EMIT ON ARRIVAL"
+        raise error("FEATURE_NOT_SUPPORTED", f"the state of a view with {what} can't be made anew",
                     detail="What its rows met when they came is nowhere but in the state and in the view's content.",
                     hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
     if any(isinstance(o, Versions) for o in circuit.operators):

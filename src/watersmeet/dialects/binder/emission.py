@@ -11,10 +11,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation, TimeFilter
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, TimeFilter
+from watersmeet.algebra.revisions import decided_by, revision
 from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.algebra.trees import null_extended, read, with_inputs
+from watersmeet.algebra.trees import null_extended, read, transform_up, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
@@ -33,7 +35,7 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str)
     if emit is None or emit.mode == "changes":
         return query
     try:
-        return _on_window_close(query)
+        return _on_window_close(query) if emit.mode == "window close" else _on_arrival(query)
     except Error as err:
         err.sql, err.span = statement.text, err.span or emit.span
         raise
@@ -79,6 +81,32 @@ def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Wate
     with_time = Project(tree, (*tree.columns, time), (*(read(c) for c in tree.columns), value))
     past = TimeFilter(with_time, time.id, "<", of_scalar(value, shown), final=True)
     return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
+
+
+def _on_arrival(query: BoundQuery) -> BoundQuery:
+    """The query with every join decided when rows come. Nothing in it may revise a row."""
+    tree = transform_up(unnest(query.tree), _decided)
+    why = revision(tree)
+    if why is not None:
+        raise error("EMIT_NOT_POSSIBLE", f"EMIT ON ARRIVAL is not possible: {why}",
+                    detail="What comes out on arrival is never revised.",
+                    hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.")
+    return replace(query, tree=tree)
+
+
+def _decided(node: Relation) -> Relation:
+    """A join whose rows without partners are decided on arrival; pairs of an inner join never go anyway."""
+    if not isinstance(node, (AsofJoin, Join)):
+        return node
+    if isinstance(node, AsofJoin) or node.kind != "inner":
+        node = replace(node, arrival=True)
+    for side in decided_by(node):
+        why = revision(side)
+        if why is not None:
+            raise error("EMIT_NOT_POSSIBLE", f"a join can't be decided on arrival: {why}", span=node.span,
+                        detail="EMIT ON ARRIVAL needs inputs whose rows only come: sources, APPEND ONLY tables, and views over them.",
+                        hint="Use EMIT CHANGES, or FOR SYSTEM_TIME AS OF PROCTIME() for a table that is only looked up.")
+    return node
 
 
 def _groups(node: Relation) -> Aggregate | None:

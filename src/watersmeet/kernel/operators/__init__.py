@@ -11,6 +11,7 @@ from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.operators import (
     aggregate,
     arrange,
+    arrival,
     asof,
     constant,
     dynamicfilter,
@@ -38,6 +39,8 @@ Step = Callable[[Any, Sequence[Any], State, StepContext], Output]
 STEPS: Final[dict[str, Step]] = {
     "aggregate": aggregate.step,
     "arrange": arrange.step,
+    "arrivalasof": arrival.asof_step,
+    "arrivaljoin": arrival.step,
     "asof": asof.step,
     "constant": constant.step,
     "dynamicfilter": dynamicfilter.step,

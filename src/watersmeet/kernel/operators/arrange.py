@@ -60,6 +60,14 @@ def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple
     return arrange(matching, tuple(keys)), delta.take(np.flatnonzero(loose))
 
 
+def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: Arranged) -> tuple[Arranged, Arranged]:
+    """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes came before them."""
+    change, loose = split(delta, keys, null_safe)
+    nothing = other.loose.take(np.zeros(0, np.int64))
+    return (Arranged(change, loose, lambda: (), exact=other.exact),
+            Arranged(other.change.slice(0, 0), nothing, lambda: tuple(other.new), exact=other.exact))
+
+
 def told(op: Arrange | Versions, state: State, part: int, parts: int) -> Arranged:
     """What the arrangement keeps, told to new readers in `parts` epochs as if it came now; the state stays as it is.
 

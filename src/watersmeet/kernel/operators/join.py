@@ -13,6 +13,8 @@ its partners c is 0, so those rows change by
 in which only rows of L whose key is in dR can differ; a semi join has [c > 0] instead. The right side
 mirrors it. All terms are linear in the entries of L, so its runs need no consolidation first. Without a
 residual c depends on the key alone and is counted per distinct key, never by forming pairs.
+
+A join that is decided on arrival (`arrival.py`) has the first of the two terms only.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.joined import JoinOutput, JoinSide, PairOutput, present
+from watersmeet.kernel.joined import JoinOutput, JoinSide, PairOutput, is_revised, present
 from watersmeet.kernel.residual import Residual, join_with_residual
 from watersmeet.kernel.run import Run
 from watersmeet.kernel.state import State
@@ -66,18 +68,20 @@ def _join(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOut
                 for mine, theirs in probe.pairs(run):
                     out.add(run, theirs, probe.run, mine)
     if left.sign:
-        for run, rows, diff in _unpaired(left, right):
+        for run, rows, diff in _unpaired(left, right, revised=is_revised(op)):
             out.add(run, rows, None, None, diff)
     if right.sign:
-        for run, rows, diff in _unpaired(right, left):
+        for run, rows, diff in _unpaired(right, left, revised=is_revised(op)):
             out.add(None, None, run, rows, diff)
 
 
-def _unpaired(side: JoinSide, other: JoinSide) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+def _unpaired(side: JoinSide, other: JoinSide, *, revised: bool) -> Iterator[tuple[Run, col.Positions, Diffs]]:
     """Changes of the rows of `side` that come out because of having, or not having, partners: (run, rows, diffs)."""
     for probe in side.probes:
         rows = np.flatnonzero(probe.of_rows(present(probe.counts(other.new), side.sign)))
         yield probe.run, rows, probe.run.diff[rows]
+    if not revised:
+        return
     for probe in other.probes:
         before = probe.counts(other.old)
         flips = present(before + probe.sums(), side.sign) - present(before, side.sign)

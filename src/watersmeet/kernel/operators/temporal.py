@@ -21,7 +21,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.joined import JoinOutput, JoinSide, PairOutput
 from watersmeet.kernel.memo import Memo
-from watersmeet.kernel.operators.arrange import split
+from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs
 from watersmeet.kernel.run import arrange
 from watersmeet.kernel.state import State
@@ -49,11 +49,9 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
 
 def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, ctx: StepContext) -> None:
     """Adds what the rows of `delta` meet, in a left join also those that meet nothing."""
-    change, loose = split(delta, op.left_keys, op.null_safe)
-    left = Arranged(change, loose, lambda: (), exact=right.exact)
-    still = Arranged(right.change.slice(0, 0), right.loose.take(np.zeros(0, np.int64)), lambda: tuple(right.new), exact=right.exact)
+    left, still = unkept(delta, op.left_keys, op.null_safe, right)
     add_pairs(op, JoinSide(left, -1 if op.join_kind == "left" else 0), JoinSide(still, 0), out, ctx)
-    if op.join_kind == "left" and loose.num_rows:
+    if op.join_kind == "left" and left.loose.num_rows:
         apart = left.apart
         run = arrange(apart, ())
         out.add(run, np.arange(run.num_rows), None, None, run.diff)

@@ -1,0 +1,60 @@
+"""Why rows of a relation may go again: what EMIT ON ARRIVAL has to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AsofJoin,
+    Expand,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    TemporalJoin,
+    TimeFilter,
+    Union,
+    Unnest,
+    Values,
+)
+
+_KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL JOIN", "anti": "an anti join"}
+
+
+def revision(node: Relation) -> str | None:
+    """What takes rows of `node` back, as the beginning of a sentence; None if its rows only come."""
+    if isinstance(node, Scan):
+        return None if node.append_only else f'"{node.relation_name}" is not append-only'
+    if isinstance(node, Values):
+        return None
+    if isinstance(node, (Filter, Project, Unnest, Expand, Union)):
+        return _first(node.inputs)
+    if isinstance(node, TimeFilter):
+        return None if node.final else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)
+    if isinstance(node, TemporalJoin):
+        return revision(node.left)
+    if isinstance(node, (Join, AsofJoin)):
+        return _join(node)
+    if isinstance(node, Aggregate):
+        return revision(node.input) if not node.calls else "an aggregate revises its groups"
+    return "a window function or LIMIT revises rows" if node.inputs else None
+
+
+def decided_by(node: Join | AsofJoin) -> Sequence[Relation]:
+    """The inputs that have to grow only for a join that is decided on arrival to be never revised."""
+    return (node.left,) if isinstance(node, AsofJoin) or node.kind in ("semi", "anti") else node.inputs
+
+
+def _join(node: Join | AsofJoin) -> str | None:
+    if node.arrival:
+        return _first(decided_by(node))
+    if isinstance(node, AsofJoin):
+        return "an ASOF join revises partners"
+    return _first(node.inputs) if node.kind in ("inner", "semi") else f"{_KINDS[node.kind]} revises rows"
+
+
+def _first(inputs: Sequence[Relation]) -> str | None:
+    return next((found for found in map(revision, inputs) if found is not None), None)
