@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 import watersmeet
@@ -161,3 +163,144 @@ def test_plans(connection):
     assert "StreamVersions { key: [rates.k], time: rates.ts }" in text
     logical = "\n".join(r[0] for r in connection.execute(f"EXPLAIN (logical) CREATE MATERIALIZED VIEW v AS {LEFT}").fetchall())
     assert "LogicalVersions { time: rates.ts }" in logical
+
+
+TIMED = """
+CREATE TABLE events (id int, k int, ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '1 hour') APPEND ONLY;
+CREATE TABLE rates (k int PRIMARY KEY, ts timestamp, rate int, WATERMARK FOR ts AS ts - INTERVAL '1 hour');
+CREATE TABLE ticks (k int, ts timestamp, rate int, WATERMARK FOR ts AS ts - INTERVAL '1 hour') APPEND ONLY;
+CREATE MATERIALIZED VIEW v AS SELECT e.id, r.rate FROM events e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k;
+CREATE MATERIALIZED VIEW a AS SELECT e.id, r.rate FROM events e ASOF LEFT JOIN ticks r ON e.k = r.k AND e.ts >= r.ts;
+"""
+
+
+@pytest.fixture(params=[1, 2])
+def timed(request, tmp_path):
+    with watersmeet.connect(tmp_path / "timed", runtime="inprocess", parallelism=request.param) as found:
+        found.execute(TIMED)
+        yield found
+
+
+def state_rows(connection, name):
+    connection.execute("FLUSH")
+    (job,) = [j for j in connection.execute("SHOW JOBS").fetchall() if j[0] == name]
+    return job[6]
+
+
+def test_state_stays_flat_behind_watermarks(timed):
+    """Of 12 keys with a version an hour, both joins keep what the last hours need."""
+    sizes = []
+    for hour in range(24):
+        rates = ", ".join(f"({k}, {at(hour)}, {hour})" for k in range(12))
+        timed.execute(f"INSERT INTO rates VALUES {rates}; INSERT INTO ticks VALUES {rates}; INSERT INTO events VALUES ({hour}, 3, {at(hour)})")
+        sizes.append((state_rows(timed, "v"), state_rows(timed, "a")))
+    assert all(v <= 12 * 3 + 4 and a <= 12 * 3 + 4 for v, a in sizes), sizes
+    assert rows(timed, "v") == rows(timed, "a") == sorted([(h, h) for h in range(24)], key=str)
+    # after the watermarks have passed everything there is one version of each key, and no event but those of the end
+    timed.execute("INSERT INTO rates VALUES (99, '2024-02-01', 0); INSERT INTO ticks VALUES (99, '2024-02-01', 0)")
+    timed.execute("INSERT INTO events VALUES (99, 99, '2024-02-01')")
+    assert (state_rows(timed, "v"), state_rows(timed, "a")) == (14, 14)
+
+
+def test_what_is_late_counts_from_the_watermark_on(timed):
+    """What is final stays; a row that has long been there may still be deleted, or changed, for what is to come."""
+    timed.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10), (2, {at(1)}, 20), (3, {at(1)}, 30), (4, {at(1)}, 40), (5, {at(20)}, 50)")
+    timed.execute("INSERT INTO events VALUES " + ", ".join(f"({k}, {k}, {at(2)})" for k in range(1, 5)))
+    assert rows(timed, "v") == [(1, 10), (2, 20), (3, 30), (4, 40)]
+    # the watermark of rates is 19 h
+    timed.execute("DELETE FROM rates WHERE k = 1; UPDATE rates SET rate = 21 WHERE k = 2; FLUSH")
+    timed.execute(f"UPDATE rates SET ts = {at(20)}, rate = 31 WHERE k = 3; UPDATE rates SET ts = {at(0)} WHERE k = 4")
+    timed.execute("INSERT INTO events VALUES " + ", ".join(f"({10 * h + k}, {k}, {at(h)})" for k in range(1, 5) for h in (18, 20)))
+    assert rows(timed, "v") == sorted([
+        (1, 10), (2, 20), (3, 30), (4, 40), (181, 10), (182, 20), (183, 30), (184, 40), (201, None), (202, 21), (203, 31), (204, 40)], key=str)
+
+
+def test_each_row_comes_once_when_windows_close(timed):
+    timed.execute("""CREATE MATERIALIZED VIEW final AS SELECT e.id, e.ts, r.rate FROM events e JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r
+                     ON e.k = r.k EMIT ON WINDOW CLOSE""")
+    timed.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO events VALUES (1, 1, {at(3)}), (2, 1, {at(5)})")
+    assert rows(timed, "final") == []
+    timed.execute(f"INSERT INTO rates VALUES (1, {at(2)}, 20); INSERT INTO rates VALUES (1, {at(7)}, 70)")
+    assert [(i, rate) for i, _, rate in rows(timed, "final")] == [(1, 20)]  # events have seen 5 h: none below 4 h may come
+    timed.execute(f"INSERT INTO events VALUES (3, 1, {at(5)}), (4, 1, {at(7)})")
+    assert [(i, rate) for i, _, rate in rows(timed, "final")] == [(1, 20), (2, 20), (3, 20)]
+
+
+def test_a_table_that_a_connector_feeds(tmp_path):
+    """Each record is a version, also of records of one file; a view that comes late knows the last ones."""
+    (tmp_path / "rates").mkdir()
+    lines = [f'{{"k": 1, "ts": "2024-01-01 {h:02}:00:00", "rate": {h}}}\n' for h in (3, 1, 5)]
+    (tmp_path / "rates" / "1.json").write_text("")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
+        connection.execute(f"""
+            CREATE TABLE rates (k int PRIMARY KEY, ts timestamp, rate int, WATERMARK FOR ts AS ts - INTERVAL '1 day')
+            WITH (connector = 'file', path = '{tmp_path / "rates"}', format = 'json');
+            CREATE TABLE orders (id int PRIMARY KEY, k int, ts timestamp);
+        """)
+        view(connection, "v", INNER)
+        connection.execute(f"INSERT INTO orders VALUES (1, 1, {at(2)}), (2, 1, {at(3)}), (3, 1, {at(6)})")
+        (tmp_path / "rates" / "2.json").write_text("".join(lines))
+        assert rows(connection, "v") == [(1, 1), (2, 3), (3, 5)]
+        view(connection, "w", LEFT.replace(", r.ts", ""))
+        assert rows(connection, "w") == [(1, 1), (2, 3), (3, 5)]
+        connection.execute("DROP MATERIALIZED VIEW w; DROP MATERIALIZED VIEW v")
+        view(connection, "v", LEFT.replace(", r.ts", ""))
+        assert rows(connection, "v") == [(1, None), (2, None), (3, 5)]
+
+
+def random_history(rng, connection, *, flush):
+    """Random transactions: (left rows, versions {key: {hour: rate or None}}) by the rules alone."""
+    orders: dict = {}
+    rates: dict = {}
+    versions: dict = {}
+    for _ in range(rng.randrange(5, 15)):
+        statements = []
+        touched: dict = {}
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            key, hour, value = rng.randrange(4), rng.randrange(24), rng.randrange(100)
+            what = rng.choice(["order", "order", "put", "put", "update", "delete", "forget"])
+            if what == "order":
+                statements.append(f"INSERT INTO orders VALUES ({value}, {key}, {at(hour)})")
+                orders[value] = (key, hour)
+            elif what == "forget":
+                statements.append(f"DELETE FROM orders WHERE id = {value}")
+                orders.pop(value, None)
+            else:
+                touched.setdefault(key, rates.get(key))
+                if what == "put":
+                    statements.append(f"INSERT INTO rates VALUES ({key}, {at(hour)}, {value})")
+                    rates[key] = (hour, value)
+                elif what == "update":
+                    statements.append(f"UPDATE rates SET rate = {value} WHERE k = {key}")
+                    rates[key] = rates.get(key) and (rates[key][0], value)
+                else:
+                    statements.append(f"DELETE FROM rates WHERE k = {key}")
+                    rates[key] = None
+        for key, old in touched.items():
+            now = rates.get(key)
+            if now is not None and now != old:
+                versions.setdefault(key, {})[now[0]] = now[1]
+            elif now is None and old is not None:
+                versions.setdefault(key, {})[old[0]] = None
+        connection.execute(f"BEGIN; {'; '.join(statements)}; COMMIT")
+        if flush(rng):
+            connection.execute("FLUSH")
+    found = []
+    for number, (key, hour) in orders.items():
+        valid = [h for h in versions.get(key, {}) if h <= hour]
+        found.append((number, versions[key][max(valid)] if valid else None))
+    return sorted(found, key=str)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories(tmp_path, seed):
+    """However they are cut into epochs and in however many buckets. INSERT of a row that is there already says nothing."""
+    rng = random.Random(seed)
+    for number, flush in enumerate((lambda r: r.random() < 0.3, lambda _: True)):
+        with watersmeet.connect(tmp_path / f"{number}", runtime="inprocess", parallelism=rng.choice([1, 2, 3])) as connection:
+            connection.execute(SETUP)
+            view(connection, "v", LEFT.replace(", r.ts", ""))
+            view(connection, "w", INNER)
+            wanted = random_history(rng, connection, flush=flush)
+            assert rows(connection, "v") == wanted
+            assert rows(connection, "w") == [r for r in wanted if r[1] is not None]

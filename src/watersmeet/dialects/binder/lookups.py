@@ -68,9 +68,9 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
     """The versions of the rows of a table. TEMPORAL_RIGHT_SIDE for anything but a table with a primary key and an event time."""
     relation = binding.catalog.relations[scan.relation_id]
     named = binding.catalog.by_name(name_of(node.this)) or relation
-    lacking = [what for what, has in (("a primary key", relation.primary_key), ("a WATERMARK", relation.event_time)) if not has]
+    lacking = [what for what, has in (("no primary key", relation.primary_key), ("no WATERMARK", relation.event_time)) if not has]
     if named.kind != "table" or lacking:
-        detail = f"It is {'an' if named.kind == 'index' else 'a'} {named.kind}." if named.kind != "table" else f"It has not {' and '.join(lacking)}."
+        detail = f"It is {'an' if named.kind == 'index' else 'a'} {named.kind}." if named.kind != "table" else f"It has {' and '.join(lacking)}."
         raise error("TEMPORAL_RIGHT_SIDE", f'"{named.name}" has no versions that could be joined as of a time of the left side',
                     sql=env.text, span=place_of(node), detail=detail, hint=_VERSIONED_HINT)
     assert relation.event_time is not None
