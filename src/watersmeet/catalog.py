@@ -7,12 +7,19 @@ and commits are kept under the id, so a name that is dropped and created again s
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from watersmeet.types import Field, Schema
 from watersmeet.watermarks import Term, Watermark
 
 RelationKind = Literal["table", "source", "view", "materialized view", "index"]
+
+#: append: every row is its own event. The others keep the last row of each primary key; versioned_kv also older ones where
+#: a join asks for them, changelog_kv takes rows away by `_tp_delta` = -1. Document 003, "Data to be Joined".
+StreamMode = Literal["append", "mutable", "versioned_kv", "changelog_kv"]
+
+#: The default of a column that gets the time at which a row came.
+ARRIVAL: Final = "now()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +46,14 @@ class Relation:
     append_only: True if no row is ever updated or deleted (sources, APPEND ONLY tables, and the
         materialised views for which the planner proves it).
     connector: the WITH options (lower-case names) of a source or a table that is fed by a connector.
-    sql: the text of the statement that made it.
+    sql: the text of the statement that made it. dialect: its dialect.
     depends_on: ids of the relations that this one reads (views), or its table (index).
     index_columns: of an index, the names of its key columns. included: those of its INCLUDE, empty for all columns.
     ready: of a materialised view, False until its first content (backfill) is complete.
     event_time: of a source or table with WATERMARK FOR. watermarks: by column name, those of a materialised view.
+    mode: of a stream (a table of the Timeplus dialect), how its rows replace each other.
+    defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get NULL.
+    hidden: made for a query that runs until it is stopped; no statement names it.
     """
 
     id: str
@@ -60,6 +70,15 @@ class Relation:
     ready: bool = True
     event_time: EventTime | None = None
     watermarks: dict[str, Watermark] = field(default_factory=dict)
+    dialect: str = "risingwave"
+    mode: StreamMode | None = None
+    defaults: dict[str, str] = field(default_factory=dict)
+    hidden: bool = False
+
+    @property
+    def written(self) -> Schema:
+        """The columns whose values a row without column list has: not the one that is filled with its arrival."""
+        return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL)
 
     @property
     def is_stored(self) -> bool:

@@ -47,6 +47,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "INVALID_NAME": Condition("42602"),
     "INVALID_PARAMETER": Condition("22023"),
     "INVALID_VALUE": Condition("22P02", "DataError"),
+    "JOIN_KIND": Condition("0A000", "NotSupportedError"),
     "JOIN_WITHOUT_EQUALITY": Condition("0A000", "NotSupportedError"),
     "NOT_NULL_VIOLATION": Condition("23502", "IntegrityError"),
     "NO_RESULT": Condition("24000"),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from watersmeet.session.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text()
-SLT = ROOT / "tests" / "slt" / "risingwave"
+TIMEPLUS = (ROOT / "docs" / "dialects" / "timeplus.md").read_text()
+SLT = ROOT / "tests" / "slt"
 
 
 def section(title: str) -> str:
@@ -22,9 +25,15 @@ def test_every_feature_of_the_documents_is_listed_once():
     assert sorted(listed) == sorted(expected)
 
 
-def test_the_tests_that_are_named_exist():
-    for name in re.findall(r"`([\w/.-]+\.(?:slt|py))`", PAGE):
-        path = ROOT / name if "/" in name else SLT / name
+def test_every_feature_of_timeplus_is_listed_once():
+    features = TIMEPLUS.split("## Features of the document\n")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"\bTP-(\d\d)\b", features)) == [f"{i:02}" for i in range(1, 64)]
+
+
+@pytest.mark.parametrize(("page", "folder"), [(PAGE, "risingwave"), (TIMEPLUS, "timeplus")])
+def test_the_tests_that_are_named_exist(page, folder):
+    for name in re.findall(r"`([\w/.-]+\.(?:slt|py))`", page):
+        path = ROOT / name if "/" in name else SLT / folder / name
         assert path.exists(), name
 
 

@@ -305,6 +305,26 @@ class Versions(Relation):
 
 
 @dataclass(frozen=True)
+class Cut(Relation):
+    """What the input gave before a query started, or what it gives from then on, as `circuit.operators.Cut`.
+
+    keeps before: the content as it was, which stands still. after: only the changes that come later.
+    """
+
+    input: Relation
+    keeps: Literal["before", "after"]
+    moment: int
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
+@dataclass(frozen=True)
 class AsofJoin(Relation):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 

@@ -14,6 +14,7 @@ from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -42,7 +43,7 @@ def watermarks(node: Relation) -> Watermarks:
     """The watermarks of the columns of `node` that have one."""
     if isinstance(node, Scan):
         return dict(node.watermarks)
-    if isinstance(node, (Filter, Repeat, Expand)):
+    if isinstance(node, (Cut, Filter, Repeat, Expand)):
         return watermarks(node.input)
     if isinstance(node, Unnest):
         return _unnested(node, watermarks(node.input))

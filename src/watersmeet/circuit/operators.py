@@ -167,6 +167,18 @@ class DynamicFilter(Operator):
 
 
 @dataclass(frozen=True)
+class Cut(Operator):
+    """Of the input's changes those from before a view was made (keeps before: its content stands still), or those that come after.
+
+    moment: the newest commit at that time. It makes cuts at other moments other operators, with other state above them.
+    """
+
+    kind: ClassVar[str] = "cut"
+    keeps: Literal["before", "after"]
+    moment: int
+
+
+@dataclass(frozen=True)
 class TimeFilter(Operator):
     """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
 
@@ -491,7 +503,7 @@ class Sink(Operator):
 
 KINDS = {cls.kind: cls for cls in (
     Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
-    DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
+    Cut, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {

@@ -1,7 +1,7 @@
 """Dialects: from SQL text to statements (`parse`), and from queries to the algebra (`binder`) or DuckDB (`batch`).
 
-A dialect is a small difference to one of sqlglot's; everything else is shared. Only RisingWave's
-exists so far.
+A dialect is a small difference to one of sqlglot's grammars and a table of defaults (`semantics`); everything else is
+shared. RisingWave's and Timeplus' exist.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from sqlglot.errors import TokenError
 
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import Parameters
-from watersmeet.dialects.registry import dialect_named
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script
 from watersmeet.dialects.statements import Statement
 
-__all__ = ["dialect_named", "parse", "split_statements"]
+__all__ = ["language_named", "parse", "split_statements"]
 
 
 def parse(text: str, dialect: str = "risingwave", parameters: Parameters = ()) -> list[Statement]:
@@ -24,7 +24,7 @@ def parse(text: str, dialect: str = "risingwave", parameters: Parameters = ()) -
     literals of the tree, never text. All spans are in `text`. Raises SYNTAX_ERROR with a place.
     """
     with depth_checked(text):
-        return read_script(text, dialect_named(dialect), parameters)
+        return read_script(text, language_named(dialect), parameters)
 
 
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
@@ -33,7 +33,7 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
     An unfinished quote or comment belongs to the rest.
     """
     try:
-        parts = cut(dialect_named(dialect).tokenize(text))
+        parts = cut(language_named(dialect).grammar.tokenize(text))
     except TokenError:
         return [], text
     complete = [text[p[0].start : p[-1].end + 1] for p in parts[:-1] if p]

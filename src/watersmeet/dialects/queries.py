@@ -128,7 +128,7 @@ def _check_join(join: exp.Join, text: str) -> None:
         raise error("SYNTAX_ERROR", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
     if not free and not has_condition:
         raise error("SYNTAX_ERROR", "JOIN without ON or USING", sql=text, span=span)
-    if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF"):
+    if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF", "LATEST"):
         raise error("SYNTAX_ERROR", f"{(method + ' ' + kind).strip()} JOIN does not exist", sql=text, span=span)
 
 

@@ -1,24 +1,56 @@
-"""The dialects by name."""
+"""The dialects by name: grammar, statements of their own, meaning."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
 
+from watersmeet.dialects import ddl
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
+from watersmeet.dialects.semantics import RISINGWAVE, TIMEPLUS, Semantics
+from watersmeet.dialects.statements import Statement
+from watersmeet.dialects.timeplus import ddl as timeplus
+from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
+from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import did_you_mean, error
 
-_DIALECTS: Final[dict[str, type[Dialect]]] = {"risingwave": WatersmeetRisingWave}
-_PLANNED: Final = ("lenses", "sqlstream", "timeplus")
+
+@dataclass(frozen=True)
+class Language:
+    """A dialect.
+
+    create, drop: read what follows CREATE and DROP.
+    """
+
+    name: str
+    syntax: type[Dialect]
+    semantics: Semantics
+    create: Callable[[Cursor, Dialect, dict[str, Any]], Statement] = ddl.read_create
+    drop: Callable[[Cursor, dict[str, Any]], Statement] = ddl.read_drop
+
+    @cached_property
+    def grammar(self) -> Dialect:
+        """The grammar of its queries."""
+        return self.syntax()
 
 
-def dialect_named(name: str) -> Dialect:
+_LANGUAGES: Final[dict[str, Language]] = {
+    "risingwave": Language("risingwave", WatersmeetRisingWave, RISINGWAVE),
+    "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop),
+}
+_PLANNED: Final = ("lenses", "sqlstream")
+
+
+def language_named(name: str) -> Language:
     """The dialect; INVALID_PARAMETER for an unknown name, FEATURE_NOT_SUPPORTED for one that is not there yet."""
-    if name in _DIALECTS:
-        return _DIALECTS[name]()
+    if name in _LANGUAGES:
+        return _LANGUAGES[name]
     if name in _PLANNED:
         raise error("FEATURE_NOT_SUPPORTED", f"the dialect {name} is not supported yet",
-                    hint="The dialect risingwave is.")
+                    hint="The dialects risingwave and timeplus are.")
     raise error("INVALID_PARAMETER", f'unknown dialect "{name}"',
-                hint=did_you_mean(name, _DIALECTS) or "The dialects are: " + ", ".join(_DIALECTS) + ".")
+                hint=did_you_mean(name, _LANGUAGES) or "The dialects are: " + ", ".join(_LANGUAGES) + ".")

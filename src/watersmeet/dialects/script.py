@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects import ddl, utility
+from watersmeet.dialects import utility
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
+from watersmeet.dialects.registry import Language
 from watersmeet.dialects.statements import Refused, Select, Statement
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
@@ -30,7 +30,6 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "BEGIN": utility.read_begin,
     "COMMIT": utility.read_commit,
     "DESCRIBE": utility.read_describe,
-    "DROP": ddl.read_drop,
     "END": utility.read_commit,
     "FLUSH": utility.read_flush,
     "RESET": utility.read_reset,
@@ -40,18 +39,18 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "START": utility.read_begin,
     "WAIT": utility.read_flush,
 }
-_WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "EXPLAIN")
+_WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
 
 
-def read_script(text: str, dialect: Dialect, parameters: Parameters = ()) -> list[Statement]:
+def read_script(text: str, language: Language, parameters: Parameters = ()) -> list[Statement]:
     """The statements of `text` in order; empty ones are dropped."""
-    return [_read(part, text, dialect, parameters) for part in cut(tokenize(text, dialect)) if part]
+    return [_read(part, text, language, parameters) for part in cut(tokenize(text, language)) if part]
 
 
-def tokenize(text: str, dialect: Dialect) -> list[Token]:
+def tokenize(text: str, language: Language) -> list[Token]:
     """The tokens of `text`; SYNTAX_ERROR for a quote or comment that does not end."""
     try:
-        return list(dialect.tokenize(text))
+        return list(language.grammar.tokenize(text))
     except TokenError as found:
         raise unfinished(text, found) from None
 
@@ -97,13 +96,13 @@ def cut(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _read(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters) -> Statement:
+def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Parameters) -> Statement:
     span = span_of(tokens)
     base = {"text": text, "sql": text[span.start : span.end], "span": span}
-    return _dispatch(Cursor(tokens, text), base, dialect, parameters)
+    return _dispatch(Cursor(tokens, text, folds=language.semantics.folds_names), base, language, parameters)
 
 
-def _dispatch(cursor: Cursor, base: dict[str, Any], dialect: Dialect, parameters: Parameters) -> Statement:
+def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, parameters: Parameters) -> Statement:
     token = cursor.current
     if token is None:
         raise cursor.error()
@@ -111,16 +110,18 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], dialect: Dialect, parameters
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         raise syntax_error(cursor.text, token)
     if word in _QUERIES:
-        return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters))
+        return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, language.grammar, parameters))
     if word in _DML:
-        return utility.read_dml(cursor, dialect, base, parameters)
+        return utility.read_dml(cursor, language.grammar, base, parameters)
     if parameters:
         raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
     cursor.index += 1
     if word == "CREATE":
-        return ddl.read_create(cursor, dialect, base)
+        return language.create(cursor, language.grammar, base)
+    if word == "DROP":
+        return language.drop(cursor, base)
     if word == "EXPLAIN":
-        return utility.read_explain(cursor, base, lambda c: _explained(c, dialect))
+        return utility.read_explain(cursor, base, lambda c: _explained(c, language))
     if word in _SIMPLE:
         return _SIMPLE[word](cursor, base)
     if word in _LACKING:
@@ -130,7 +131,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], dialect: Dialect, parameters
     raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)
 
 
-def _explained(cursor: Cursor, dialect: Dialect) -> Statement:
+def _explained(cursor: Cursor, language: Language) -> Statement:
     if cursor.done:
         raise cursor.error()
-    return _read(cursor.originals(cursor.rest), cursor.text, dialect, ())
+    return _read(cursor.originals(cursor.rest), cursor.text, language, ())

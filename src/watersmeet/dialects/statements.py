@@ -13,10 +13,11 @@ from typing import Literal
 
 from sqlglot import exp
 
+from watersmeet.catalog import StreamMode
 from watersmeet.errors import Error, Span
 from watersmeet.types import Schema
 
-DropKind = Literal["table", "source", "view", "materialized view", "index"]
+DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "any view"]
 ExplainFormat = Literal["text", "json", "dot"]
 
 
@@ -84,6 +85,24 @@ class CreateTable(CreateRelation):
 @dataclass(frozen=True, kw_only=True)
 class CreateSource(CreateRelation):
     """`CREATE SOURCE`."""
+
+
+@dataclass(frozen=True)
+class StreamIndex:
+    """`index name (columns) storing (storing)`."""
+
+    name: Name
+    columns: tuple[Name, ...]
+    storing: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateStream(CreateRelation):
+    """Timeplus' `CREATE [MUTABLE] STREAM`. defaults: as in the catalog."""
+
+    mode: StreamMode
+    defaults: Mapping[str, str]
+    indexes: tuple[StreamIndex, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,11 +56,15 @@ def syntax_error(text: str, token: Token | None, *, end: int | None = None, deta
 
 
 class Cursor:
-    """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a place."""
+    """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a place.
 
-    def __init__(self, tokens: Sequence[Token], text: str) -> None:
+    folds: whether names without quotes are in lower case.
+    """
+
+    def __init__(self, tokens: Sequence[Token], text: str, *, folds: bool = True) -> None:
         self.tokens: Sequence[Token] = words_of(tokens)
         self.text = text
+        self.folds = folds
         self.index = 0
         self._originals = tokens
 
@@ -134,7 +138,7 @@ class Cursor:
                 not reserved and folded in RESERVED):
             raise self.error(detail="A name was expected here.")
         self.index += 1
-        return Name(folded, span_of([token]))
+        return Name(folded if self.folds else token.text, span_of([token]))
 
     def relation_name(self) -> Name:
         """A name that may be qualified by the only schema, `public`."""

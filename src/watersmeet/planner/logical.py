@@ -11,6 +11,7 @@ from watersmeet.algebra.relations import (
     AggregateCall,
     Apply,
     AsofJoin,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -76,6 +77,11 @@ def _(node: Values, names: _Names) -> PlanTree:
 def _(node: Filter, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     return PlanTree("LogicalFilter", (("predicate", _shown(conjuncts(node.predicate), names)),), (below,))
+
+
+@_print.register
+def _(node: Cut, names: _Names) -> PlanTree:
+    return PlanTree("LogicalCut", (("keeps", node.keeps),), (_print(node.input, names),))
 
 
 @_print.register

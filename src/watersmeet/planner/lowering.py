@@ -14,6 +14,7 @@ from watersmeet.algebra.relations import (
     AggregateCall,
     AsofJoin,
     Column,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -147,6 +148,14 @@ class Lowering:
         op = emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), below.resolve(node.times)])
         made = self.builder.add(operators.Repeat((op.id,), op.schema[:-1], append_only=False))
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
+
+    @lower.register
+    def _(self, node: Cut, needed: _Ids) -> Stream:
+        columns = [c for c in node.columns if c.id in needed] or [node.columns[0]]
+        below = self.lower(node.input, frozenset(c.id for c in columns))
+        op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
+        made = self.builder.add(operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment))
+        return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
 
     @lower.register
     def _(self, node: TimeFilter, needed: _Ids) -> Stream:

@@ -12,6 +12,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     AsofJoin,
     Constant,
+    Cut,
     DynamicFilter,
     Exchange,
     Join,
@@ -120,7 +121,7 @@ class Names:
             return below + tuple(f.function for f in op.functions)
         if isinstance(op, Versions):
             return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
-        assert isinstance(op, (Exchange, Arrange, Repeat, Upsert, TopN, Sink)), op.kind
+        assert isinstance(op, (Exchange, Arrange, Cut, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:

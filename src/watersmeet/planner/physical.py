@@ -13,6 +13,7 @@ from watersmeet.circuit.operators import (
     ArrivalJoin,
     AsofJoin,
     Constant,
+    Cut,
     DynamicFilter,
     Exchange,
     Join,
@@ -123,6 +124,8 @@ class PhysicalPrinter:
             return "StreamOverWindow", (("window_functions", listed([window_text(f, op.keys, below) for f in op.functions])),)
         if isinstance(op, Union):
             return "StreamUnion", (("all", "true"),)
+        if isinstance(op, Cut):
+            return "StreamCut", (("keeps", op.keeps),)
         if isinstance(op, Repeat):
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
         if isinstance(op, DynamicFilter):

@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     ArrivalAsofJoin,
     ArrivalJoin,
     AsofJoin,
+    Cut,
     Join,
     Operator,
     Scan,
@@ -130,6 +131,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
         if keys is not None:
             ends.setdefault(top.id, (sink.relation_id, keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
+    later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # history gives them nothing
     looked_up = {i for o in circuit.operators for i in _first(o)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
     history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
@@ -137,7 +139,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Re
     if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
         told = told & looked_up | history  # what looks rows up has to come after all of them
     while True:
-        reached = circuit.upstream(tops, ends.keys() | told)
+        reached = circuit.upstream(tops, ends.keys() | told | later)
         joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
         lacking = {i for join in joins for i in _showing_null_keys(join, circuit)} & told
         if not lacking:

@@ -7,7 +7,7 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, TemporalJoin, Versions
+from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Cut, TemporalJoin, Versions
 from watersmeet.errors import error
 
 
@@ -22,6 +22,10 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
         raise error("FEATURE_NOT_SUPPORTED", f"the state of a view with {what} can't be made anew",
                     detail="What its rows met when they came is nowhere but in the state and in the view's content.",
                     hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
+    if any(isinstance(o, Cut) for o in circuit.operators):
+        raise error("FEATURE_NOT_SUPPORTED", "the state of a view that begins at a moment can't be made anew",
+                    detail="Which rows its inputs had when it was made is nowhere but in the state.",
+                    hint="Drop the view, rebuild, and create it again: it then begins anew.")
     if any(isinstance(o, Versions) for o in circuit.operators):
         raise error("FEATURE_NOT_SUPPORTED", "the state of a view that reads versions of a table can't be made anew",
                     detail="Which rows the table had before those that it has is nowhere but in the state.",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.dialects.statements import Statement
 from watersmeet.errors import Span, error
 from watersmeet.session.context import error_at
@@ -78,11 +78,20 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
                            f"type {column.type.sql}", hint="You will need to rewrite or cast the expression.")
 
 
-def assignable(query: Bounded, targets: Sequence[Target], relation: Relation) -> Bounded:
-    """The query that gives rows of `relation`: targets cast, other columns NULL."""
+def omitted(relation: Relation, column: Field, now_us: int) -> str:
+    """DuckDB SQL of what a column gets that an INSERT leaves out, at the time `now_us`: its default, else NULL."""
+    default = relation.defaults.get(column.name)
+    if default == ARRIVAL:
+        # Timeplus' datetime64(3): milliseconds
+        return f"make_timestamp({now_us // 1000 * 1000})"
+    return f"CAST({default or 'NULL'} AS {column.type.duckdb})"
+
+
+def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, now_us: int) -> Bounded:
+    """The query that gives rows of `relation`: targets cast, other columns as `omitted` says at the time `now_us`."""
     given = {t.column.name: converted(f"x{i}", c.type, t.column.type)
              for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
-    columns = [f"{given.get(c.name, f'CAST(NULL AS {c.type.duckdb})')} AS c{i}" for i, c in enumerate(relation.columns)]
+    columns = [f"{given[c.name] if c.name in given else omitted(relation, c, now_us)} AS c{i}" for i, c in enumerate(relation.columns)]
     sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({', '.join(f'x{i}' for i in range(len(targets)))})"
     return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
 

@@ -10,13 +10,15 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from watersmeet.catalog import Relation
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Insert
-from watersmeet.session.assignment import Target
+from watersmeet.session.assignment import Target, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import insert_rows, insert_targets, writable
+from watersmeet.session.queries import conformed
 from watersmeet.session.result import Result
-from watersmeet.types import SqlType, arrow_schema
+from watersmeet.types import Field, SqlType, arrow_schema
 
 #: Python types whose values Arrow takes into a column just as SQL would.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
@@ -65,8 +67,9 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
             return None
         schema = arrow_schema(relation.columns, positional=False)
         given = {t.column.name: c for t, c in zip(targets, columns, strict=True)}
-        incoming = pa.Table.from_arrays(
-            [given[f.name] if f.name in given else pa.nulls(len(rows), f.type) for f in schema], schema=schema)
+        missing = [c for c in relation.columns if c.name not in given]
+        given |= _omitted(session, relation, missing, len(rows))
+        incoming = pa.Table.from_arrays([given[f.name] for f in schema], schema=schema)
         return insert_rows(session, relation, incoming, statement)
 
 
@@ -102,3 +105,14 @@ def _is_plain(values: Sequence[Any], kind: SqlType) -> bool:
     if kind.name in ("timestamp", "timestamptz"):
         return all((v.tzinfo is not None) == (kind.name == "timestamptz") for v in values if v is not None)
     return True
+
+
+def _omitted(session: Session, relation: Relation, columns: Sequence[Field], rows: int) -> dict[str, pa.Array]:
+    """What columns get that are not given, for so many rows."""
+    if not columns:
+        return {}
+    now_us = session.database.clock.now_us()
+    texts = ", ".join(f"{omitted(relation, c, now_us)} AS c{i}" for i, c in enumerate(columns))
+    with session.database.content.session() as connection:
+        values = conformed(connection.execute(f"SELECT {texts}").to_arrow_table(), arrow_schema(tuple(columns), positional=False))
+    return {c.name: pa.repeat(values.column(i)[0], rows) for i, c in enumerate(columns)}

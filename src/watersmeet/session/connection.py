@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, Self
 import pyarrow as pa
 
 from watersmeet import errors
-from watersmeet.dialects import dialect_named
+from watersmeet.dialects import language_named, parse
+from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
 from watersmeet.session import transactions
 from watersmeet.session.context import Session
@@ -22,6 +23,7 @@ from watersmeet.session.delivery import deliver_texts, inject
 from watersmeet.session.execute import execute, execute_each, execute_many
 from watersmeet.session.explain import explain_script
 from watersmeet.session.result import Result
+from watersmeet.session.running import RunningQuery
 from watersmeet.session.status import database_status, join_state
 from watersmeet.session.topology import TopologyFormat, draw_topology
 
@@ -50,13 +52,13 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
     Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
     holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
     """
-    dialect_named(dialect)
+    language_named(dialect)
     if runtime not in _RUNTIMES:
         raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
     if read_only and path is None:
         raise error("INVALID_PARAMETER", "read_only needs the path of a database")
     database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark,
-                            dialect=dialect, rebuild=rebuild)
+                            rebuild=rebuild)
     return Connection(Session(database, dialect, replace_connectors))
 
 
@@ -127,6 +129,20 @@ class Connection:
         if not self._closed:
             self._closed = True
             self._finalizer()
+
+    def start(self, query: str) -> RunningQuery:
+        """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave."""
+        self._check_open()
+        statements = parse(query, self._session.dialect)
+        if len(statements) != 1 or not isinstance(statements[0], Select):
+            raise error("SYNTAX_ERROR", "one query can be started at a time", sql=query)
+        with self._session.database.ddl:
+            try:
+                return RunningQuery(self._session, statements[0].query, statements[0].text)
+            except errors.Error as err:
+                if err.span is not None and err.sql is None:  # of the planner, which has not the text
+                    err.sql = query
+                raise
 
     def set_clock(self, time_us: int) -> None:
         """Stop the database's clock at a time, for tests: now() and PROCTIME() of epochs are it until the next call.

@@ -45,6 +45,7 @@ class Cursor:
         self.notices: tuple[str, ...] = ()
         self._closed = False
         self._result: Result | None = None
+        self._given = pa.table({})
         self._rows: list[Row] = []
         self._taken = 0
         self._read = 0
@@ -71,7 +72,7 @@ class Cursor:
     @property
     def description(self) -> list[Description] | None:
         """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None without rows."""
-        if self._result is None or self._result.table is None:
+        if self._result is None or (self._result.table is None and self._result.running is None):
             return None
         return [(c.name, c.type, None, None, c.type.precision, c.type.scale, c.nullable)
                 for c in self._result.columns]
@@ -106,7 +107,7 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[Row]:
-        """All rows that are left."""
+        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet."""
         table = self._table()
         rows = self._rows[self._read :]
         rows += python_rows(table.slice(self._taken), self._types())
@@ -119,7 +120,8 @@ class Cursor:
         return self._table()
 
     def close(self) -> None:
-        """Ends the use of the cursor. May be called again."""
+        """Ends the use of the cursor, and a query that runs in it. May be called again."""
+        self._stop()
         self._closed = True
         self._result = None
         self._rows = []
@@ -144,6 +146,8 @@ class Cursor:
     def _forget(self) -> None:
         if self._closed:
             raise error("CONNECTION_CLOSED", "the cursor is closed")
+        self._stop()
+        self._given = pa.table({})
         self._result = None
         self._rows, self._taken, self._read = [], 0, 0
         self.notices = ()
@@ -155,9 +159,18 @@ class Cursor:
     def _table(self) -> pa.Table:
         if self._closed:
             raise error("CONNECTION_CLOSED", "the cursor is closed")
+        if self._result is not None and self._result.running is not None:
+            if self._taken == self._given.num_rows:
+                self._given, self._taken = self._result.running.rows(), 0
+            return self._given
         if self._result is None or self._result.table is None:
             raise error("NO_RESULT", "the last statement gave no rows to fetch")
         return self._result.table
+
+    def _stop(self) -> None:
+        """Ends a query that still runs."""
+        if self._result is not None and self._result.running is not None:
+            self._result.running.close()
 
     def _types(self) -> tuple[SqlType, ...]:
         assert self._result is not None

@@ -44,7 +44,7 @@ class OpenDatabase:
     """
 
     def __init__(self, path: str | Path | None, *, read_only: bool, parallelism: int | None, runtime: str,
-                 spark: Any, dialect: str, rebuild: bool) -> None:
+                 spark: Any, rebuild: bool) -> None:
         """Open or create. DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH and the like."""
         self.guard = threading.RLock()
         self.ddl = threading.RLock()
@@ -72,7 +72,7 @@ class OpenDatabase:
             self._engine: Engine | None = None
             self.buckets = 1
             if not read_only:
-                self._start(parallelism, spark, opened, dialect if rebuild else None)
+                self._start(parallelism, spark, opened, rebuild=rebuild)
             self._opened = opened.pop_all()
 
     @property
@@ -128,40 +128,50 @@ class OpenDatabase:
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
+
     def close(self) -> None:
         """Stop the engine and give everything back. May be called again."""
         if not self._closed:
             self._closed = True
             self._opened.close()
 
-    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack, dialect: str | None) -> None:
-        """Start the engine. dialect: of the views, if all state is to be made anew."""
+    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
+        """Start the engine. rebuild: all state is to be made anew."""
         default = default_parallelism(self.runtime)
-        stored = fix_parallelism(self.layout, None if dialect else parallelism, default)
+        stored = fix_parallelism(self.layout, None if rebuild else parallelism, default)
         self.buckets = parallelism or stored
         self.plans = Plans(self.layout, self._catalog, stored)
+        # Queries that ran until they were stopped ended with the process.
+        ended = {r.id for r in self._catalog.relations.values() if r.hidden}
+        if ended:
+            self.change_catalog(self._catalog.without(ended))
+            self.plans.remove(ended)
         database = Database(self.layout, self.log, self.packs, lambda: self._catalog, self.clock)
         self._compactor = Compactor(self.layout, self.log, self.packs, lambda: self._catalog,
                                     commits=_INPROCESS_COMPACTION)
         self._engine = make_engine(self.runtime, database, self.buckets, spark)
         opened.callback(self._engine.stop)
         self._engine.start()
-        if dialect is None:
-            self._resume()
+        if rebuild:
+            self._rebuild()
         else:
-            self._rebuild(dialect)
+            self._resume()
         if self.runtime != "inprocess":
             self._compactor.start()
             opened.callback(self._compactor.stop)
 
 
-    def _rebuild(self, dialect: str) -> None:
+    def _rebuild(self) -> None:
         """Make all plans and all state anew, for `buckets`. An interruption is noticed at the next start."""
         unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
         if unfinished:
             self.change_catalog(self._catalog.without(unfinished))
             self.plans.remove(unfinished)
-        producers = plans_made_anew(self._catalog, self.buckets, dialect)
+        producers = plans_made_anew(self._catalog, self.buckets)
         if producers:
             self.engine.rebuild(assemble(producers.values(), self.buckets))
         self.plans.replace_all(producers, self.buckets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from typing import Final
 
 from watersmeet.catalog import Relation, RelationKind
 from watersmeet.dialects.statements import (
@@ -27,6 +28,9 @@ from watersmeet.session.tableas import insert_query
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
 
+#: What a word of DROP stands for, where it is no kind by its own name.
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table",), "any view": ("view", "materialized view")}
+
 
 def create_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE, with or without a connector, or AS a query."""
@@ -37,7 +41,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     relation = _checked(Relation(
         session.catalog.new_id("table"), statement.name, "table", statement.columns,
         primary_key=statement.primary_key, append_only=statement.append_only, connector=_connector(session, statement),
-        sql=statement.sql, event_time=event_time(statement)), statement)
+        sql=statement.sql, dialect=session.dialect, event_time=event_time(statement)), statement)
     if relation.connector:
         operators = compile_connector_table(relation, session.database.buckets)
         fill(session, relation, operators)
@@ -59,7 +63,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                        hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.")
     add(session, _checked(Relation(
         session.catalog.new_id("source"), statement.name, "source", statement.columns, append_only=True,
-        connector=_connector(session, statement), sql=statement.sql, event_time=event_time(statement)), statement))
+        connector=_connector(session, statement), sql=statement.sql, dialect=session.dialect, event_time=event_time(statement)), statement))
     return Result("CREATE SOURCE")
 
 
@@ -70,7 +74,7 @@ def create_view(session: Session, statement: CreateView) -> Result:
     query = bounded(session, statement.query, statement.text)
     columns = named_columns(query.columns, statement)
     check_columns(columns, statement)
-    add(session, Relation(session.catalog.new_id("view"), statement.name, "view", columns, sql=statement.sql,
+    add(session, Relation(session.catalog.new_id("view"), statement.name, "view", columns, sql=statement.sql, dialect=session.dialect,
                           depends_on=query.depends_on))
     return Result("CREATE VIEW")
 
@@ -89,14 +93,14 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
             raise error_at(statement, statement.span, "UNDEFINED_COLUMN",
                            f'column "{name}" of relation "{table.name}" does not exist',
                         hint=did_you_mean(name, known))
-    add(session, Relation(session.catalog.new_id("index"), statement.name, "index", table.columns, sql=statement.sql,
+    add(session, Relation(session.catalog.new_id("index"), statement.name, "index", table.columns, sql=statement.sql, dialect=session.dialect,
                           depends_on=(table.id,), index_columns=statement.columns, included=statement.include))
     return Result("CREATE INDEX")
 
 
 def drop(session: Session, statement: Drop) -> Result:
     """DROP of relations of one kind, all or none."""
-    command = f"DROP {statement.kind.upper()}"
+    command = f"DROP {_word(statement).upper()}"
     session.require_writer(command)
     session.require_no_transaction(command)
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
@@ -190,7 +194,7 @@ def _create_table_as(session: Session, statement: CreateTable) -> Result:
     columns = tuple(Field(n, c.type) for n, c in zip(names, query.columns, strict=True))
     check_columns(columns, statement)
     relation = Relation(session.catalog.new_id("table"), statement.name, "table", columns,
-                        append_only=statement.append_only, sql=statement.sql)
+                        append_only=statement.append_only, sql=statement.sql, dialect=session.dialect)
     add(session, relation)
     try:
         return insert_query(session, relation, query)
@@ -228,16 +232,21 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
     relation = session.catalog.by_name(name.name)
     if relation is None:
         if statement.if_exists:
-            session.notice(f'{statement.kind} "{name.name}" does not exist, skipping')
+            session.notice(f'{_word(statement)} "{name.name}" does not exist, skipping')
             return None
-        same_kind = [r.name for r in session.catalog.relations.values() if r.kind == statement.kind]
-        raise undefined_relation(session.catalog, name, statement, statement.kind, same_kind)
-    if relation.kind != statement.kind:
+        kinds = _KINDS.get(statement.kind, (statement.kind,))
+        same_kind = [r.name for r in session.catalog.relations.values() if r.kind in kinds]
+        raise undefined_relation(session.catalog, name, statement, _word(statement), same_kind)
+    if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)):
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
-                       f'"{name.name}" is not {_article(statement.kind)}',
+                       f'"{name.name}" is not {_article(_word(statement))}',
                     hint=f"Use DROP {relation.kind.upper()} to remove {_article(relation.kind)}.")
     return relation
 
 
-def _article(kind: RelationKind) -> str:
+def _word(statement: Drop) -> str:
+    return "view" if statement.kind == "any view" else statement.kind
+
+
+def _article(kind: str) -> str:
     return f"an {kind}" if kind == "index" else f"a {kind}"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.assignment import check_not_null, converted
+from watersmeet.session.assignment import check_not_null, converted, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import upserted
 from watersmeet.session.queries import conformed, failed_query
@@ -36,7 +36,7 @@ def deliver_texts(session: Session, name: str, rows: Sequence[Sequence[str | Non
                   columns: Sequence[str] | None) -> None:
     """Commit rows whose values are texts."""
     relation = _target(session, name)
-    names = [c.name for c in relation.columns] if columns is None else list(columns)
+    names = [c.name for c in relation.written] if columns is None else list(columns)
     if any(len(row) != len(names) for row in rows):
         raise error("INVALID_PARAMETER", f"each row must have {len(names)} values")
     arrays = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))]
@@ -60,8 +60,9 @@ def _target(session: Session, name: str) -> Relation:
 def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     database = session.database
     given = set(rows.column_names)
+    now_us = database.clock.now_us()
     columns = ", ".join(
-        f"{converted(quoted(c.name) if c.name in given else 'NULL', c.type, c.type)} AS c{i}"
+        f"{converted(quoted(c.name), c.type, c.type) if c.name in given else omitted(relation, c, now_us)} AS c{i}"
         for i, c in enumerate(relation.columns))
     with database.guard:
         with database.content.session() as connection:

@@ -40,7 +40,7 @@ def insert(session: Session, statement: Insert) -> Result:
             targets = targets[: len(query.columns)] or targets
         _check_width(len(query.columns), len(targets), statement)
         check_types(query.columns, targets, statement)
-        incoming = fetch(session, assignable(query, targets, relation), newest=True)
+        incoming = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
         return insert_rows(session, relation, incoming, statement)
 
 
@@ -119,7 +119,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
 def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
     """The columns that an INSERT fills, in the order in which values are given."""
     if not statement.columns:
-        return tuple(Target(c) for c in relation.columns)
+        return tuple(Target(c) for c in relation.written)
     return _targets(relation, statement.columns, statement)
 
 

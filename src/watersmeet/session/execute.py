@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
-from watersmeet.session import ddl, dml, explain, materialize, select, settings, show, transactions
+from watersmeet.session import ddl, dml, explain, materialize, running, select, settings, show, streams, transactions
 from watersmeet.session.bulk import insert_many
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.queries import failed_query
@@ -28,6 +28,7 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: materialize.create_materialized_view,
     st.CreateSource: ddl.create_source,
+    st.CreateStream: streams.create_stream,
     st.CreateTable: ddl.create_table,
     st.CreateView: ddl.create_view,
     st.Delete: dml.delete,
@@ -45,7 +46,8 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
-_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateSource, st.CreateTable, st.CreateView, st.Drop)
+_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateSource, st.CreateStream, st.CreateTable, st.CreateView,
+               st.Drop)
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
@@ -91,7 +93,8 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
 
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
-    locked: AbstractContextManager[Any] = session.database.ddl if isinstance(statement, _DDL) else lock
+    makes = isinstance(statement, _DDL) or (isinstance(statement, st.Select) and running.runs_on(session, statement))
+    locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
     if isinstance(statement, st.Flush):
         locked = nullcontext()
     with locked:

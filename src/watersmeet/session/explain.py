@@ -14,6 +14,7 @@ from watersmeet.session.materialize import bind_view, create_materialized_view
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
+from watersmeet.session.streams import create_stream
 
 _TITLE: Final = "QUERY PLAN"
 
@@ -24,6 +25,7 @@ _MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: create_materialized_view,
     st.CreateSource: ddl.create_source,
+    st.CreateStream: create_stream,
     st.CreateTable: ddl.create_table,
     st.CreateView: ddl.create_view,
     st.Drop: ddl.drop,

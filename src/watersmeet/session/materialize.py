@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Cut, Scan
 from watersmeet.algebra.relations import Relation as Tree
-from watersmeet.algebra.relations import Scan
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.dialects.binder import bind_query
 from watersmeet.dialects.binder import bind_view as bind_view_query
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
@@ -39,15 +42,39 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     """Bind, compile, fill: when this returns the view shows what its inputs have."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE MATERIALIZED VIEW")
-    bound = bind_view(session, statement)
+    make(session, bind_view(session, statement))
+    return Result("CREATE MATERIALIZED VIEW")
+
+
+def make(session: Session, bound: Bound) -> None:
+    """Compile and fill a view."""
     database = session.database
+    if any(isinstance(n, Cut) for n in walk(bound.tree)):
+        database.flush()  # what was committed before the moment is history
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
                              join_order(session.variables), catalog=session.catalog,
                              share=shares(session.variables), multiway=joins_many(session.variables))
     if any(isinstance(o, TemporalJoin) and o.owner == bound.relation.id for o in operators):
         session.notice(_MEMO)
     fill(session, bound.relation, operators)
-    return Result("CREATE MATERIALIZED VIEW")
+
+
+def moment(session: Session) -> int:
+    """The newest commit that a query follows which starts now: of rows of tables, or of any if there are other inputs."""
+    log = session.database.log
+    head = log.head()
+    if not head or any(r.connector or r.kind == "source" for r in session.catalog.relations.values()):
+        return head
+    return log.read(head).last_transaction
+
+
+def bind_running(session: Session, query: exp.Expression, text: str, name: str) -> Bound:
+    """What a query gives that runs until it is stopped, as a view `name` that no statement names."""
+    bound = bind_query(query, readable(session.catalog), text, session.dialect, moment=moment(session))
+    session.notices.extend(bound.notices)
+    relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns, sql=text,
+                        dialect=session.dialect, depends_on=bound.depends_on, watermarks=_watermarks(bound.tree), hidden=True)
+    return Bound(bound.tree, relation)
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
@@ -56,11 +83,11 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         name = min(statement.options)
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
                        f"option {name} of a materialized view is not supported")
-    query = bind_view_query(statement, readable(session.catalog), session.dialect)
+    query = bind_view_query(statement, readable(session.catalog), session.dialect, moment(session))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",
-                        query.columns, sql=statement.sql, depends_on=query.depends_on,
+                        query.columns, sql=statement.sql, dialect=session.dialect, depends_on=query.depends_on,
                         watermarks=_watermarks(query.tree))
     return Bound(query.tree, relation)
 

@@ -12,15 +12,15 @@ from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_connector_table, compile_view
 
 
-def plans_made_anew(catalog: Catalog, buckets: int, dialect: str) -> dict[str, Sequence[Operator]]:
+def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operator]]:
     """The operators of everything that the circuit feeds, for `buckets`, by relation id in order of creation."""
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
         if relation.kind == "table" and relation.connector:
             producers[relation.id] = compile_connector_table(relation, buckets)
         elif relation.kind == "materialized view":
-            statement = parse(relation.sql, dialect)[0]
+            statement = parse(relation.sql, relation.dialect)[0]
             assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
-            query = bind_view(statement, catalog, dialect)
+            query = bind_view(statement, catalog, relation.dialect)
             producers[relation.id] = compile_view(query.tree, relation, producers, buckets, catalog=catalog)
     return producers

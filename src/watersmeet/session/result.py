@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from watersmeet.types import BIGINT, VARCHAR, Field, Schema, arrow_schema
+
+
+class Running(Protocol):
+    """A query that runs until it is closed."""
+
+    def rows(self) -> pa.Table:
+        """The rows that it gave and that were not asked for yet, of the result's columns. Never waits."""
+        ...
+
+    def close(self) -> None:
+        """Ends it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -15,7 +27,7 @@ class Result:
     """The outcome of one statement.
 
     command: its first words, such as `SELECT` or `CREATE TABLE`. columns, table: the rows, None without any.
-    rowcount: rows given or changed, -1 if that means nothing here.
+    rowcount: rows given or changed, -1 if that means nothing here. running: of a query that runs until it is stopped.
     """
 
     command: str
@@ -23,6 +35,7 @@ class Result:
     table: pa.Table | None = None
     rowcount: int = -1
     notices: tuple[str, ...] = field(default=())
+    running: Running | None = None
 
 
 def rows_result(command: str, columns: Schema, table: pa.Table) -> Result:

@@ -9,11 +9,14 @@ from watersmeet.dialects.statements import Select
 from watersmeet.session.context import Session
 from watersmeet.session.queries import bounded, conformed, failed_query, reading
 from watersmeet.session.result import Result, rows_result
+from watersmeet.session.running import run_select, runs_on
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
 
 def select(session: Session, statement: Select) -> Result:
-    """Run a query. Inside a transaction that may write, tables are shown with its own changes."""
+    """Run a query; one that names streams goes on until its cursor is closed. Inside a transaction that may write, tables are shown with its own changes."""
+    if runs_on(session, statement):
+        return run_select(session, statement)
     query = bounded(session, statement.query, statement.text)
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only

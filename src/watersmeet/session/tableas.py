@@ -15,6 +15,6 @@ def insert_query(session: Session, relation: Relation, query: Bounded) -> Result
     """Fill the new table `relation` with the rows of `query`, whose columns it has."""
     with session.database.guard:
         targets = tuple(Target(c) for c in relation.columns)
-        rows = fetch(session, assignable(query, targets, relation), newest=True)
+        rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
         apply(session, relation, Change(rows))
     return Result("CREATE TABLE AS", rowcount=rows.num_rows)

@@ -12,6 +12,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "asof join without an inequality condition": ("ASOF_WITHOUT_INEQUALITY",),
     "ambiguous column": ("AMBIGUOUS_COLUMN",),
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
+    "join kind is not supported": ("JOIN_KIND",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
     "syntax error": ("SYNTAX_ERROR",),
     "temporal join condition covers no primary key or index key": ("TEMPORAL_KEY",),

@@ -14,8 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from watersmeet.dialects import language_named
 from watersmeet.errors import Error
 from watersmeet.session.connection import Connection
+from watersmeet.session.running import RunningQuery
+from watersmeet.session.values import python_rows
 from watersmeet.testing.comparison import Row, difference, read, written
 from watersmeet.testing.conditions import fulfils
 from watersmeet.testing.plain import error_matches, mismatch
@@ -23,7 +26,7 @@ from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
 #: Directives of the rich form that drive features which do not exist yet.
-_NOT_YET = ("watermark", "start", "stop", "external", "failed", "schema")
+_NOT_YET = ("watermark", "external", "failed", "schema")
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
@@ -39,11 +42,30 @@ class Outcome:
 
 
 @dataclass(slots=True)
+class _Started:
+    """A query that runs, with all that it gave and the part since the previous `expect`: rows, and how often each came or went."""
+
+    query: RunningQuery
+    all: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)
+    fresh: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)
+
+    def take(self) -> None:
+        """Asks what came."""
+        rows, diff = self.query.take()
+        self.fresh = list(zip(python_rows(rows, tuple(c.type for c in self.query.columns)), diff.tolist(), strict=True))
+        self.all += self.fresh
+
+
+@dataclass(slots=True)
 class _Run:
+    """continuous: in the script's dialect a SELECT of a stream runs until it is stopped."""
+
     script: Script
     connection: Connection
+    continuous: bool = False
     seen: dict[str, Counter[Row]] = field(default_factory=dict)
-    """By view, its content at the previous `expect`."""
+    """By view or query, its content at the previous `expect`."""
+    started: dict[str, _Started] = field(default_factory=dict)
 
 
 class Connect(Protocol):
@@ -59,7 +81,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
     records = script.records[1:] if script.rich else script.records
     outcome = Outcome()
     with connect(dialect=dialect, replace_connectors=script.rich) as connection:
-        run = _Run(script, connection)
+        run = _Run(script, connection, language_named(dialect).semantics.continuous)
         _set_before(connection, records)
         for record in records:
             if record.directive == "halt":
@@ -82,7 +104,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
 def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
-        "explain": _explain, "plan": _plan, "state": _state, "at": _at,
+        "explain": _explain, "plan": _plan, "state": _state, "at": _at, "start": _start, "stop": _stop,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
@@ -130,6 +152,15 @@ def _insert(run: _Run, record: Record) -> None:
     rows = [[None if v == "NULL" else ("" if v == "''" else v) for v in _cells(line)] for line in record.body]
     run.connection.deliver(name, rows, columns)
     _flush(run)
+
+
+def _start(run: _Run, record: Record) -> None:
+    run.started[record.arguments[0]] = _Started(run.connection.start(record.sql))
+    _flush(run)
+
+
+def _stop(run: _Run, record: Record) -> None:
+    run.started.pop(record.arguments[0]).query.close()
 
 
 def _at(run: _Run, record: Record) -> None:
@@ -194,10 +225,21 @@ def _compare(expected: Sequence[str], rows: Sequence[tuple[Any, ...]], *, ordere
 def _expect(run: _Run, record: Record) -> None:
     """The result of a view is its content; its changes are the difference to the previous `expect`."""
     label, modes = record.arguments[0], record.arguments[1:]
-    cursor = run.connection.cursor()
-    cursor.execute(f'SELECT * FROM "{label}"')
-    names = [d[0] for d in cursor.description or ()]
-    rows = cursor.fetchall()
+    if label in run.started:
+        started = run.started[label]
+        started.take()
+        names = [c.name for c in started.query.columns]
+        rows = _added_up(started.all)
+        if "net" not in modes and "changelog" not in modes:
+            part = started.fresh if "since" in modes else started.all
+            _, shown = _chosen(names, [r for r, times in part for _ in range(times)], record.columns)
+            _compare(record.expected or (), shown, ordered=not {"rowsort"} & set(modes))
+            return
+    else:
+        cursor = run.connection.cursor()
+        cursor.execute(f'SELECT * FROM table("{label}")' if run.continuous else f'SELECT * FROM "{label}"')
+        names = [d[0] for d in cursor.description or ()]
+        rows = cursor.fetchall()
     before = run.seen.get(label, Counter())
     now = Counter(tuple(written(v) for v in row) for row in rows)
     run.seen[label] = now
@@ -208,6 +250,19 @@ def _expect(run: _Run, record: Record) -> None:
         raise Failure(f"the modes {sorted(unknown)} need a feature that does not exist yet")
     _, rows = _chosen(names, rows, record.columns)
     _compare(record.expected or (), rows, ordered=not modes)
+
+
+def _added_up(changes: Sequence[tuple[tuple[Any, ...], int]]) -> list[tuple[Any, ...]]:
+    """The content that changes lead to."""
+    content: Counter[Row] = Counter()
+    examples: dict[Row, tuple[Any, ...]] = {}
+    for row, times in changes:
+        text = tuple(map(written, row))
+        examples[text] = row
+        content[text] += times
+    if any(times < 0 for times in content.values()):
+        raise Failure("a row was taken back that was not there")
+    return [examples[text] for text in content.elements()]
 
 
 def _compare_changes(record: Record, names: list[str], rows: Sequence[tuple[Any, ...]], before: Counter[Row],
@@ -249,7 +304,8 @@ def _plan(run: _Run, record: Record) -> None:
 
 
 def _state(run: _Run, record: Record) -> None:
-    held = run.connection.join_state(record.arguments[0])
+    label = record.arguments[0]
+    held = run.connection.join_state(run.started[label].query.name if label in run.started else label)
     for line in record.expected or ():
         m = re.fullmatch(r"(left|right) (=|<=|>=) (\d+)", line.strip())
         if m is None:
@@ -275,7 +331,7 @@ def _chosen(names: list[str], rows: Sequence[tuple[Any, ...]],
         return names, list(rows)
     positions = []
     for column in columns:
-        name = column.split(".")[-1]
+        name = column if column in names else column.split(".")[-1]
         if name not in names:
             raise Failure(f"the result has no column {column!r}, only {', '.join(names)}")
         positions.append(names.index(name))

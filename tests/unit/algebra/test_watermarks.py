@@ -8,7 +8,7 @@ from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Catalog, EventTime, Relation
 from watersmeet.dialects.binder import bind_query
-from watersmeet.dialects.registry import dialect_named
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.types import Field, SqlType
 from watersmeet.watermarks import Term, both, floored, shifted
@@ -29,7 +29,7 @@ CATALOG = Catalog(1, 9, {r.id: r for r in (relation(1, "a"), relation(2, "b"),
 
 def derived(query):
     text = f"CREATE MATERIALIZED VIEW v AS {query}"
-    statement = read_script(text, dialect_named("risingwave"))[0]
+    statement = read_script(text, language_named("risingwave"))[0]
     bound = bind_query(statement.query, CATALOG, text)
     found = watermarks(rewrite(bound.tree))
     return {c.name: found[c.id] for c in bound.tree.columns if c.id in found}

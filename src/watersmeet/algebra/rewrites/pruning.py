@@ -11,6 +11,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -166,6 +167,11 @@ def _(node: Window, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: TopN, needed: _Ids) -> Relation:
     return replace(node, input=_prune(node.input, needed.union(*[s.columns for s in node.scalars])))
+
+
+@_prune.register
+def _(node: Cut, needed: _Ids) -> Relation:
+    return replace(node, input=_prune(node.input, needed))
 
 
 @_prune.register

@@ -25,6 +25,7 @@ from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -149,6 +150,11 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
+    return replace(node, input=_push(node.input, parts, rejected))
+
+
+@_push.register
+def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
 
 

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
+    Cut,
     Filter,
     Join,
     Project,
@@ -41,7 +42,7 @@ def spread_for_readers(tree: Relation) -> Relation:
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
     """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
-    if isinstance(node, Filter):
+    if isinstance(node, (Cut, Filter)):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
@@ -101,7 +102,7 @@ def _kept_sides(node: Join) -> tuple[int, ...]:
 
 def _groups(node: Relation) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
-    if isinstance(node, (Filter, TimeFilter)):
+    if isinstance(node, (Cut, Filter, TimeFilter)):
         return _groups(node.input)
     if isinstance(node, Project):
         below = _groups(node.input)

@@ -37,17 +37,19 @@ from watersmeet.dialects.binder.setfunctions import (
 )
 from watersmeet.dialects.binder.shared import check_alias_list
 from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_statement
+from watersmeet.dialects.binder.strictness import check_kind
 from watersmeet.dialects.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.dialects.binder.values import Value, common_type
 from watersmeet.dialects.binder.values import call as call_duckdb
 from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.registry import language_named
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT
 
 Sourced = tuple[exp.Expression, Scope]
 Translate = Callable[[exp.Expression, Environment, Batch], Translated]
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static"})
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
 
 
@@ -95,6 +97,7 @@ class Sources:
             raise error("FEATURE_NOT_SUPPORTED", "do not support asof join for batch queries", sql=self.env.text,
                         span=place_of(node.this), hint="Use an ASOF join in a materialized view.")
         check_arguments(node, _JOIN, self.env.text, "a join")
+        check_kind(node, language_named(self.batch.dialect).semantics, self.env.text)
 
     # -- items --------------------------------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class Sources:
         return self._placed(made, outputs, alias, names, node)
 
     def _view(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
-        statement = view_statement(relation, self.batch.dialect)
+        statement = view_statement(relation)
         inner = self.translate(statement.query, Environment(statement.text), self.batch)
         outputs = tuple(Output(o.alias, f.name, o.type, o.nullable, window=o.window)
                         for o, f in zip(inner.outputs, relation.columns, strict=True))

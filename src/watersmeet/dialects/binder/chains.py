@@ -12,9 +12,11 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.joins import check_aliases, join
 from watersmeet.dialects.binder.lookups import is_looked_up, looking_up
+from watersmeet.dialects.binder.ranges import with_ranges
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
+from watersmeet.dialects.binder.strictness import check_kind, check_strictness, strict_join
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.timewindows import check_join
 from watersmeet.dialects.binder.values import Value, columns_of
@@ -90,7 +92,12 @@ class Chain:
 
     def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
         check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
+        check_kind(node, self.binding.semantics, self.env.text)
+        check_strictness(node, self.binding.semantics, self.env.text)
+        node = with_ranges(node, left[1], right[1], self.env)
         relation, scope = join(left, right, node, self.env, self.subqueries)
+        if self.binding.semantics.enrichment:
+            relation = strict_join(relation, node, self.env, self.binding)
         return looking_up(relation, node, left[1], self.env, self.binding) if is_looked_up(node.this) else relation, scope
 
     @property

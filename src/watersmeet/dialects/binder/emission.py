@@ -25,12 +25,12 @@ from watersmeet.errors import Error, error
 from watersmeet.watermarks import Watermark
 
 
-def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str) -> BoundQuery:
+def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
     """The meaning of a materialised view: its query, whose rows come out as EMIT says.
 
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
-    query = bind_query(statement.query, catalog, statement.text, dialect, column_names=statement.column_names)
+    query = bind_query(statement.query, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment)
     emit = statement.emit
     if emit is None or emit.mode == "changes":
         return query

@@ -12,6 +12,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.endings import ended
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
+from watersmeet.dialects.binder.settings import with_settings
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
 from watersmeet.dialects.binder.sources import (
     QUERY_PARTS,
@@ -40,15 +41,16 @@ class BoundQuery:
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
-               needs_names: bool = True) -> BoundQuery:
+               needs_names: bool = True, moment: int = 0) -> BoundQuery:
     """The meaning of a view's query.
 
     text: the text that the places in `query` are in. column_names: of CREATE VIEW v (…).
-    needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
+    moment: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
-    binding = Binding(catalog, dialect)
+    binding = Binding(catalog, dialect, moment)
+    query, binding.settings = with_settings(query, binding.semantics, text)
     with depth_checked(text):
         bound = bind(query, Environment(text), binding)
     names = _names(bound.outputs, column_names, text, needs_names=needs_names)

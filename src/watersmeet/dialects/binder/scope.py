@@ -190,3 +190,11 @@ def item_name(node: exp.Expression) -> str | None:
              exp.StrPosition: "position", exp.Overlay: "overlay", exp.Exists: "exists", exp.CurrentDate: "current_date",
              exp.CurrentTimestamp: "current_timestamp", exp.AtTimeZone: "timezone"}
     return named.get(type(node))
+
+
+def written(node: exp.Expression) -> str:
+    """The text of an expression, names without quotes."""
+    tree = node.copy()
+    for identifier in tree.find_all(exp.Identifier):
+        identifier.set("quoted", False)
+    return str(tree.sql(normalize_functions=False))

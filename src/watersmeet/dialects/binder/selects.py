@@ -19,7 +19,7 @@ from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
-from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, written
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.dialects.binder.sources import (
@@ -33,7 +33,7 @@ from watersmeet.dialects.binder.sources import (
 )
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.timewindows import bind_window_call, check_condition, window_call
-from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.binder.windows import Windows
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
@@ -223,11 +223,29 @@ class Selecting:
                           for c in self._expanded(star, node, scope)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else item_name(node)
+            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else self._name(node)
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
-        return found
+        return self._qualified(found, scope) if self.binding.semantics.repeated == "qualified" else found
+
+    def _name(self, node: exp.Expression) -> str | None:
+        """The name of an item without alias; None if it has none."""
+        if self.binding.semantics.unnamed == "text" and not isinstance(node, exp.Column):
+            return written(node)
+        return item_name(node)
+
+    def _qualified(self, items: list[Item], scope: Scope) -> list[Item]:
+        """The items of which a later one of the same name has its relation in front."""
+        owners = {i: t.alias for t in scope.tables if t.alias for c in t.columns for i in columns_of(c.value)}
+        seen: set[str | None] = set()
+        named: list[Item] = []
+        for value, name, node in items:
+            owner = owners.get(value.expression.name) if isinstance(value.expression, exp.Column) else None
+            shown = f"{owner}.{name}" if name in seen and owner is not None and not isinstance(node, exp.Alias) else name
+            seen.add(shown)
+            named.append((value, shown, node))
+        return named
 
     def _expanded(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
         check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")

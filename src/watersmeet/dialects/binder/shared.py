@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -13,6 +13,8 @@ from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn
 from watersmeet.dialects.binder.values import Value
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER, SqlType
 
@@ -22,14 +24,23 @@ class Binding:
     """The state of one `bind_query`, shared by everything inlined into it.
 
     windowed: the columns that TUMBLE and HOP give, by their SQL.
+    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. settings: of the query,
+    behind SETTINGS.
     """
 
     catalog: Catalog
     dialect: str
+    moment: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
     next_id: int = 1
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
+
+    @property
+    def semantics(self) -> Semantics:
+        """What words mean in the text that is being bound."""
+        return language_named(self.dialect).semantics
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
         """A column with an id of its own."""

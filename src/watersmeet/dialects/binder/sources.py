@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Project, Relation, Scan, Values
+from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
@@ -26,7 +26,7 @@ from watersmeet.dialects.binder.shared import (
     scope_columns,
 )
 from watersmeet.dialects.queries import name_of, place_of
-from watersmeet.dialects.registry import dialect_named
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.statements import CreateView
 from watersmeet.errors import Error, did_you_mean, error
@@ -63,7 +63,7 @@ def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
     return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
 
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static"})
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
@@ -78,9 +78,9 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     schema = node.args.get("db")
     if schema is None and name in env.ctes:
         return _bind_cte(name, alias or name, names, node, env, binding, bind)
-    if schema is not None and name_of(schema) != "public":
+    if schema is not None and name_of(schema) != binding.semantics.schema:
         raise error("UNDEFINED_RELATION", f'relation "{name_of(schema)}.{name}" does not exist', sql=env.text,
-                    span=place_of(node), hint='The only schema is "public".')
+                    span=place_of(node), hint=f'The only schema is "{binding.semantics.schema}".')
     relation = binding.catalog.by_name(name)
     if relation is None:
         known = [*env.ctes, *[r.name for r in binding.catalog.relations.values()]]
@@ -90,6 +90,10 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if is_looked_up(node):
         check_relation(relation, node, env)
     tree = _inline(relation, binding, bind) if relation.kind == "view" else scan(relation, binding)
+    if node.args.get("static"):
+        tree = Cut(tree, "before", binding.moment)
+    elif binding.semantics.history == "new" and isinstance(tree, Scan) and tree.append_only:
+        tree = Cut(tree, "after", binding.moment)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
     shown = single(alias or name, scope_columns(tree.columns, names))
     if wants_versions(node):
@@ -112,10 +116,11 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
 
 def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
     """The tree of a view's own query, its columns under the view's names."""
-    statement = view_statement(view, binding.dialect)
-    depends_on = list(binding.depends_on)
+    statement = view_statement(view)
+    depends_on, dialect = list(binding.depends_on), binding.dialect
+    binding.dialect = view.dialect
     bound = bind(statement.query, Environment(statement.text), binding)
-    binding.depends_on = depends_on
+    binding.depends_on, binding.dialect = depends_on, dialect
     names = tuple(f.name for f in view.columns)
     if tuple(c.name for c in bound.relation.columns) == names:
         return bound.relation
@@ -123,9 +128,9 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
     return Project(bound.relation, outputs, tuple(read(c) for c in bound.relation.columns))
 
 
-def view_statement(view: CatalogRelation, dialect: str) -> CreateView:
-    """The parsed statement that made a view."""
-    statement = read_script(view.sql, dialect_named(dialect))[0]
+def view_statement(view: CatalogRelation) -> CreateView:
+    """The parsed statement that made a view, in the dialect that it was made in."""
+    statement = read_script(view.sql, language_named(view.dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
     return statement
 

@@ -28,6 +28,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -359,6 +360,11 @@ class Lifting:
             below, mapping = self.grounded(below, self.reads([times]))
             times = _mapped(node.times, mapping)
         return replace(below, relation=Repeat(below.relation, times))
+
+    @_lift.register
+    def _(self, node: Cut) -> Lifted:
+        below = self._settled(self.lift(node.input))
+        return replace(below, relation=replace(node, input=below.relation))
 
     @_lift.register
     def _(self, node: TimeFilter) -> Lifted:

@@ -1,0 +1,42 @@
+"""What the grammars of all dialects share: trees that know their place, errors at once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.tokens import Token, TokenType
+
+#: Functions whose arguments are not a list.
+SPECIAL_SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+
+_BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentUser, exp.Localtime, exp.Localtimestamp)
+
+
+class Marking:
+    """A part of a sqlglot parser, to be put before it."""
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+        """Marks a join with the place of its keyword, and the joins that are written as a comma."""
+        token: Token | None = self._curr  # type: ignore[attr-defined]
+        join: exp.Join | None = super()._parse_join(*args, **kwargs)  # type: ignore[misc]
+        if join is not None and token is not None:
+            join.meta["start"], join.meta["end"] = token.start, token.end
+            join.meta["comma"] = token.token_type == TokenType.COMMA
+        return join
+
+    def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+        """Marks what is a function without parentheses with its place: it has no part that knows one."""
+        token: Token | None = self._curr  # type: ignore[attr-defined]
+        found: exp.Expression | None = super()._parse_function(*args, **kwargs)  # type: ignore[misc]
+        if isinstance(found, _BARE) and token is not None:
+            found.meta["start"], found.meta["end"] = token.start, token.end
+        return found
+
+    def raise_error(self, message: str, token: Token | None = None) -> None:
+        """Raises at once, with the place of the token."""
+        place = token or self._curr or None  # type: ignore[attr-defined]
+        found = ParseError(message)
+        found.errors = [{"description": message, "token": place}]
+        raise found

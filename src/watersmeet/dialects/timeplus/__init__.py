@@ -1,0 +1,1 @@
+"""Timeplus' dialect: document 003, FEATURES TP-01 to TP-63."""

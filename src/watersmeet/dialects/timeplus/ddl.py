@@ -1,0 +1,205 @@
+"""CREATE and DROP of Timeplus: streams, views; what outside servers are needed for is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot.dialects.dialect import Dialect
+
+from watersmeet.catalog import ARRIVAL, StreamMode
+from watersmeet.dialects import ddl
+from watersmeet.dialects.options import not_supported, read_value
+from watersmeet.dialects.statements import CreateStream, Drop, DropKind, Name, Refused, Statement, StreamIndex
+from watersmeet.dialects.timeplus.types import default_of, read_column_type
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Span, error
+from watersmeet.types import TIMESTAMP, Field
+
+#: The column with the time at which a row came, of every stream (TP-61).
+TIME_COLUMN: Final = "_tp_time"
+#: In an INSERT into a changelog stream: 1 for a row that appears, -1 for one that goes (ruling D-003-09).
+DELTA_COLUMN: Final = "_tp_delta"
+
+_MODES: Final[dict[str, StreamMode]] = {"append": "append", "versioned_kv": "versioned_kv", "changelog_kv": "changelog_kv"}
+_LACKING: Final = (("EXTERNAL", "TABLE"), ("EXTERNAL", "STREAM"), ("DICTIONARY",), ("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",),
+                   ("DATABASE",), ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"), ("DISK",), ("TEMPORARY",))
+#: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
+_STORAGE: Final = ("shards", "replication_factor", "logstore_retention_bytes", "logstore_retention_ms", "flush_messages", "flush_ms",
+                   "ttl_seconds", "coalesced", "index_granularity")
+
+
+def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """CREATE …: the cursor stands behind CREATE."""
+    if cursor.take("STREAM"):
+        return _Stream(cursor, base).read(mutable=False)
+    if cursor.take("MUTABLE", "STREAM"):
+        return _Stream(cursor, base).read(mutable=True)
+    for words in _LACKING:
+        if cursor.at(*words):
+            place = span_of(cursor.tokens[: cursor.index + len(words)])
+            return Refused(**base, error=not_supported(f"CREATE {' '.join(words)}", cursor.text, place,
+                                                       hint="CREATE STREAM, MUTABLE STREAM, VIEW and MATERIALIZED VIEW exist."))
+    return ddl.read_create(cursor, dialect, base)
+
+
+def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP STREAM, DROP VIEW (of both kinds). The cursor stands behind DROP."""
+    kind: DropKind | None = "stream" if cursor.take("STREAM") else "any view" if cursor.take("VIEW") else None
+    if kind is None:
+        return ddl.read_drop(cursor, base)
+    if_exists = cursor.take("IF", "EXISTS")
+    name = _name(cursor)
+    cascade = cursor.take("CASCADE")
+    cursor.end()
+    return Drop(**base, kind=kind, names=(name,), if_exists=if_exists, cascade=cascade)
+
+
+def _name(cursor: Cursor) -> Name:
+    """A name that may be qualified by the only database, `default`."""
+    first = cursor.name()
+    if not cursor.take("."):
+        return first
+    second = cursor.name(reserved=True)
+    if first.name != "default":
+        raise error("UNDEFINED_OBJECT", f'database "{first.name}" does not exist', sql=cursor.text, span=first.span,
+                    hint='The only database is "default".')
+    return Name(second.name, Span(first.span.start, second.span.end))
+
+
+class _Stream:
+    """What is read of a CREATE STREAM."""
+
+    def __init__(self, cursor: Cursor, base: dict[str, Any]) -> None:
+        self.cursor = cursor
+        self.base = base
+        self.columns: list[Field] = []
+        self.indexes: list[StreamIndex] = []
+        self.key: tuple[Name, ...] = ()
+        self.settings: dict[str, str] = {}
+        self.mode_span = Span(0, 0)
+
+    def read(self, *, mutable: bool) -> Statement:
+        """The statement; the cursor stands behind STREAM."""
+        cursor = self.cursor
+        if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+        name = _name(cursor)
+        if not cursor.at("("):
+            raise cursor.error(detail="The columns of the stream were expected here.")
+        self._columns()
+        self._clauses()
+        cursor.end()
+        mode = self._mode(mutable, name)
+        self._check_names()
+        keys = tuple(k.name for k in self.key)
+        columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
+        defaults = {c.name: default_of(c.type) for c in columns if not c.nullable}
+        if TIME_COLUMN not in defaults:
+            columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
+        defaults[TIME_COLUMN] = ARRIVAL
+        return CreateStream(**self.base, name=name.name, name_span=name.span, columns=tuple(columns), primary_key=keys,
+                            if_not_exists=if_not_exists, mode=mode, defaults=defaults, indexes=tuple(self.indexes))
+
+    def _columns(self) -> None:
+        cursor = self.cursor
+        cursor.expect("(")
+        while not cursor.at(")"):
+            if cursor.take("INDEX"):
+                self._index()
+            elif cursor.take("PRIMARY", "KEY"):
+                self.key = self._names()
+            else:
+                self._column()
+            if not cursor.take(","):
+                break
+        cursor.expect(")")
+
+    def _column(self) -> None:
+        cursor = self.cursor
+        name = cursor.name(reserved=True)
+        if name.name in [c.name for c in self.columns]:
+            raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span)
+        if name.name == DELTA_COLUMN:
+            raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is of the system', sql=cursor.text, span=name.span)
+        kind = read_column_type(cursor)
+        nullable = kind.nullable
+        while not (cursor.at(",") or cursor.at(")")):
+            start = cursor.index
+            if cursor.take("NOT", "NULL"):
+                nullable = False
+            elif cursor.take("NULL"):
+                nullable = True
+            else:
+                cursor.until(",", ")")
+                place = span_of(cursor.tokens[start : cursor.index])
+                raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, place)
+        self.columns.append(Field(name.name, kind.type, nullable))
+
+    def _index(self) -> None:
+        """`index idx2 (v1, v2) storing (v3)` (TP-53)."""
+        cursor = self.cursor
+        name = cursor.name()
+        unique = cursor.take("UNIQUE")
+        columns = self._names()
+        storing = self._names() if cursor.take("STORING") else ()
+        if unique:
+            raise not_supported("a unique index", cursor.text, name.span)
+        self.indexes.append(StreamIndex(name, columns, storing))
+
+    def _names(self) -> tuple[Name, ...]:
+        """`(a, b)` or `a`."""
+        return self.cursor.names() if self.cursor.at("(") else (self.cursor.name(),)
+
+    def _clauses(self) -> None:
+        cursor = self.cursor
+        while not cursor.done:
+            start = cursor.index
+            if cursor.take("PRIMARY", "KEY"):
+                self.key = self._names()
+            elif cursor.take("SETTINGS"):
+                self._settings()
+            elif cursor.take("ORDER", "BY") or cursor.take("PARTITION", "BY") or cursor.take("TTL") or cursor.take("COMMENT"):
+                cursor.until("PRIMARY", "SETTINGS", "ORDER", "PARTITION", "TTL", "COMMENT")
+                place = span_of(cursor.tokens[start : cursor.index])
+                raise not_supported(f"{cursor.tokens[start].text.upper()} of a stream", cursor.text, place)
+            else:
+                raise cursor.error()
+
+    def _settings(self) -> None:
+        cursor = self.cursor
+        while True:
+            name = cursor.name(reserved=True)
+            cursor.expect("=")
+            start = cursor.index
+            self.settings[name.name] = read_value(cursor)
+            if name.name == "mode":
+                self.mode_span = span_of(cursor.tokens[start : cursor.index])
+            elif name.name not in _STORAGE:
+                raise not_supported(f"setting {name.name} of a stream", cursor.text, name.span)
+            if not cursor.take(","):
+                return
+
+    def _mode(self, mutable: bool, name: Name) -> StreamMode:
+        given = self.settings.get("mode", "append")
+        if given not in _MODES:
+            raise error("INVALID_PARAMETER", f'there is no mode "{given}" of streams', sql=self.cursor.text, span=self.mode_span,
+                        hint="The modes are append, versioned_kv and changelog_kv; for a mutable stream write CREATE MUTABLE STREAM.")
+        mode: StreamMode = "mutable" if mutable else _MODES[given]
+        if mode == "append" and self.key:
+            raise error("INVALID_PARAMETER", f'stream "{name.name}" of mode append has a primary key', sql=self.cursor.text,
+                        span=self.key[0].span, hint="Add SETTINGS mode='versioned_kv', or write CREATE MUTABLE STREAM.")
+        if mode != "append" and not self.key:
+            raise error("INVALID_PARAMETER", f'stream "{name.name}" needs a primary key', sql=self.cursor.text, span=name.span,
+                        detail=f"Streams of mode {mode} keep rows by their key.", hint="Add PRIMARY KEY (column, …).")
+        return mode
+
+    def _check_names(self) -> None:
+        known = [c.name for c in self.columns]
+        named = [*self.key, *[n for i in self.indexes for n in (*i.columns, *i.storing)]]
+        for name in named:
+            if name.name not in known:
+                raise error("UNDEFINED_COLUMN", f'column "{name.name}" named in key does not exist', sql=self.cursor.text, span=name.span)
+        if len({n.name for n in self.key}) < len(self.key):
+            raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=self.cursor.text, span=self.key[-1].span)
+        for column in self.columns:
+            if column.name == TIME_COLUMN and column.type.name != "timestamp":
+                raise error("DATATYPE_MISMATCH", f"column {TIME_COLUMN} must be a datetime64", sql=self.cursor.text, span=self.base["span"])

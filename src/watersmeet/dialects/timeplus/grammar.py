@@ -1,0 +1,140 @@
+"""Timeplus' grammar: a small difference to sqlglot's ClickHouse, brought into the form that the binder reads.
+
+Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, marked `static` or
+`changelog`. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default), `side` and `kind`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Final
+
+from sqlglot import exp
+from sqlglot.dialects.clickhouse import ClickHouse as Base
+from sqlglot.parser import Parser as AnyParser
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+
+_SIDES: Final = ("LEFT", "RIGHT", "FULL")
+_KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
+_STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
+_INTERVAL: Final = re.compile(r"(\d+)(ns|us|ms|s|m|h|d|w|M|q|y)\Z")
+_UNITS: Final = {"us": "microseconds", "ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days",
+                 "w": "weeks", "M": "months", "y": "years"}
+
+
+def _joins_next(parser: Any) -> bool:
+    """True if the words at the parser's place end in JOIN and are all of a join."""
+    index = parser._index
+    while index < len(parser._tokens) and parser._tokens[index].text.upper() in (*_SIDES, *_KINDS, *_STRICT):
+        index += 1
+    return bool(index < len(parser._tokens) and parser._tokens[index].token_type == TokenType.JOIN)
+
+
+class WatersmeetTimeplus(Base):  # type: ignore[misc]
+    """Timeplus' SQL as Watersmeet reads it."""
+
+    class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
+        """ClickHouse's tokens."""
+
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+    class Parser(Marking, Base.Parser):  # type: ignore[misc]
+        """ClickHouse's grammar; functions are left as they are written."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
+        AGG_FUNC_MAPPING: ClassVar[dict[str, Any]] = {}
+
+        def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
+            """The trees, in the form that the binder reads."""
+            trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
+            return [None if tree is None else adapted(tree) for tree in trees]
+
+        def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
+            """Side, kind and strictness in any order: LEFT ASOF JOIN, ASOF LEFT JOIN, ASOF LATEST JOIN."""
+            if not _joins_next(self):
+                return None, None, None
+            method = side = kind = None
+            while self._curr.token_type != TokenType.JOIN:
+                word = self._curr.text.upper()
+                if word in _SIDES and side is None:
+                    side = self._curr
+                elif word in _KINDS and kind is None:
+                    kind = self._curr
+                elif word in ("ASOF", "LATEST") and (method is None or word == "LATEST"):
+                    method = self._curr
+                elif word != "ALL":
+                    self.raise_error(f"{word} JOIN")
+                self._advance()
+            if side is None and kind is not None and kind.text.upper() == "OUTER":
+                side = Token(TokenType.FULL, "FULL", kind.line, kind.col, kind.start, kind.end, [])
+            return method, side, kind
+
+        def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+            """The words of a join are no alias of what stands before it."""
+            if self._curr is not None and self._curr.text.upper() == "LATEST" and _joins_next(self):
+                return None
+            found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
+            return found
+
+        def _parse_value(self, values: bool = True) -> exp.Expression | None:
+            """A row of VALUES, without ClickHouse's further parentheses."""
+            found: exp.Expression | None = AnyParser._parse_value(self, values=values)
+            return found
+
+        def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+            """Without ClickHouse's aggregates with combinators."""
+            found: exp.Expression | None = AnyParser._parse_function(self, *args, **kwargs)
+            return found
+
+
+def adapted(tree: exp.Expression) -> exp.Expression:
+    """The tree in the form that the binder reads."""
+    for node in list(tree.walk()):
+        if isinstance(node, exp.Identifier):
+            if not node.args.get("quoted"):
+                node.meta["bare"] = True
+                node.set("quoted", True)
+        elif isinstance(node, exp.Div):  # of whole numbers it is no whole number
+            node.set("this", exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DOUBLE)))
+        elif isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
+            _read_relation_function(node)
+    for node in list(tree.find_all(exp.Column)):
+        interval = _interval(node)
+        if interval is not None:
+            if node is tree:
+                return interval
+            node.replace(interval)
+    return tree
+
+
+def _interval(node: exp.Column) -> exp.Expression | None:
+    """The interval that `2m` is."""
+    found = _INTERVAL.match(node.name) if node.this.meta.get("bare") and not node.args.get("table") else None
+    if found is None or found[2] not in _UNITS:
+        return None
+    made = exp.cast(exp.Literal.string(f"{found[1]} {_UNITS[found[2]]}"), exp.DType.INTERVAL)
+    made.meta.update(node.this.meta)
+    return made
+
+
+def _read_relation_function(node: exp.Table) -> None:
+    """`table(s)` and `changelog(s, key, …)`: the relation itself, marked."""
+    call = node.this
+    name = str(call.this).lower()
+    arguments = call.expressions
+    if name not in ("table", "changelog") or not arguments or not all(isinstance(a, exp.Column) for a in arguments):
+        return
+    if name == "table" and len(arguments) == 1:
+        node.set("static", exp.Var(this="table"))
+    elif name == "changelog":
+        node.set("changelog", [a.this for a in arguments[1:]])
+    else:
+        return
+    first = arguments[0]
+    node.set("this", first.this)
+    node.set("db", first.args.get("table"))
+    node.args["this"].meta.update(first.this.meta)

@@ -1,0 +1,28 @@
+"""CREATE STREAM: a table that is written by INSERT; rows know when they came. Document 003, "Data to be Joined"."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects.statements import CreateStream
+from watersmeet.session.context import Session
+from watersmeet.session.ddl import add, check_columns, may_create
+from watersmeet.session.result import Result
+
+
+def create_stream(session: Session, statement: CreateStream) -> Result:
+    """CREATE STREAM and CREATE MUTABLE STREAM, with the indexes that it names, called `stream.index`."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE STREAM")
+    check_columns(statement.columns, statement)
+    stream = Relation(session.catalog.new_id("table"), statement.name, "table", statement.columns, primary_key=statement.primary_key,
+                      append_only=statement.mode == "append", sql=statement.sql, dialect=session.dialect, mode=statement.mode,
+                      defaults=dict(statement.defaults))
+    names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
+    for name, index in zip(names, statement.indexes, strict=True):
+        may_create(session, statement, name, index.name.span, if_not_exists=False)
+    add(session, stream)
+    for name, index in zip(names, statement.indexes, strict=True):
+        add(session, Relation(session.catalog.new_id("index"), name, "index", statement.columns, sql=statement.sql,
+                              dialect=session.dialect, depends_on=(stream.id,), index_columns=tuple(c.name for c in index.columns),
+                              included=tuple(c.name for c in index.storing)))
+    return Result("CREATE STREAM")

@@ -1,0 +1,106 @@
+"""The Timeplus dialect on a connection: streaming SELECT, restart, views of one dialect read in another. Document 003."""
+
+from __future__ import annotations
+
+import pytest
+
+import watersmeet
+from watersmeet import Error
+
+
+def connect(path=None, dialect="timeplus", **options):
+    return watersmeet.connect(path, dialect, runtime="inprocess", **options)
+
+
+def bounded(connection, sql):
+    return sorted(connection.execute(sql).fetchall(), key=str)
+
+
+def test_a_streaming_select_gives_rows_as_they_come():
+    with connect() as connection:
+        connection.execute("CREATE STREAM s(i int); CREATE MUTABLE STREAM m(k int, v int) PRIMARY KEY k; INSERT INTO m VALUES (1, 10)")
+        appended = connection.execute("SELECT i FROM s")
+        changed = connection.execute("SELECT k, v FROM m")
+        assert [d[0] for d in appended.description] == ["i"]
+        assert [d[0] for d in changed.description] == ["k", "v", "_tp_delta"]
+        assert appended.fetchall() == []
+        assert changed.fetchall() == [(1, 10, 1)]
+        connection.execute("INSERT INTO s VALUES (1), (2); INSERT INTO m VALUES (1, 11); FLUSH")
+        assert sorted(appended.fetchall()) == [(1,), (2,)]
+        assert sorted(changed.fetchall()) == [(1, 10, -1), (1, 11, 1)]
+        assert appended.fetchone() is None
+        connection.execute("INSERT INTO s VALUES (3); FLUSH")
+        assert appended.fetchone() == (3,)
+        appended.close()
+        changed.execute("SELECT v FROM table(m)")  # another statement ends what ran in the cursor
+        assert changed.fetchall() == [(11,)]
+        assert bounded(connection, "SHOW MATERIALIZED VIEWS") == []
+        connection.execute("DROP STREAM s; DROP STREAM m")
+
+
+def test_a_running_query_ends_with_its_process(tmp_path):
+    with connect(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM s(i int); CREATE MATERIALIZED VIEW v AS SELECT i + 1 AS j FROM s")
+        connection.execute("SELECT i FROM s")
+        connection.execute("INSERT INTO s VALUES (1); FLUSH")
+    with connect(tmp_path / "db") as connection:
+        connection.execute("INSERT INTO s VALUES (2); FLUSH")
+        assert bounded(connection, "SELECT j FROM table(v)") == [(2,), (3,)]
+        connection.execute("DROP VIEW v; DROP STREAM s")
+
+
+def test_views_keep_the_dialect_that_made_them(tmp_path):
+    with connect(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM Clicks(Id int, `at day` string)")
+        connection.execute("CREATE VIEW named AS SELECT Id / 2 AS Half, `at day` AS Day FROM Clicks WHERE Id > 0")
+    with connect(tmp_path / "db", "risingwave") as connection:
+        connection.execute('CREATE MATERIALIZED VIEW days AS SELECT "Day", sum("Half") AS s FROM named GROUP BY "Day"')
+        connection.execute("CREATE TABLE t (k varchar PRIMARY KEY, v int); INSERT INTO t VALUES ('mon', 1)")
+        connection.execute("""INSERT INTO "Clicks" VALUES (1, 'mon'), (2, 'mon'), (-1, 'tue'); FLUSH""")
+        assert bounded(connection, "SELECT * FROM days") == [("mon", 1.5)]
+        assert bounded(connection, "SELECT * FROM named") == [(0.5, "mon"), (1.0, "mon")]
+    with connect(tmp_path / "db") as connection:
+        assert bounded(connection, "SELECT Half, Day FROM table(named)") == [(0.5, "mon"), (1.0, "mon")]
+        running = connection.execute("SELECT n.Half, t.v FROM named AS n JOIN t ON n.Day = t.k")
+        connection.execute("INSERT INTO t VALUES ('mon', 5); INSERT INTO Clicks VALUES (4, 'mon'); FLUSH")
+        assert running.fetchall() == [(2.0, 5)]
+
+
+def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tmp_path):
+    with connect(tmp_path / "db", parallelism=2) as connection:
+        connection.execute("CREATE STREAM s(i int, k string); CREATE MUTABLE STREAM m(k string, v int) PRIMARY KEY k")
+        connection.execute("INSERT INTO s VALUES (1, 'a'); INSERT INTO m VALUES ('a', 7)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT s.i, t.v FROM s JOIN table(m) AS t ON s.k = t.k")
+        connection.execute("INSERT INTO m VALUES ('a', 8); INSERT INTO s VALUES (2, 'a'); FLUSH")
+    with connect(tmp_path / "db") as connection:
+        connection.execute("INSERT INTO s VALUES (3, 'a'); FLUSH")
+        assert bounded(connection, "SELECT i, v FROM table(v)") == [(2, 7), (3, 7)]
+        # of the same moment or a later one, with rows in between: each begins where it was made
+        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT s.i, t.v FROM s JOIN table(m) AS t ON s.k = t.k")
+        connection.execute("CREATE MATERIALIZED VIEW x AS SELECT i, v FROM v WHERE i > 2")
+        connection.execute("INSERT INTO s VALUES (4, 'a'); FLUSH")
+        assert bounded(connection, "SELECT i, v FROM table(w)") == [(4, 8)]
+        assert bounded(connection, "SELECT i, v FROM table(x)") == [(4, 7)]
+    with pytest.raises(Error, match=r"begins at a moment|temporal join") as refused:
+        connect(tmp_path / "db", parallelism=3, rebuild=True)
+    assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
+
+
+@pytest.mark.parametrize(("sql", "condition"), [
+    ("SELECT * FROM a CROSS JOIN b", "JOIN_KIND"),
+    ("SELECT * FROM a ANY JOIN b ON a.k = b.k", "SYNTAX_ERROR"),
+    ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_algorithm = 'direct'", "FEATURE_NOT_SUPPORTED"),
+    ("SELECT * FROM (SELECT k FROM a SETTINGS keep_versions = 3) AS x JOIN b ON x.k = b.k", "FEATURE_NOT_SUPPORTED"),
+    ("SELECT * FROM changelog(a, k) AS x", "FEATURE_NOT_SUPPORTED"),
+    ("SELECT * FROM other.a", "UNDEFINED_RELATION"),
+    ("SELECT * FROM a JOIN b ON date_diff_within(2m, a.k)", "SYNTAX_ERROR"),
+])
+def test_refusals_leave_nothing_behind(sql, condition):
+    with connect() as connection:
+        connection.execute("CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string)")
+        with pytest.raises(Error) as refused:
+            connection.execute(sql)
+        assert refused.value.condition == condition
+        assert refused.value.span is not None
+        assert [r.name for r in connection._session.catalog.relations.values()] == ["a", "b"]
+        connection.execute("DROP STREAM a; DROP STREAM b")
