@@ -27,7 +27,7 @@ JOINS = {"regular": ("l_k = r_k", "inner"), "interval-inner": (_INTERVAL, "inner
 def spark_join(left: Path, right: Path, files_per_trigger: int, check: str, join: str = "regular") -> Measured:
     """Spark's own stream-stream join, RocksDB state, in a process of its own; what it wrote is checked by `check`.
 
-    interval, window: with a watermark of 20 s on both sides; windows are tumbling, of 30 s, and of their columns only the key matters.
+    interval, window: with a watermark of 20 s on both sides; windows are tumbling, of a minute.
     """
     out = subprocess.run([sys.executable, "-m", "benchmarks.peers", str(left), str(right), str(files_per_trigger), check, join],
                          capture_output=True, text=True, check=True)
@@ -54,14 +54,15 @@ def _main(left: str, right: str, files_per_trigger: int, check: str, join: str) 
         frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", files_per_trigger).parquet(path)
         frame = frame.select(f.col("k").alias(f"{prefix}_k"), f.col("ts").cast("timestamp").alias(f"{prefix}_ts"),
                              f.col("amount").alias(f"{prefix}_amount"), f.col("note").alias(f"{prefix}_note"))
-        if join != "regular":
+        if join.startswith("interval"):
             frame = frame.withWatermark(f"{prefix}_ts", "20 seconds")
-        if join.startswith("window"):
-            frame = frame.withColumn(f"{prefix}_window", f.window(f"{prefix}_ts", "30 seconds"))
+        if join.startswith("window"):  # of which Spark takes the watermark only if no other column has one
+            frame = frame.withColumn("event", f.col(f"{prefix}_ts") + f.expr("INTERVAL 0 SECONDS")).withWatermark("event", "20 seconds")
+            frame = frame.withColumn(f"{prefix}_window", f.window("event", "1 minute")).drop("event")
         return frame
 
     condition, kind = JOINS[join]
-    joined = stream(left, "l").join(stream(right, "r"), f.expr(condition), kind)
+    joined = stream(left, "l").join(stream(right, "r"), f.expr(condition), kind).drop("l_window", "r_window")
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         query = (joined.writeStream.format("parquet").option("path", f"{folder}/out")
