@@ -270,8 +270,6 @@ def _static_problem(shape: JoinShape) -> Error | None:
 
 def _emit_problem(shape: JoinShape) -> Error | None:
     """Why rows can't come out as asked for."""
-    if shape.emit == "arrival" and not isinstance(shape.match, Newest):
-        return error("FEATURE_NOT_SUPPORTED", 'emit="arrival" for this join', hint='Use emit="changes".')
     if shape.emit != "final" or all(w.decided for w in waiting(shape)):
         return None
     if isinstance(shape.match, Nearest):

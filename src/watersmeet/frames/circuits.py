@@ -52,7 +52,8 @@ def output_schema(shape: JoinShape, tokens: Sequence[str]) -> Schema:
 
 
 def join_operator(shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ...]) -> operators.Join | operators.AsofJoin:
-    """The join of two arrangements that follows both sides; `tokens` come out."""
+    """The join, of which `tokens` come out."""
+    arrives = shape.emit == "arrival"
     common: dict[str, Any] = {"schema": output_schema(shape, tokens), "left_keys": shape.left.keys, "output": tokens,
                               "right_keys": shape.right.keys, "null_safe": (False,) * len(shape.left.keys)}
     match = shape.match
@@ -61,11 +62,12 @@ def join_operator(shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ..
         near = None
         if match.tolerance_us is not None:
             near = f"abs(epoch_us(l{match.left}) - epoch_us(r{match.right})) <= {match.tolerance_us}"
-        return operators.AsofJoin(tuple(inputs), append_only=False, join_kind=shape.how, comparison=match.comparison,
-                                  left_value=match.left, right_value=match.right, residual=near,
-                                  ties=tuple(range(len(shape.right.schema))), **common)
-    return operators.Join(tuple(inputs), append_only=shape.how in ("inner", "semi"), join_kind=shape.how,
-                          residual=residual(shape), **common)
+        nearest = operators.ArrivalAsofJoin if arrives else operators.AsofJoin
+        return nearest(tuple(inputs), append_only=arrives, join_kind=shape.how, comparison=match.comparison,
+                       left_value=match.left, right_value=match.right, residual=near, ties=tuple(range(len(shape.right.schema))), **common)
+    regular = operators.ArrivalJoin if arrives and shape.how != "inner" else operators.Join
+    return regular(tuple(inputs), append_only=arrives or shape.how in ("inner", "semi"), join_kind=shape.how,
+                   residual=residual(shape), **common)
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,10 @@ class _Compiler:
             return self._newest(left, right)
         waits = waiting(shape) if shape.emit == "final" else ()
         tokens = tuple(dict.fromkeys([*shape.tokens, *(t for w in waits for t in (w.time, w.partner) if t is not None)]))
-        arranged = [self._arrange(o, s, h) for o, s, h in zip((left, right), shape.sides, horizons(shape), strict=True)]
-        joined = self._add(join_operator(shape, [a.id for a in arranged], tokens))
+        kept = horizons(shape)
+        if not (shape.emit == "arrival" and (shape.how in ("semi", "anti") or isinstance(shape.match, Nearest))):
+            left = self._arrange(left, shape.left, kept[0])  # otherwise left rows are decided when they come
+        joined = self._add(join_operator(shape, [left.id, self._arrange(right, shape.right, kept[1]).id], tokens))
         return self._final(joined, tokens, waits) if waits else joined
 
     def _add(self, op: Operator) -> Operator:
@@ -128,7 +132,8 @@ class _Compiler:
 
     def _arrange(self, op: Operator, side: Side, horizon: Horizon) -> Operator:
         time = horizon.time if horizon.retain else None
-        return self._add(Arrange((op.id,), op.schema, op.append_only, side.keys, (False,) * len(side.keys), 0, time, horizon.retain))
+        return self._add(Arrange((op.id,), op.schema, op.append_only, side.keys, (False,) * len(side.keys), 0, time, horizon.retain,
+                                 horizon.newest))
 
     def _newest(self, left: Operator, right: Operator) -> Operator:
         shape = self._shape

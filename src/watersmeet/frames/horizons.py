@@ -3,7 +3,8 @@
 With `lo <= left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo meets no later
 right row: it is decided. Where left rows come out without partner or are decided by having one (left, full, semi,
 anti), those that are not decided yet ask for their partners again, none of which is below Wr + lo - hi. The right
-side mirrors it. Of an ASOF join a left row is decided when no nearer right row can come.
+side mirrors it. Of an ASOF join a left row is decided when no nearer right row can come. Joins decided on arrival
+ask for rows only when new ones come.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ class Horizon:
     """One side. time: position of the column that the watermarks are about; None: there is none, and none below.
 
     decided: rows with `time comparison decided` meet no later row. retain: rows below it are of no use; empty: all are.
+    newest: except the newest of each key below it.
     """
 
     time: int | None = None
     decided: Watermark = ()
     comparison: Comparison = "<"
     retain: Watermark = ()
+    newest: bool = False
 
 
 def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
@@ -59,10 +62,11 @@ def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
     backward = match.comparison in (">=", ">")
     decided = marks[1] if backward else _moved(marks[1], None if tolerance is None else -tolerance)
     comparison: Comparison = "<=" if match.comparison == ">" else "<"
-    # Left rows that are not decided, or are still to come, look no further back than the tolerance.
+    # Left rows that are not decided, or are still to come, look back to the newest row, but not further than the tolerance.
     asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
-    retain = _moved(asking, 0 if not backward else None if tolerance is None else -tolerance)
-    return Horizon(match.left, decided, comparison, decided), Horizon(match.right, (), "<", retain)
+    retain = _moved(asking, -(tolerance or 0) if backward else 0)
+    return (Horizon(match.left, decided, comparison, decided),
+            Horizon(match.right, (), "<", retain, newest=backward and tolerance is None and bool(retain)))
 
 
 def _mark(shape: JoinShape, index: int) -> Watermark:
