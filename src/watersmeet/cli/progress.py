@@ -43,11 +43,11 @@ def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: flo
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=name != "")
     for s in status["sources"]:
         table.add_row(Text(f"source {s['name']}", style="cyan"), f"{s['rows']:,}", f"{rates.get(s['id'], 0):,.0f}", "", "",
-                      "", "", "", _count(s["dead"]))
+                      s["watermark"] or "", "", "", _count(s["dead"]))
     for v in status["views"]:
         name = v["name"] if v["ready"] else f"{v['name']} (filling)"
         table.add_row(Text(name), f"{v['rows_in']:,}", f"{rates.get(v['id'], 0):,.0f}", f"{v['rows_out']:,}",
-                      f"{v['rows']:,}", str(v["watermark"] or "–"), f"{v['state_rows']:,}", bytes_text(v["state_bytes"]),
+                      f"{v['rows']:,}", _watermark(v), f"{v['state_rows']:,}", bytes_text(v["state_bytes"]),
                       _count(v["expression_errors"]))
     return table
 
@@ -61,6 +61,7 @@ def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: b
                         for s in status["sources"]},
             "views": {v["name"]: {"rows_in": v["rows_in"], "rows_per_s": round(rates.get(v["id"], 0)),
                                   "rows_out": v["rows_out"], "rows": v["rows"], "watermark": v["watermark"],
+                                  "held_back_by": v["held_back_by"],
                                   "state_rows": v["state_rows"], "state_bytes": v["state_bytes"],
                                   "errors": v["expression_errors"]} for v in status["views"]},
         }, ensure_ascii=False, default=str)
@@ -77,6 +78,13 @@ def _title(status: dict[str, Any], seconds: float) -> str:
     clock = f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
     return (f"{clock}  epoch {status['epoch']:,}, the last one of {status['rows']:,} rows in "
             f"{status['duration_us'] / 1000:,.0f} ms, {behind:,} transaction{'' if behind == 1 else 's'} behind")
+
+
+def _watermark(view: dict[str, Any]) -> str:
+    """How far a view's event time has come; by whom it is held back, if that is not far at all."""
+    if view["held_back_by"] is None:
+        return "–"
+    return view["watermark"] or f"waits for {view['held_back_by']}"
 
 
 def _count(number: int) -> Text:

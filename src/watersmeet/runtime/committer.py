@@ -11,6 +11,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import risen
+from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.ticks import waiting
@@ -88,7 +89,7 @@ def _add(before: RelationChange | None, change: RelationChange) -> RelationChang
 
 def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
              relations: dict[str, RelationChange], duration_us: int) -> dict[str, Any]:
-    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices. Since the beginning: totals by relation, errors.
+    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices, idle inputs, waiting (`ticks`). Since the beginning: totals by relation, errors.
 
     slices: by source, what was taken: with it the sources remember what they gave.
     """
@@ -122,15 +123,16 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
                 slices.setdefault(piece["relation"], []).append(piece)
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
     return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "slices": slices,
-            "watermarks": _numbers(receipts, before, known),
+            "watermarks": _numbers(intent, receipts, before, known), "idle": sorted(intent.idle),
             "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
             "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
 
 
-def _numbers(receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:
+def _numbers(intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:
     """The sources' numbers with this epoch."""
     seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
-    return {i: n for i, n in risen(before.get("watermarks", {}), *seen).items() if i in known}
+    numbers = lifted(risen(before.get("watermarks", {}), *seen), intent.idle, intent.lifts)
+    return {i: n for i, n in numbers.items() if i in known}
 
 
 def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, int]]) -> dict[str, int]:

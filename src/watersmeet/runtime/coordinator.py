@@ -18,6 +18,7 @@ from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import event_times
+from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.plans import load_circuit, save_circuit
@@ -59,6 +60,8 @@ class Coordinator:
         """The last epoch committed."""
         self._last_commit = last.number if last else 0
         self._prune = False
+        self._idleness = Idleness()
+        self._lifts: dict[str, int] = {}
         self._reader = Reader(db.layout)
         self.inputs = Inputs(db, Frontier(frontier.transaction, frontier.sources))
         self._hold()
@@ -158,7 +161,7 @@ class Coordinator:
         batch = None
         if self.circuit.sinks:
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
-        tick = not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh)
+        tick = bool(self._lifts) or (not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh))
         if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
@@ -176,7 +179,15 @@ class Coordinator:
         if not self.is_drained:  # what waits is known after the epochs that are under way
             return at_once and bool(clocked(circuit))
         last = self._db.log.last_epoch()
-        return last is not None and is_due(circuit, last.metrics, now_us)
+        if last is None:
+            return False
+        numbers = last.metrics.get("watermarks", {})
+        rises = circuit.is_timed and lifted(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
+        return rises or is_due(circuit, last.metrics, now_us)
+
+    def lift(self, relation_id: str, time_us: int) -> None:
+        """No later row of the relation is before that: an epoch says so, though no row does."""
+        self._lifts[relation_id] = max(time_us, self._lifts.get(relation_id, time_us))
 
     def done(self, commit: Commit, duration_s: float) -> None:
         """Takes note that the next planned epoch was committed."""
@@ -247,7 +258,12 @@ class Coordinator:
             # does where no task is run that could let it pass.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
-        return replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known))
+        intent = replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known))
+        if not (intent.is_live and intent.has_work):
+            return intent
+        self._idleness.note(slices, self._time_us)
+        lifts, self._lifts = self._lifts, {}
+        return replace(intent, idle=self._idleness.idle(circuit, known, self._time_us), lifts=lifts)
 
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
         relation_id = piece["relation"]

@@ -47,6 +47,10 @@ class Engine(Protocol):
         """A transaction was committed, or a source has news. Returns at once."""
         ...
 
+    def lift(self, relation_id: str, time_us: int) -> None:
+        """From the next epoch on the relation's event time is at least that (microseconds since 1970, UTC), without a row."""
+        ...
+
     def flush(self, transaction: int | None = None) -> Commit | None:
         """Returns when the newest transaction (or commit `transaction`) and all input of the sources is reflected.
 

@@ -58,6 +58,10 @@ class InProcessEngine:
     def notify(self) -> None:
         pass
 
+    def lift(self, relation_id: str, time_us: int) -> None:
+        with self._lock:
+            self._ready().lift(relation_id, time_us)
+
     def flush(self, transaction: int | None = None) -> Commit | None:
         del transaction
         with self._lock:

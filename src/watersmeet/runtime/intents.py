@@ -30,7 +30,7 @@ class Intent:
     columns by whose hash that goes to the buckets.
     told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
     number `part[0]`; the state of these arrangements stays as it is.
-    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`.
+    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. idle, lifts: see `idleness`.
     rebuilding: the state is made anew for the content as it is: nothing is published.
     time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
     """
@@ -52,6 +52,8 @@ class Intent:
     rebuilding: bool = False
     time_us: int = 0
     event_times: dict[str, dict[str, Any]] = field(default_factory=dict)
+    idle: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lifts: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -103,6 +105,8 @@ class Intent:
             "rebuilding": self.rebuilding,
             "time_us": self.time_us,
             "event_times": self.event_times,
+            "idle": self.idle,
+            "lifts": self.lifts,
         }
 
     def to_text(self) -> str:
@@ -118,6 +122,7 @@ class Intent:
         values["active"] = None if value["active"] is None else tuple(value["active"])
         for name in ("scratch", "fresh", "views_ready", "told", "part"):
             values[name] = tuple(value[name])
+        values["idle"] = {i: tuple(others) for i, others in value["idle"].items()}
         values["given"] = {i: tuple(keys) for i, keys in value["given"].items()}
         return Intent(**values)
 

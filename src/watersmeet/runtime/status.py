@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sayings import read_sayings
 from watersmeet.runtime.tasks import SCRATCH
@@ -22,8 +27,10 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
     duration_us and rows of the newest epoch,
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted),
-        state_rows, state_bytes, expression_errors, watermark,
-    sources: by id: name, rows, bytes, dead, first_dead, and what the source itself says (`sources`),
+        state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as text;
+        None as long as one has none), held_back_by (the name of that input),
+    sources: by id (those with a connector or an event time): name, rows, bytes, dead, late, ahead, first_dead, watermark (text),
+        idle, and what the source itself says (`sources`),
     operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
     """
     commit = db.log.last_epoch()
@@ -42,21 +49,44 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     known = db.catalog().relations
     totals = commit.metrics.get("totals", {})
     filling = set() if commit.frontier.backfill is None else set(commit.frontier.backfill["views"])
+    numbers, inputs = commit.metrics.get("watermarks", {}), inputs_of_views(circuit)
     for sink in circuit.sinks:
         if sink.relation_id in known:
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
+            view |= _held_back(inputs[sink.relation_id], numbers, known)
             status["views"][sink.relation_id] = {
                 "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view}
     if sources is None:
         sources = read_sayings(db)
     for relation_id in {s.relation_id for s in circuit.scans}:
-        if relation_id in known and known[relation_id].connector:
+        if relation_id in known and (known[relation_id].connector or known[relation_id].event_time):
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
             status["sources"][relation_id] = {"name": known[relation_id].name, **said, **counts,
-                                              "first_dead": total.get("first_dead")}
+                                              "first_dead": total.get("first_dead"),
+                                              "watermark": _text(numbers.get(relation_id)),
+                                              "idle": relation_id in commit.metrics.get("idle", ())}
     return status
+
+
+def _held_back(inputs: Iterable[str], numbers: Mapping[str, int], known: Mapping[str, Relation]) -> dict[str, str | None]:
+    """How far the event time of a view has come, and which of its inputs is the last."""
+    timed = sorted((numbers.get(i, -math.inf), known[i].name) for i in inputs if i in known and known[i].event_time)
+    if not timed:
+        return {"watermark": None, "held_back_by": None}
+    number, name = timed[0]
+    return {"watermark": None if number == -math.inf else _text(int(number)), "held_back_by": name}
+
+
+def _text(time_us: int | None) -> str | None:
+    """A time as PostgreSQL writes it."""
+    if time_us is None:
+        return None
+    try:
+        return str(dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None) + dt.timedelta(microseconds=time_us))
+    except OverflowError:
+        return "-infinity" if time_us < 0 else "infinity"
 
 
 def state_sizes(db: Database, commit: Commit) -> Sizes:
@@ -100,5 +130,4 @@ def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], 
         "state_rows": sum(operators[o]["state_rows"] for o in upstream),
         "state_bytes": sum(operators[o]["state_bytes"] for o in upstream),
         "expression_errors": sum(operators[o]["expression_errors"] for o in upstream),
-        "watermark": None,
     }

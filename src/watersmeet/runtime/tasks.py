@@ -21,6 +21,7 @@ from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.frames import Frame
 from watersmeet.kernel.state import RunRef, StageState
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
+from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
@@ -94,7 +95,8 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in given.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
-    frames = _run(job, circuit, 0, task, sources, found.counts, (), risen(job.watermarks, seen))
+    frames = _run(job, circuit, 0, task, sources, found.counts, (),
+                  lifted(risen(job.watermarks, seen), intent.idle, intent.lifts))
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
@@ -124,7 +126,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
         return passed
     (bucket,) = buckets
     # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
-    numbers = risen(job.watermarks, *seen)
+    numbers = lifted(risen(job.watermarks, *seen), job.intent.idle, job.intent.lifts)
     passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers)
     return passed
 

@@ -153,6 +153,18 @@ class Connection:
         self._session.require_writer("setting the clock")
         self._session.database.clock.set(time_us)
 
+    def set_watermark(self, relation: str, time_us: int) -> None:
+        """Move a relation's event time, for tests: no later row will be before `time_us`, though no row says so.
+
+        time_us: microseconds since 1970 (UTC). INVALID_PARAMETER for a relation without WATERMARK FOR.
+        """
+        self._check_open()
+        self._session.require_writer("moving a watermark")
+        found = self._session.catalog.by_name(relation)
+        if found is None or found.event_time is None:
+            raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
+        self._session.database.engine.lift(found.id, time_us)
+
     def inject(self, relation: str, rows: pa.Table) -> None:
         """Commit rows to a source or table as if its connector had delivered them.
 

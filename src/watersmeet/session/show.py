@@ -40,7 +40,7 @@ _JOBS: Final[Schema] = (
     Field("name", VARCHAR), Field("kind", VARCHAR), Field("state", VARCHAR), Field("rows", BIGINT),
     Field("rows_in", BIGINT), Field("rows_out", BIGINT), Field("state_rows", BIGINT), Field("state_bytes", BIGINT),
     Field("transactions_behind", BIGINT), Field("lag_seconds", DOUBLE), Field("errors", BIGINT),
-    Field("detail", VARCHAR),
+    Field("detail", VARCHAR), Field("watermark", VARCHAR), Field("held_back_by", VARCHAR),
 )
 
 
@@ -80,9 +80,10 @@ def _jobs(session: Session, statement: Show) -> Result:
         ready = state if view["ready"] else "filling"
         rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
                      view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
-                     view["expression_errors"], _message(status) if state == "failed" else None))
-    rows += [(s["name"], "source", state, None, s["rows"], None, None, None, None, None,
-              sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s)) for s in status["sources"]]
+                     view["expression_errors"], _message(status) if state == "failed" else None,
+                     view["watermark"], view["held_back_by"]))
+    rows += [(s["name"], session.catalog.relations[s["id"]].kind, state, None, s["rows"], None, None, None, None, None,
+              sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s), s["watermark"], None) for s in status["sources"]]
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -204,5 +205,5 @@ def _message(status: dict[str, Any]) -> str:
 
 def _source_detail(source: dict[str, Any]) -> str | None:
     """What a source says of itself beside its counts, as JSON; None if all is well and there is nothing to say."""
-    said = {k: v for k, v in source.items() if k not in ("id", "name", "rows", "bytes", "dead") and v}
+    said = {k: v for k, v in source.items() if k not in ("id", "name", "rows", "bytes", "dead", "watermark") and v}
     return json.dumps(said, ensure_ascii=False, default=str) if said else None

@@ -26,7 +26,7 @@ from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
 #: Directives of the rich form that drive features which do not exist yet.
-_NOT_YET = ("watermark", "external", "failed", "schema")
+_NOT_YET = ("external", "failed", "schema")
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
@@ -105,6 +105,7 @@ def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
         "explain": _explain, "plan": _plan, "state": _state, "at": _at, "start": _start, "stop": _stop,
+        "watermark": _watermark,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
@@ -164,7 +165,13 @@ def _stop(run: _Run, record: Record) -> None:
 
 
 def _at(run: _Run, record: Record) -> None:
-    run.connection.set_clock(_micros(record))
+    run.connection.set_clock(_micros(record.argument_text))
+    _flush(run)
+
+
+def _watermark(run: _Run, record: Record) -> None:
+    name, *moment = record.arguments
+    run.connection.set_watermark(name, _micros(" ".join(moment)))
     _flush(run)
 
 
@@ -173,15 +180,15 @@ def _set_before(connection: Connection, records: Sequence[Record]) -> None:
     first = next((r for r in records if r.directive == "at"), None)
     if first is not None:
         with contextlib.suppress(Failure):  # the record says so when it is run
-            connection.set_clock(_micros(first))
+            connection.set_clock(_micros(first.argument_text))
 
 
-def _micros(record: Record) -> int:
-    """The timestamp of the directive, which has no zone, in microseconds."""
+def _micros(text: str) -> int:
+    """A timestamp without zone in microseconds."""
     try:
-        moment = dt.datetime.fromisoformat(record.argument_text).replace(tzinfo=dt.UTC)
+        moment = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
     except ValueError:
-        raise Failure(f"not a timestamp: {record.argument_text!r}") from None
+        raise Failure(f"not a timestamp: {text!r}") from None
     return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
 
 

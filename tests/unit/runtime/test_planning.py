@@ -60,7 +60,7 @@ def test_an_intent_survives_as_text():
     slices = [{"kind": "commit", "relation": "t1", "blob": ["f.pack", 64, 10, 1], "rows": 1, "bytes": 10}]
     intent = Intent(7, "abc", Frontier(5, {"s1": {"slices": 3}}, {"views": ["m1"]}), divide(slices, 2), initial=True,
                     active=("join-1",), scratch=("join-1",), fresh=("sink-2",), everywhere=True,
-                    specs={"s1": {"columns": []}}, views_ready=("m1",), time_us=5)
+                    specs={"s1": {"columns": []}}, views_ready=("m1",), time_us=5, idle={"s1": ("s2",)}, lifts={"s3": 7})
     assert Intent.from_text(intent.to_text()) == intent
     with pytest.raises(Error):
         Intent.from_text("{}")

@@ -119,6 +119,11 @@ class SparkEngine:
     def notify(self) -> None:
         self._woken.set()
 
+    def lift(self, relation_id: str, time_us: int) -> None:
+        with self._changed:
+            self._running().lift(relation_id, time_us)
+        self._woken.set()
+
     def flush(self, transaction: int | None = None) -> Commit | None:
         del transaction
         flushing = _Flushing()
