@@ -46,13 +46,12 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
 def of_asof(node: AsofJoin) -> tuple[Watermark, Watermark]:
     """Below which value left rows change no more, and below which right rows only the newest of a key are asked for; none: never.
 
-    A left row meets the newest of the right rows before it, so later right rows change none that is below their watermark. With
-    `<` and `<=` it waits for the next one, however long.
+    A left row meets the newest of the right rows before it, so later right rows change none that is below their watermark.
+    With `<` and `<=` it waits for the next one, however long; then any right row behind both watermarks and not before it
+    says as well as its partner that later ones change nothing.
     """
-    if node.comparison not in (">=", ">"):
-        return (), ()
     left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
-    return right, both(left, right)
+    return right if node.comparison in (">=", ">") else (), both(left, right)
 
 
 def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.durations import TIME_TYPES
 from watersmeet.algebra.relations import AsofJoin, Column, Join, KeyPair, Relation, Scan, TemporalJoin, Versions
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
@@ -50,7 +51,7 @@ def check_clause(node: exp.Table, env: Environment) -> None:
     """FEATURE_NOT_SUPPORTED for a moment that is neither PROCTIME() nor in a column; TEMPORAL_RIGHT_SIDE for a CTE."""
     moment = _moment(node)
     if moment is not None and moment.find(exp.Column) is None:
-        raise error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF any moment but PROCTIME() and a time of the left side is not supported",
+        raise error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF any moment but PROCTIME() or a time of the left side is not supported",
                     sql=env.text, span=place_of(node))
     if node.args.get("db") is None and name_of(node.this) in env.ctes:
         raise error("TEMPORAL_RIGHT_SIDE", "Right table of a temporal join should not be a CTE", sql=env.text,
@@ -109,8 +110,8 @@ def _as_of(joined: Join, right: Versions, kind: Literal["inner", "left"], node: 
     if not columns_of(value) or not columns_of(value) <= joined.left.ids:
         raise ctx.error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF needs a time of the left side", moment)
     if common_type([value.type, since.type]) != since.type:
-        raise ctx.error("DATATYPE_MISMATCH", f"rows of type {value.type.sql} can't be joined as of times of type {since.type.sql}", moment,
-                        hint=f"Cast it: FOR SYSTEM_TIME AS OF ({moment.sql('postgres')})::{since.type.sql}.")
+        raise ctx.error("DATATYPE_MISMATCH", f'a {value.type.sql} is no moment for versions with {since.type.sql}', moment,
+                        hint=f"Cast it to {since.type.sql}." if value.type.name in TIME_TYPES else None)
     by_column: dict[str, KeyPair] = {}
     rest: list[Scalar] = []
     for pair in joined.keys:
