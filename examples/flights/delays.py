@@ -57,6 +57,13 @@ FROM (SELECT origin, time_bucket(INTERVAL 1 HOUR, departed) AS hour, count(*) AS
       FROM departures GROUP BY ALL) d
 FULL JOIN (SELECT origin, time_bucket(INTERVAL 1 HOUR, arrived) AS hour, count(*) AS planes, sum(arr_delay) AS minutes
            FROM arrivals GROUP BY ALL) a USING (origin, hour);
+
+CREATE TABLE closed_hours AS
+SELECT origin, time_bucket(INTERVAL 1 HOUR, departed) AS hour, count(*) AS departures, sum(dep_delay) AS minutes,
+       max(dep_delay) AS worst
+FROM departures
+WHERE departed < time_bucket(INTERVAL 1 HOUR, (SELECT max(departed) - INTERVAL 30 MINUTES FROM departures))
+GROUP BY ALL;
 """
 
 #: What is shown at the end: (heading, query)

@@ -61,3 +61,10 @@ FROM (SELECT origin, window_start, count(*) AS planes, sum(dep_delay) AS minutes
 FULL JOIN (SELECT origin, window_start, count(*) AS planes, sum(arr_delay) AS minutes
            FROM TUMBLE(arrivals, arrived, INTERVAL '1 hour') GROUP BY origin, window_start) a
   ON d.origin = a.origin AND d.window_start = a.window_start;
+
+-- The same of departures alone, each hour once and final: when the watermark has passed it.
+CREATE MATERIALIZED VIEW closed_hours AS
+SELECT origin, window_start AS hour, count(*) AS departures, sum(dep_delay) AS minutes, max(dep_delay) AS worst
+FROM TUMBLE(departures, departed, INTERVAL '1 hour')
+GROUP BY origin, window_start
+EMIT ON WINDOW CLOSE;

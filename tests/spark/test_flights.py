@@ -21,5 +21,11 @@ def test_every_view_equals_the_batch_answer_and_the_picture_is_drawn(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every view is equal to the batch answer" in done.stdout
     assert re.search(r"│ 10 to 14 +│ +\d+ │", done.stdout), done.stdout
+    rows = {cells[0]: [int(cell.replace(",", "")) for cell in cells[1:5]] for line in done.stdout.splitlines()
+            if (cells := [cell.strip() for cell in line.strip("│").split("│")])[-1].endswith("B")}
+    kept = {name: (rows_in, state) for name, (_, rows_in, _, state) in rows.items()}
+    assert kept.keys() == {"flight_weather", "delay_by_wind", "turnarounds", "knock_on", "traffic", "closed_hours"}
+    assert all(5 * state < rows_in for rows_in, state in kept.values()), kept  # the past is forgotten
+    assert rows["closed_hours"][0] == rows["closed_hours"][2] > 50  # each row once, none taken back
     assert picture.read_bytes().startswith(b"\x89PNG\r\n")
     assert picture.stat().st_size > 20_000
