@@ -123,6 +123,25 @@ def test_final_rows_of_an_interval_join(sides, tmp_path):
     run.query.stop()
 
 
+def test_a_join_of_a_join(spark, sides, tmp_path):
+    """The changes of a left join are the left side of an ASOF join: what one takes back, the other takes back, too."""
+    left, right = sides
+    named = watersmeet.join(left.frame, right.frame.select("k", f.col("v").alias("name")), on="k", how="left", diff="change")
+    rates = Stream(spark, tmp_path / "rates", (t.Field("name", t.VARCHAR), t.Field("since", t.TIMESTAMP), t.Field("rate", t.INTEGER)),
+                   "name string, since timestamp_ntz, rate int")
+    result = watersmeet.join(named, rates.frame, on="name", how="left", match=watersmeet.asof("ts", "since"), left_diff="change")
+    assert result.columns == ["k", "ts", "v", "name", "since", "rate", "diff"]
+    run = Result(result, tmp_path / "checkpoint")
+    left.add([(1, at(5), "a")])
+    assert run.drain() == Counter([(1, at(5), "a", None, None, None)])
+    right.add([(1, None, "x")])
+    rates.add([("x", at(1), 10)])
+    assert run.drain() == Counter([(1, at(5), "a", "x", at(1), 10)])
+    rates.add([("x", at(3), 30)])
+    assert run.drain() == Counter([(1, at(5), "a", "x", at(3), 30)])
+    run.query.stop()
+
+
 def test_a_static_side_needs_no_state(spark, sides, tmp_path):
     still = spark.createDataFrame([(1, datetime(2026, 1, 1), "x"), (1, datetime(2026, 1, 1, 0, 0, 5), "y")], DDL)
     result = watersmeet.join(sides[0].frame, still, on="k", how="left", match=watersmeet.asof("ts", "ts"))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from watersmeet.errors import error
+from watersmeet.errors import did_you_mean, error
 from watersmeet.frames.building import Bounds, Duration, Given, Options, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.durations import duration_us
@@ -32,6 +32,7 @@ __all__ = ["asof", "join", "latest"]
 _DELAY_MS: Final = "spark.watermarkDelayMs"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
+_DIFF: Final = "__watersmeet_diff"
 _numbers: Final = itertools.count(1)
 _shipped: Final[set[str]] = set()
 
@@ -41,7 +42,8 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
          time: str | tuple[str, str] | None = None, as_of: str | tuple[str, str] | None = None,
          emit: Literal["changes", "final", "arrival"] | None = None,
          left_watermark: tuple[str, Duration] | None = None, right_watermark: tuple[str, Duration] | None = None,
-         buckets: int | None = None, suffix: str = "_right", diff: str = "diff", name: str | None = None) -> DataFrame:
+         left_diff: str | None = None, right_diff: str | None = None, buckets: int | None = None, suffix: str = "_right",
+         diff: str = "diff", name: str | None = None) -> DataFrame:
     """A streaming DataFrame: the join of two, of which one may be static.
 
     on: names of columns that must be equal, or pairs (left name, right name). how: inner, left, right, full, semi, anti.
@@ -49,7 +51,8 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
     (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the columns of
     the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the one of its time.
     left_watermark, right_watermark: (column, delay): how far behind the greatest time rows may come; by default that of
-    `withWatermark`. emit: see below. buckets: how many parts the state has, for the life of the checkpoint; by default
+    `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be taken back, such as the result of
+    another join. emit: "changes", "final" or "arrival". buckets: how many parts the state has, for the life of the checkpoint; by default
     spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name: of the figures that the
     query's progress shows among `observedMetrics`.
 
@@ -59,7 +62,9 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
     options = Options(on, how, match, within, window, time, as_of, emit, suffix, diff)
     spark = left.sparkSession
     parts = buckets if buckets is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
-    shape = build(_given(left, left_watermark), _given(right, right_watermark), options, parts)
+    sides = [_signed(frame, column) for frame, column in ((left, left_diff), (right, right_diff))]
+    left, right = (s.drop(_DIFF) for s in sides)
+    shape = build(_given(left, left_watermark, left_diff), _given(right, right_watermark, right_diff), options, parts)
     _ship(spark)
     schema = _schema(shape, left, right, diff)
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
@@ -70,21 +75,31 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
     _check_session(spark)
     keys = bucket_keys(shape.buckets)
     pieces = [frame.withColumn(_NOW, f.current_timestamp()).mapInArrow(Encoder(shape, i, keys), PIECE)
-              for i, frame in enumerate((left, right))]
+              for i, frame in enumerate(sides)]
     changes = pieces[0].union(pieces[1]).groupBy("bucket").transformWithStateInPandas(
         Buckets(shape, keys), CHANGES, "Append", "None")
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
     return observed.mapInArrow(decoder, schema)
 
 
-def _given(frame: DataFrame, watermark: tuple[str, Duration] | None) -> Given:
+def _signed(frame: DataFrame, diff: str | None) -> DataFrame:
+    """The frame with its column `diff`, if it has one, as the last one, `_DIFF`."""
+    if diff is None:
+        return frame
+    if diff not in frame.columns:
+        raise error("UNDEFINED_COLUMN", f'the side has no column "{diff}"', detail=f"It has: {', '.join(frame.columns)}.",
+                    hint=did_you_mean(diff, frame.columns))
+    return frame.withColumn(_DIFF, frame[diff].cast("bigint")).drop(diff)
+
+
+def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str | None = None) -> Given:
     fields = frame.schema.fields
     if watermark is not None:
         delay: tuple[str, int] | None = (watermark[0], duration_us(watermark[1], "the delay of a watermark"))
     else:
         found = [(x.name, int(x.metadata[_DELAY_MS]) * 1000) for x in fields if _DELAY_MS in (x.metadata or {})]
         delay = found[0] if found else None
-    return Given(tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields), frame.isStreaming, delay)
+    return Given(tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields), frame.isStreaming, delay, diff is not None)
 
 
 def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t.StructType:

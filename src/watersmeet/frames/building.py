@@ -29,11 +29,15 @@ _TIMES: Final = ("timestamp", "timestamptz")
 
 @dataclass(frozen=True)
 class Given:
-    """One side as given: its columns, whether it streams, its watermark (column, delay in microseconds) or None."""
+    """One side as given: its columns, whether it streams, its watermark (column, delay in microseconds) or None.
+
+    signed: it has a diff (which is none of the columns).
+    """
 
     columns: Schema
     streaming: bool
     watermark: tuple[str, int] | None
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class _Builder:
                 schema = (*schema, Field("window", schema[_known(times[index])].type))
                 positions = (*positions, len(schema) - 1)
             delay_us = given.watermark[1] if given.watermark is not None and given.streaming else None
-            sides.append(Side(schema, positions, times[index], delay_us))
+            sides.append(Side(schema, positions, times[index], delay_us, given.signed))
         shape = JoinShape(sides[0], sides[1], self._how, self._emit(match), buckets, self._outputs(keys, window_us), match,
                           self._within(times), window_us, static)
         self._check(shape)
@@ -244,9 +248,25 @@ class _Builder:
         return tuple(found)
 
     def _check(self, shape: JoinShape) -> None:
-        for problem in (_static_problem(shape), _emit_problem(shape)):
+        for problem in (_signed_problem(shape), _static_problem(shape), _emit_problem(shape)):
             if problem is not None:
                 raise problem
+
+
+def _signed_problem(shape: JoinShape) -> Error | None:
+    """Why rows of a side can't be taken back."""
+    index = next((i for i, s in enumerate(shape.sides) if s.signed), None)
+    if index is None:
+        return None
+    what = f"a {SIDES[index]} side whose rows are taken back ({SIDES[index]}_diff=…)"
+    if shape.static is not None:
+        return error("FEATURE_NOT_SUPPORTED", f"{what} together with a static side", hint="Use two streams.")
+    if shape.emit != "changes":
+        return error("EMIT_NOT_POSSIBLE", f'emit="{shape.emit}" and {what}', hint='Use emit="changes".')
+    if shape.sides[index].delay_us is not None:
+        return error("FEATURE_NOT_SUPPORTED", f"a watermark on {what}",
+                     detail="A row may be taken back at any time, however old it is.", hint="Leave the watermark out.")
+    return None
 
 
 def _static_problem(shape: JoinShape) -> Error | None:

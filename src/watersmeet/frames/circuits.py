@@ -32,7 +32,12 @@ def appends(shape: JoinShape) -> bool:
     """Whether no row of the result is ever taken back."""
     if shape.emit != "changes" or shape.static is not None:
         return True
-    return shape.match is None and shape.how in ("inner", "semi")
+    return _grows(shape)
+
+
+def _grows(shape: JoinShape) -> bool:
+    """Whether no row that has come out is ever to be taken back."""
+    return shape.match is None and shape.how in ("inner", "semi") and not any(s.signed for s in shape.sides)
 
 
 def residual(shape: JoinShape) -> str | None:
@@ -66,7 +71,7 @@ def join_operator(shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ..
         return nearest(tuple(inputs), append_only=arrives, join_kind=shape.how, comparison=match.comparison,
                        left_value=match.left, right_value=match.right, residual=near, ties=tuple(range(len(shape.right.schema))), **common)
     regular = operators.ArrivalJoin if arrives and shape.how != "inner" else operators.Join
-    return regular(tuple(inputs), append_only=arrives or shape.how in ("inner", "semi"), join_kind=shape.how,
+    return regular(tuple(inputs), append_only=arrives or _grows(shape), join_kind=shape.how,
                    residual=residual(shape), **common)
 
 
@@ -128,7 +133,7 @@ class _Compiler:
         ordered = index == 1 and isinstance(self._shape.match, Newest)
         names = tuple(f.name for f in side.schema)
         schema = (*side.schema, Field("_seq", BIGINT)) if ordered else side.schema
-        return self._add(Scan((), schema, True, SIDES[index], names, ordered))
+        return self._add(Scan((), schema, not side.signed, SIDES[index], names, ordered))
 
     def _arrange(self, op: Operator, side: Side, horizon: Horizon) -> Operator:
         time = horizon.time if horizon.retain else None

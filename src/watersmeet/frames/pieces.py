@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.operators import Exchange
 from watersmeet.frames.shapes import JoinShape, Side
 from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.frames import encode, send
 from watersmeet.types import Schema
 
@@ -64,12 +64,12 @@ class Cutter:
         schema = self._side.schema
         return schema if self._window_us is None else schema[:-1]
 
-    def cut(self, arrays: Sequence[pa.Array], limit_us: int | None) -> Iterator[Piece]:
-        """The pieces of some rows. limit_us: later times do not count as time that has come."""
+    def cut(self, arrays: Sequence[pa.Array], limit_us: int | None, diff: Diffs | None = None) -> Iterator[Piece]:
+        """The pieces of some rows. limit_us: later times do not count as time that has come. diff: all 1 by default."""
         columns = self.complete(arrays)
         if self._side.delay_us is not None and self._side.time is not None:
             self._see(columns[self._side.time], limit_us)
-        delta = Delta(col.positional(columns), np.ones(len(columns[0]), np.int64))
+        delta = Delta(col.positional(columns), np.ones(len(columns[0]), np.int64) if diff is None else diff)
         for frame in send(self._exchange, delta, self._buckets, 0):
             yield Piece(frame.bucket, ROWS[self._index], memoryview(frame.body).tobytes())
 

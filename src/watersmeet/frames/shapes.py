@@ -23,13 +23,14 @@ class Side:
     """One input. schema: the columns that travel: the user's, then the start of its window if the join has windows.
 
     keys: positions of what must be equal. time: position of its event time, or None. delay_us: how far its watermark
-    stays behind the greatest event time, or None without a watermark.
+    stays behind the greatest event time, or None without a watermark. signed: rows may be taken back: each has a diff.
     """
 
     schema: Schema
     keys: tuple[int, ...]
     time: int | None = None
     delay_us: int | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True)

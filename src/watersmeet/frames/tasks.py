@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.errors import error
 from watersmeet.frames.pieces import AHEAD_US, Cutter, Piece, time_us
 from watersmeet.frames.schemas import arrow_columns, batch_of
 from watersmeet.frames.shapes import JoinShape, Output
 from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.delta import Delta, Diffs
 from watersmeet.kernel.frames import decode
 
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.
@@ -25,7 +26,7 @@ _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("bo
 
 @dataclass(frozen=True)
 class Encoder:
-    """Rows of one side into pieces. The last column of the rows is the time of the micro-batch.
+    """Rows of one side into pieces. The last column of the rows is the time of the micro-batch, the one before it maybe their diff.
 
     ids: the key of each bucket in Spark.
     """
@@ -40,7 +41,8 @@ class Encoder:
         for table in gathered(batches):
             now = time_us(col.flat(table.column(table.num_columns - 1)).slice(0, 1))[0].as_py()
             columns = arrow_columns(table, cutter.given)
-            for piece in cutter.cut(columns, now + AHEAD_US):
+            diff = differences(table.column(table.num_columns - 2)) if self.shape.sides[self.index].signed else None
+            for piece in cutter.cut(columns, now + AHEAD_US, diff):
                 yield self._batch(piece)
         for piece in cutter.clocks():
             yield self._batch(piece)
@@ -77,6 +79,13 @@ class Decoder:
         found = [col.flat(delta.columns.column(self.shape.tokens.index(t))) for t in output.tokens]
         values = found[0] if len(found) == 1 else pc.coalesce(*found)
         return _windows(values, self.shape.window_us or 0) if output.window else values
+
+
+def differences(column: pa.ChunkedArray) -> Diffs:
+    """The diffs of rows. INVALID_VALUE if one is NULL."""
+    if column.null_count:
+        raise error("INVALID_VALUE", "a row whose diff is NULL", hint="It is 1 for a row that comes and -1 for one that goes.")
+    return np.array(col.flat(column).cast(pa.int64()))
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int = GATHERED_BYTES) -> Iterator[pa.Table]:

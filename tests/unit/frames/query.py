@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from datetime import datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.frames.buckets import repeated, run_bucket
@@ -25,9 +26,10 @@ def at(seconds: float | None) -> datetime | None:
     return None if seconds is None else START + timedelta(seconds=seconds)
 
 
-def given(*columns: tuple[str, SqlType], watermark: tuple[str, float] | None = None, streaming: bool = True) -> Given:
+def given(*columns: tuple[str, SqlType], watermark: tuple[str, float] | None = None, streaming: bool = True,
+          signed: bool = False) -> Given:
     fields = tuple(Field(n, t) for n, t in columns) or COLUMNS
-    return Given(fields, streaming, None if watermark is None else (watermark[0], int(watermark[1] * 1e6)))
+    return Given(fields, streaming, None if watermark is None else (watermark[0], int(watermark[1] * 1e6)), signed)
 
 
 class Query:
@@ -53,7 +55,7 @@ class Query:
         self.decoder = Decoder(self.shape, schema, diff=not self.appends)
 
     def batch(self, left=(), right=(), rng: random.Random | None = None, now: datetime | None = None) -> Counter:
-        """One micro-batch; rng cuts it into tasks and shuffles what they send."""
+        """One micro-batch; rng cuts it into tasks and shuffles what they send. Rows of a signed side end with their diff."""
         pieces = []
         for index, rows in enumerate((list(left), list(right))):
             if rng is not None:
@@ -64,7 +66,8 @@ class Query:
                     arrays = [pa.array([r[i] for r in part], f.type.arrow) for i, f in enumerate(self.given[index].columns)]
                     cutter = Cutter(self.shape, index)
                     limit = None if now is None else int((now - datetime(1970, 1, 1)).total_seconds() * 1e6)
-                    pieces += [*cutter.cut(arrays, limit), *cutter.clocks()]
+                    diff = np.array([r[-1] for r in part], np.int64) if self.given[index].signed else None
+                    pieces += [*cutter.cut(arrays, limit, diff), *cutter.clocks()]
         if rng is not None:
             rng.shuffle(pieces)
         found: Counter[tuple[object, ...]] = Counter()

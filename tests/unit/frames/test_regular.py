@@ -11,7 +11,7 @@ from tests.unit.frames.query import Query, at, given
 
 from watersmeet.errors import Error
 from watersmeet.frames.building import Options
-from watersmeet.frames.matches import asof
+from watersmeet.frames.matches import asof, latest
 from watersmeet.types import BIGINT, INTEGER, VARCHAR
 
 
@@ -118,6 +118,50 @@ def test_asof(how, direction, exact, tolerance):
     for seed in some(range(6)):
         query = Query(Options(on="k", how=how, match=match), buckets=2)
         follow(query, random.Random(seed), lambda left, right: nearest(left, right, how, direction, exact, tolerance))
+
+
+@pytest.mark.parametrize("seed", some(range(6)))
+@pytest.mark.parametrize("name", ["inner", "left", "full", "semi", "anti", "asof", "window"])
+def test_rows_that_are_taken_back(name, seed):
+    """Both sides are results of other joins, say: rows come and go."""
+    how = name if name not in ("asof", "window") else "left"
+    match = asof("ts", "ts") if name == "asof" else None
+    window = {"window": "5 seconds", "time": "ts"} if name == "window" else {}
+    query = Query(Options(on="k", how=how, match=match, **window), given(signed=True), given(signed=True))
+    assert not query.appends
+    rng = random.Random(seed)
+    content: list[Counter] = [Counter(), Counter()]
+    for _ in range(10):
+        changes: list[list[tuple]] = [[], []]
+        for side, tag in enumerate("lr"):
+            gone = rng.sample(list(content[side].elements()), min(2, content[side].total()))
+            changes[side] = [(*r, 1) for r in rows(rng, rng.choice([0, 5]), tag)] + [(*r, -1) for r in gone]
+            for row in changes[side]:
+                content[side][row[:-1]] += row[-1]
+        query.batch(*changes, rng=rng)
+        left, right = (list(c.elements()) for c in content)
+        if name == "asof":
+            assert query.content == nearest(left, right, how, "backward", True, None)
+        elif name == "window":
+            pairs = joined(left, right, how, lambda a, b: None not in (a[1], b[1]) and floor(a[1]) == floor(b[1]))
+            assert Counter({r[:-1]: n for r, n in query.content.items()}) == pairs
+        else:
+            assert query.content == joined(left, right, how, lambda a, b: True)
+
+
+def floor(time):
+    return (time - at(0)).total_seconds() // 5
+
+
+@pytest.mark.parametrize(("options", "watermark", "text"), [
+    ({"emit": "final"}, None, 'emit="final" and a right side whose rows are taken back'),
+    ({"match": latest()}, None, 'emit="arrival" and a right side'),
+    ({}, ("ts", 5), "a watermark on a right side whose rows are taken back"),
+])
+def test_rows_that_can_not_be_taken_back(options, watermark, text):
+    with pytest.raises(Error) as caught:
+        Query(Options(on="k", **options), given(), given(signed=True, watermark=watermark))
+    assert text in str(caught.value)
 
 
 def test_as_of_a_version():
