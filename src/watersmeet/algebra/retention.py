@@ -2,7 +2,8 @@
 
 With `lo <= l.t - r.t <= hi` for every pair, and watermarks Wl and Wr on the times, a left row below Wr + lo meets no later
 right row. An earlier right row may still be needed: where left rows come out alone as well (left, full, semi, anti), a
-left row is revised as long as it is not below Wr + lo, and its partners, none of them below l.t - hi, say how. Only times
+left row is revised as long as it is not below Wr + lo, and its partners, none of them below l.t - hi, say how (unless it is
+decided on arrival). Only times
 with watermarks on both sides count, as in RisingWave: without one a side is no stream in time, and keeps its rows. Source:
 document 000, "State cleaning" of window and interval joins (RW-40, RW-47). What goes beyond it: both sides are cleaned, whichever is the
 larger one, and whether or not rows of the key come.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Join
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, TopN, Window
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
 from watersmeet.algebra.watermarks import Watermarks, of_scalar, watermarks
@@ -39,8 +40,8 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
     if not bounds:
         return None, None
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
-    return (left.kept(right, met_alone=node.kind in ("right", "full")),
-            right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti")))
+    return (left.kept(right, met_alone=node.kind in ("right", "full") and not node.arrival),
+            right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti") and not node.arrival))
 
 
 def of_asof(node: AsofJoin) -> tuple[Watermark, Watermark]:
@@ -48,16 +49,22 @@ def of_asof(node: AsofJoin) -> tuple[Watermark, Watermark]:
 
     A left row meets the newest of the right rows before it, so later right rows change none that is below their watermark.
     With `<` and `<=` it waits for the next one, however long; then any right row behind both watermarks and not before it
-    says as well as its partner that later ones change nothing.
+    says as well as its partner that later ones change nothing. What is decided on arrival is asked for by new left rows only.
     """
     left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
-    return right if node.comparison in (">=", ">") else (), both(left, right)
+    return right if node.comparison in (">=", ">") else (), left if node.arrival else both(left, right)
 
 
 def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
     """The number of a group key with a watermark, and that; None if there is none. Groups below it change no more."""
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.keys) if (w := of_scalar(k, below))), None)
+
+
+def of_partition(node: Window | TopN) -> tuple[int, Watermark] | None:
+    """The number of a key of the partition with a watermark, and that; None if there is none. Partitions below it change no more."""
+    below = watermarks(node.input)
+    return next(((i, w) for i, k in enumerate(node.partition) if (w := of_scalar(k, below))), None)
 
 
 @dataclass(frozen=True)

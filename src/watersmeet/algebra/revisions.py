@@ -8,6 +8,7 @@ from typing import Final
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -30,7 +31,7 @@ def revision(node: Relation) -> str | None:
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, Values):
         return None
-    if isinstance(node, (Filter, Project, Unnest, Expand, Union)):
+    if isinstance(node, (Cut, Filter, Project, Unnest, Expand, Union)):
         return _first(node.inputs)
     if isinstance(node, TimeFilter):
         return None if node.final else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)

@@ -7,6 +7,7 @@ operator that may still revise a row with an older value gives none on that colu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from sqlglot import exp
 
@@ -35,6 +36,10 @@ from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import floor_of, least_of
 from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
+#: Window functions that read rows before a row only, and those that read others whatever their frame is.
+_BACK: Final = ("row_number", "rank", "dense_rank", "lag")
+_AHEAD: Final = ("lead", "ntile", "percent_rank", "cume_dist")
+
 #: By id of the column.
 Watermarks = Mapping[str, Watermark]
 
@@ -54,9 +59,11 @@ def watermarks(node: Relation) -> Watermarks:
         below = watermarks(node.input)
         return _present((c.id, of_scalar(k, below)) for c, k in zip(node.outputs, node.keys, strict=False))
     if isinstance(node, (Window, TopN)):
-        # A row's rank may change with any row of its partition: only what is equal in all of it is bound.
+        # A row's rank may change with any row of its partition: what is equal in all of it is bound, and the time by which
+        # rows are ordered if they look back only.
         below = watermarks(node.input)
-        return _present((k.column, below.get(k.column, ())) for k in node.partition if k.column is not None)
+        bound = [k.column for k in node.partition] + ([_looking_back(node)] if isinstance(node, Window) else [])
+        return _present((c, below.get(c, ())) for c in bound if c is not None)
     if isinstance(node, TimeFilter):
         # Rows wait, or go, by their time alone: of other columns old values come late.
         own = watermarks(node.input).get(node.column, ())
@@ -96,6 +103,16 @@ def _joined(node: Join) -> Watermarks:
             found.setdefault(bound.left.column, both(of_scalar(bound.left, own), shifted(met, bound.lo_us)))
     given = {c.id for c in node.columns}
     return _present((i, w) for i, w in found.items() if i in given)
+
+
+def _looking_back(node: Window) -> str | None:
+    """The column by which all functions order their rows first, rising, if none reads rows behind a row's peers."""
+    for call in node.calls:
+        ends = call.frame.end is not None and call.frame.end <= 0 and call.frame.high is None
+        if call.function not in _BACK and (call.function in _AHEAD or not ends):
+            return None
+    first = {c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None for c in node.calls}
+    return first.pop() if len(first) == 1 else None
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:

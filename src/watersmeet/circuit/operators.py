@@ -109,7 +109,7 @@ class Arrange(Operator):
     null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
     stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
     time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a watermark;
-    NULL is of no use. Of others nobody may ask anything. time None: all rows are of use. newest: of the rows of a key that are
+    NULL is of no use unless it meets NULL. Of others nobody may ask anything. time None: all rows are of use. newest: of the rows of a key that are
     below the bound the newest (there may be several with one time) are of use as well.
     """
 
@@ -124,6 +124,11 @@ class Arrange(Operator):
     @property
     def is_timed(self) -> bool:
         return self.time is not None
+
+    @property
+    def keeps_null_times(self) -> bool:
+        """Whether rows with NULL in `time` are of use: where it is a key in which NULL meets NULL."""
+        return self.time in self.keys and self.null_safe[self.keys.index(self.time)]
 
     def __post_init__(self) -> None:
         assert (self.time is None) == (not self.retain)
@@ -428,7 +433,7 @@ class TopN(Operator):
 
     keys: positions; none: all rows are one key, in bucket 0. with_ties: also the rows that are equal in `order` to the
     last of them. Rows that are equal in `order` are ordered by their other columns, in order, ascending, NULLs last.
-    The output has the input's columns.
+    The output has the input's columns. time, retain: as in `Aggregate`; `time` is a position.
     """
 
     kind: ClassVar[str] = "topn"
@@ -437,6 +442,12 @@ class TopN(Operator):
     limit: int | None
     offset: int = 0
     with_ties: bool = False
+    time: int | None = None
+    retain: Watermark = ()
+
+    @property
+    def is_timed(self) -> bool:
+        return self.time is not None
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
                           circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, TopN):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _best_bound(op, source), source.append_only)
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _best_bound(op, source, names), source.append_only)
     elif isinstance(op, Upsert):
         columns = names.columns(op.id)
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns,
@@ -149,7 +149,9 @@ def _kept_bound(op: Operator) -> str:
     return f"unbounded: keeps every row of the input{'' if op.append_only else ' that is not deleted'}"
 
 
-def _best_bound(op: TopN, source: Operator) -> str:
+def _best_bound(op: TopN, source: Operator, names: Names) -> str:
+    if op.time is not None:
+        return f"bounded: keeps rows whose {names.columns(op.id)[op.time]} {names.watermark(op.retain)} has not passed"
     if not source.append_only or op.limit is None:
         return f"unbounded: keeps every row of the input{'' if source.append_only else ' that is not deleted'}"
     most = f"{op.limit + op.offset} rows{' and their ties' if op.with_ties else ''}"

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from watersmeet.algebra.relations import Relation, SortKey, TopN, Window, WindowCall
+from watersmeet.algebra.retention import of_partition
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.streams import Stream, emit, identity, of_operator
+from watersmeet.watermarks import Watermark
 
 _Ids = frozenset[str]
 LowerInput = Callable[[Relation, _Ids], Stream]
@@ -59,7 +61,8 @@ class WindowLowering:
         keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
         specs = dict.fromkeys((_spec(call, below), call.type) for _, call in calls)
         op = self.grouped(below.operator, keys)
-        op = self.builder.arrange(op, keys, (True,) * len(keys), self.builder.placement.arrival(op.id))
+        time, retain = _closed(node, below)
+        op = self.builder.arrange(op, keys, (True,) * len(keys), self.builder.placement.arrival(op.id), time=time, retain=retain)
         fields = [(f.type, f.nullable) for f in op.schema]
         fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
         functions = tuple(spec for spec, _ in specs)
@@ -75,8 +78,10 @@ class WindowLowering:
         keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
         op = self.grouped(below.operator, keys)
         schema = positional((f.type, f.nullable) for f in op.schema)
+        time, retain = _closed(node, below)
         made = self.builder.add(operators.TopN((op.id,), schema, append_only=False, keys=keys, order=below.order(node.order),
-                                               limit=node.limit, offset=node.offset, with_ties=node.with_ties))
+                                               limit=node.limit, offset=node.offset, with_ties=node.with_ties, time=time,
+                                               retain=retain))
         return of_operator(made, [(c, below.columns[c.id]) for c in node.columns if c.id in below.columns])
 
     def _input(self, node: Relation, needed: _Ids, scalars: Sequence[Scalar]) -> _Input:
@@ -85,6 +90,12 @@ class WindowLowering:
         op, positions = emit(self.builder, stream, [stream.values[i] for i in sorted(needed)] + list(resolved.values()))
         return _Input(op, {i: positions[identity(stream.values[i])] for i in needed},
                       {i: positions[identity(s)] for i, s in resolved.items()})
+
+
+def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
+    """Which column says which partitions never change any more, and the watermark that they are below."""
+    found = of_partition(node)
+    return (None, ()) if found is None else (below.at(node.partition[found[0]]), found[1])
 
 
 def _spec(call: WindowCall, below: _Input) -> operators.WindowSpec:

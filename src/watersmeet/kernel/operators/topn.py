@@ -14,8 +14,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from watersmeet import watermarks
 from watersmeet.circuit.operators import TopN
 from watersmeet.kernel import columns as col
+from watersmeet.kernel.cleaning import Retention
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.expand import pieces
@@ -39,7 +41,14 @@ _PIECE_ROWS: Final = 1 << 20
 
 def step(op: TopN, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
     """The changes of the best rows: each row once, by the hash of its key and then in the order of the key's rows."""
-    delta = inputs[0]
+    out = _changed(op, inputs[0], state, ctx)
+    bound = watermarks.value(op.retain, ctx.watermarks)
+    if bound is not None and op.time is not None:
+        Retention(op.time, bound, nulls=True).clean(state.trace(op.id, "rows"))
+    return out
+
+
+def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     if not delta.num_rows:
         return Delta.empty(arrow_schema(op.schema, positional=True))
     trace = state.trace(op.id, "rows")
