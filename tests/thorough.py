@@ -1,10 +1,14 @@
-"""How much random tests try: a sixth by default, all with WATERSMEET_THOROUGH=1, which `make test` sets for the slow ones."""
+"""How much random tests try: a sixth by default, all with WATERSMEET_THOROUGH=1.
+
+`make test` sets it for its second part: the tests that then try more are slow ones there (`tests/conftest.py`).
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 THOROUGH = bool(os.environ.get("WATERSMEET_THOROUGH"))
@@ -18,3 +22,8 @@ def examples(many: int, *suppressed: HealthCheck) -> settings:
 def some(all_of_them: Sequence[int]) -> Sequence[int]:
     """All, or every sixth."""
     return all_of_them if THOROUGH else all_of_them[::6]
+
+
+def mostly_slow(seeds: Sequence[int], fast: int) -> list[object]:
+    """For parametrize: the first `fast` as they are, the others as slow tests."""
+    return [*seeds[:fast], *[pytest.param(seed, marks=pytest.mark.slow) for seed in seeds[fast:]]]

@@ -13,9 +13,9 @@ from collections import Counter
 import pytest
 
 import watersmeet
-from tests.thorough import THOROUGH
+from tests.thorough import mostly_slow
 
-SEEDS = 8 if THOROUGH else 1
+SEEDS = range(8)
 
 QUERIES = {
     "inner_": "SELECT a.k, x, y FROM a JOIN b ON a.k = b.k AND x <> y",
@@ -83,7 +83,7 @@ def fetch(cursor, name):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 1))
 def test_what_comes_on_arrival(tmp_path, seed, parallelism):
     rng = random.Random(seed)
 
@@ -119,7 +119,7 @@ def test_what_comes_on_arrival(tmp_path, seed, parallelism):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 1))
 def test_views_made_later_take_all_history_as_one_arrival(tmp_path, seed, parallelism):
     """The side that is looked at is read first, also where arrangements of other views tell what they keep."""
     rng = random.Random(seed)

@@ -20,6 +20,7 @@ from tests.property.queries import Relation
 from tests.property.runs import Run
 from tests.property.test_views import chosen
 from tests.property.values import theirs
+from tests.thorough import mostly_slow
 
 #: Seeds that once failed: what was wrong is in the commit that added them.
 REGRESSIONS: tuple[int, ...] = ()
@@ -101,7 +102,7 @@ def run(seed: int, path: str | None = None, **options) -> tuple[int, Counter[str
         return len(case.views), case.refused
 
 
-@pytest.mark.parametrize("seed", chosen(range(20), REGRESSIONS))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(20), REGRESSIONS), len(REGRESSIONS) + 8))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

@@ -16,6 +16,7 @@ import pytest
 
 import watersmeet
 from tests.property.test_views import chosen
+from tests.thorough import mostly_slow
 
 START = datetime(2024, 5, 17, 21, 40)
 TABLES = {
@@ -165,7 +166,7 @@ def run(seed: int, directory: str | None = None, *, parallelism: int = 1, steps:
 REGRESSIONS: tuple[int, ...] = (6,)
 
 
-@pytest.mark.parametrize("seed", chosen(range(5), REGRESSIONS))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(5), REGRESSIONS), len(REGRESSIONS) + 3))
 def test_in_process(seed: int, tmp_path) -> None:
     run(seed, str(tmp_path / "db") if seed % 2 else None, parallelism=1 + seed % 3)
 

@@ -15,7 +15,7 @@ import pytest
 
 import watersmeet
 from tests import reference
-from tests.thorough import some
+from tests.thorough import mostly_slow
 
 START = dt.datetime(2024, 1, 1)
 FAR = dt.datetime(2025, 1, 1)
@@ -164,6 +164,6 @@ def check(cursor, case, names, sources):
         assert found == case.expected(name, *[s.rows for s in sources]), (name, case.how)
 
 
-@pytest.mark.parametrize("seed", some(range(48)))
+@pytest.mark.parametrize("seed", mostly_slow(range(48), 6))
 def test_random_histories(seed, tmp_path):
     run(seed, tmp_path / "db", parallelism=1 + seed // 6 % 3)

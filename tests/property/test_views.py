@@ -11,6 +11,7 @@ import os
 import pytest
 
 from tests.property.runs import run
+from tests.thorough import mostly_slow
 
 #: Seeds that once failed: what was wrong is in the commit that added them.
 REGRESSIONS: tuple[int, ...] = ()
@@ -24,7 +25,7 @@ def chosen(default: range, regressions: tuple[int, ...] = ()) -> list[int]:
     return [*regressions, *default]
 
 
-@pytest.mark.parametrize("seed", chosen(range(25), REGRESSIONS))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(25), REGRESSIONS), len(REGRESSIONS) + 10))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
