@@ -42,9 +42,20 @@ class Candidates:
 
     def _first(self, rows: col.Positions, arrays: Sequence[pa.Array], value: int, ties: Sequence[int]) -> col.Positions:
         """The rows that are first of their group and value, by group and value."""
-        words: list[col.Positions | col.Mask] = [np.arange(len(rows))]  # the canonical order decides last
+        order = order_keys(col.gather(arrays[value], rows))
+        groups = self.groups[rows]
+        places = np.lexsort((order, groups))  # stable: the canonical order decides last
+        same = (groups[places][1:] == groups[places][:-1]) & (order[places][1:] == order[places][:-1])
+        if not same.any():
+            return rows[places]
+        first = np.concatenate(([True], ~same))
+        # Of the others only those that share group and value are compared by their columns.
+        tied = ~first
+        tied[:-1] |= ~first[1:]
+        some = places[tied]
+        words: list[col.Positions | col.Mask] = [np.arange(len(some))]
         for position in reversed(ties):
-            array = col.gather(arrays[position], rows)
+            array = col.gather(arrays[position], rows[some])
             if col.is_list(array.type) or pa.types.is_struct(array.type):
                 continue
             valid = col.validity(array)
@@ -52,12 +63,8 @@ class Candidates:
             words.append(key if valid is None else np.where(valid, key, 0))
             if valid is not None:
                 words.append(~valid)
-        order = order_keys(col.gather(arrays[value], rows))
-        groups = self.groups[rows]
-        places = np.lexsort((*words, order, groups))
-        same = (groups[places][1:] == groups[places][:-1]) & (order[places][1:] == order[places][:-1])
-        first: col.Positions = places[np.concatenate(([True], ~same))] if len(places) else places
-        return rows[first]
+        places[tied] = some[np.lexsort((*words, np.cumsum(first)[tied]))]
+        return rows[places[first]]
 
     def nearest(self, groups: col.Positions, values: pa.Array, comparison: str) -> col.Positions:
         """For each (group, value) the row of `run` that is nearest among those with `value comparison candidate`, or NONE.
