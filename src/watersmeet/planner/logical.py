@@ -51,6 +51,11 @@ def _shown(parts: list[Scalar], names: _Names) -> str:
     return " AND ".join(display(p.expression, names) for p in parts) or "true"
 
 
+def _emission(node: AsofJoin | Join) -> tuple[tuple[str, str], ...]:
+    """That a join is never revised."""
+    return (("emit", "on arrival"),) if node.arrival else ()
+
+
 @singledispatch
 def _print(node: Relation, names: _Names) -> PlanTree:  # noqa: ARG001 - the default is for no known node
     """The plan of `node`; puts the names of its columns into `names`."""
@@ -108,7 +113,7 @@ def _(node: AsofJoin, names: _Names) -> PlanTree:
     on = f"{_shown([as_predicate(k) for k in node.keys], names)} AND ({values[0]} {node.comparison} {values[1]})"
     on += f" AND {_shown(conjuncts(node.residual), names)}" if node.residual is not None else ""
     output = listed([names[c.id] for c in node.columns])
-    return PlanTree("LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), ("output", output)), inputs)
+    return PlanTree("LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), *_emission(node), ("output", output)), inputs)
 
 
 @_print.register
@@ -131,7 +136,7 @@ def _(node: Join, names: _Names) -> PlanTree:
     inputs = (_print(node.left, names), _print(node.right, names))
     on = [as_predicate(k) for k in node.keys] + conjuncts(node.residual)
     output = listed([names[c.id] for c in node.columns])
-    return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), ("output", output)),
+    return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), *_emission(node), ("output", output)),
                     inputs)
 
 
