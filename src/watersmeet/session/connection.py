@@ -34,7 +34,7 @@ _RUNTIMES: Final = ("spark", "inprocess")
 
 def connect(path: str | Path | None = None, dialect: str = "risingwave", parallelism: int | None = None,
             runtime: Runtime = "spark", *, spark: Any = None, read_only: bool = False,
-            rebuild: bool = False, replace_connectors: bool = False) -> Connection:
+            rebuild: bool = False, replace_connectors: bool = False, tick_seconds: float = 1.0) -> Connection:
     """Open a database and give a connection to it.
 
     path: the directory of a persistent database, made if it does not exist; every view goes on where it
@@ -48,6 +48,7 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
     rebuild: plan all views and make their state anew from their inputs before going on: for another
         `parallelism`, or after STATE_DAMAGED. Their content stays as it is.
     replace_connectors: sources get their rows only by `Connection.inject` (for tests).
+    tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so often.
 
     Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
     holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
@@ -58,7 +59,7 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
     if read_only and path is None:
         raise error("INVALID_PARAMETER", "read_only needs the path of a database")
     database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark,
-                            rebuild=rebuild)
+                            rebuild=rebuild, tick_seconds=tick_seconds)
     return Connection(Session(database, dialect, replace_connectors))
 
 

@@ -44,13 +44,15 @@ class OpenDatabase:
     """
 
     def __init__(self, path: str | Path | None, *, read_only: bool, parallelism: int | None, runtime: str,
-                 spark: Any, rebuild: bool) -> None:
+                 spark: Any, rebuild: bool, tick_seconds: float) -> None:
         """Open or create. DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH and the like."""
         self.guard = threading.RLock()
         self.ddl = threading.RLock()
         self.read_only = read_only
         self.runtime = runtime
-        self.clock = Clock()
+        if not tick_seconds > 0:
+            raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It is above 0.")
+        self.clock = Clock(round(tick_seconds * 1e6))
         self._closed = False
         self._stale = False
         with contextlib.ExitStack() as opened:

@@ -43,3 +43,11 @@ def test_epochs_have_the_time_of_the_clock_and_never_an_earlier_one(tmp_path):
     assert found[-1] == 5_000
     assert found == sorted(found)
     connection.close()
+
+
+def test_ticks_can_be_rarer_or_more_frequent(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", tick_seconds=0.25) as connection:
+        assert connection._session.database.clock.tick_us == 250_000
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(Error, match="tick_seconds"):
+            watersmeet.connect(tmp_path / "db", runtime="inprocess", tick_seconds=wrong)
