@@ -39,7 +39,7 @@ class Retention:
 
     def live(self, run: Run) -> Run:
         """The rows of the run that are of use: exactly these."""
-        if not run.num_rows or self._times(run).least >= self.bound_us:
+        if not run.num_rows or self._span(run)[0] >= self.bound_us:
             return run
         return run.take(np.flatnonzero(self._values(run) >= self.bound_us))
 
@@ -48,6 +48,13 @@ class Retention:
         runs = [self._cleaned(run) for run in trace.runs]
         if any(new is not old for new, old in zip(runs, trace.runs, strict=True)):
             trace.replace(r for r in runs if r.num_rows)
+        self._note(trace)
+
+    def take_in(self, trace: Trace, change: Run) -> None:
+        """Cleans the trace and puts into it what is of use of the change."""
+        self.clean(trace)
+        trace.append(self.live(change), self.merge)
+        self._note(trace)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool) -> Run:
         """`merge_runs` of what is of use."""
@@ -55,35 +62,33 @@ class Retention:
         return merge_runs(live, whole=whole) if live else runs[0].slice(0, 0)
 
     def _cleaned(self, run: Run) -> Run:
-        times = self._times(run)
-        if times.least >= self.bound_us:
+        least, greatest = self._span(run)
+        if least >= self.bound_us:
             return run
-        if times.greatest < self.bound_us:
+        if greatest < self.bound_us:
             return run.slice(0, 0)
-        dead = int(np.searchsorted(times.sample, self.bound_us))
-        return self.live(run) if run.num_rows <= SMALL_ROWS or 2 * dead >= len(times.sample) else run
+        if run.num_rows > SMALL_ROWS:
+            sample = self._values(run)[:: run.num_rows // SAMPLE_ROWS]
+            if 2 * np.count_nonzero(sample < self.bound_us) < len(sample):
+                return run
+        return self.live(run)
 
-    def _times(self, run: Run) -> _Times:
-        """What is known of the run's times; computed once in the life of the object."""
-        known: dict[tuple[int, bool], _Times] = run.__dict__.setdefault("times", {})
-        key = self.column, self.nulls
-        if key not in known:
+    def _span(self, run: Run) -> tuple[int, int]:
+        """The least and the greatest time of a run that has rows; stored with it, so that it need not be read for that."""
+        if run.note is None:
             values = self._values(run)
-            sample = np.sort(values[:: max(1, run.num_rows // SAMPLE_ROWS)])
-            known[key] = _Times(int(values.min()), int(values.max()), sample)
-        return known[key]
+            run.note = [int(values.min()), int(values.max())]
+        least, greatest = run.note
+        return least, greatest
+
+    def _note(self, trace: Trace) -> None:
+        """Runs are stored with their spans."""
+        for run in trace.runs:
+            if run.ref is None:
+                self._span(run)
 
     def _values(self, run: Run) -> Ints:
         """The times in microseconds; for NULL one below, or above, every bound."""
         values, valid = microseconds(run.arrays[self.column])
         limits = np.iinfo(np.int64)
         return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
-
-
-@dataclass(frozen=True, eq=False)
-class _Times:
-    """The times of a run. sample: some of them, or all of a small run's, ascending."""
-
-    least: int
-    greatest: int
-    sample: Ints

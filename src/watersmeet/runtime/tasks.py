@@ -37,6 +37,8 @@ from watersmeet.store.packs import PackWriter, epoch_prefix
 _BLOB_ROWS: Final = 1 << 18
 #: So many packs stay mapped: those of the newest state of a few buckets, not those of all epochs.
 _MAPPED_FILES: Final = 1024
+#: And only those that were read in so many epochs: what left the state is not to stay in memory.
+_MAPPED_EPOCHS: Final = 32
 #: The id of a scratch copy of an operator's state starts so (the executor's rule).
 SCRATCH: Final = "scratch!"
 
@@ -157,6 +159,7 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
          counts: Mapping[str, SourceCounts], frames: Sequence[Frame], numbers: Numbers) -> list[Frame]:
     intent = job.intent
     packs = _packs(job.root)
+    packs.age(intent.epoch, _MAPPED_EPOCHS)
     before = job.packs.get(f"{stage}/{bucket}")
     has_state = stage > 0 or circuit.buckets == 1
     manifest = _manifest(packs, before) if before and has_state else None

@@ -24,11 +24,12 @@ _FILE_NAME: Final = re.compile(rb'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
 
 @dataclass
 class _Mapped:
-    """One mapped file. checksums: by (offset, length); None once checked."""
+    """One mapped file. checksums: by (offset, length); None once checked. used: the moment of its last use."""
 
     buffer: pa.Buffer
     footer: bytes = b""
     checksums: dict[tuple[int, int], int | None] = field(default_factory=dict)
+    used: int = 0
 
 
 class PackFiles:
@@ -43,6 +44,7 @@ class PackFiles:
         self._max_files = max_files
         self._max_mapped_bytes = max_mapped_bytes
         self._mapped_bytes = 0
+        self._now = 0
         self._maps: OrderedDict[str, _Mapped] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -78,6 +80,17 @@ class PackFiles:
         if ref.file.endswith(".run") and content_hash([blob]) != ref.file.rpartition("-")[2][:-4]:
             raise self._damaged(ref.file, "STATE_DAMAGED", "its content does not fit its name")
 
+    def age(self, now: int, most: int) -> None:
+        """It is moment `now`, never an earlier one: maps that were not used for `most` moments are let go.
+
+        So the memory of a process follows what it reads, and not how long it runs.
+        """
+        with self._lock:
+            self._now = max(now, self._now)
+            while self._maps and next(iter(self._maps.values())).used < self._now - most:
+                _, dropped = self._maps.popitem(last=False)
+                self._mapped_bytes -= dropped.buffer.size
+
     def close(self) -> None:
         """Lets all maps go."""
         with self._lock:
@@ -88,11 +101,13 @@ class PackFiles:
         with self._lock:
             found = self._maps.get(name)
             if found is not None:
+                found.used = self._now
                 self._maps.move_to_end(name)
                 return found
         mapped = self._open(name, condition)
         with self._lock:
             if name not in self._maps:
+                mapped.used = self._now
                 self._maps[name] = mapped
                 self._mapped_bytes += mapped.buffer.size
             while len(self._maps) > self._max_files or (

@@ -325,3 +325,21 @@ def test_which_group_key_has_a_watermark():
     assert number == 1
     assert value(mark, {"l": 5}) == 5 + SECOND
     assert of_aggregate(replace(node, keys=keys[:1], outputs=node.outputs[:1])) is None
+
+
+def test_state_is_flat_over_100_micro_batches():
+    rng = np.random.default_rng(1)
+    op = Arrange(("l",), SCHEMA, True, (0,), (False,), 0, 1, (Term("a"),))
+    stored, sizes = Stored(), []
+    for epoch in range(100):
+        seconds = epoch * 10 + rng.integers(-20, 10, 3000)
+        rows = [(int(k), at(int(s)), 0) for k, s in zip(rng.integers(0, 10**6, 3000), seconds, strict=True)]
+        state = stored.load()
+        context = StepContext(0, False, EVALUATOR, (SCHEMA,), watermarks={"a": us(epoch * 10 - 12)})
+        arrange.step(op, [delta_of(SCHEMA, rows)], state, context)
+        stored.save(state)
+        sizes.append(state.size(op.id))
+        assert all(run.note is not None for run in stored.load().trace(op.id, "rows").runs)  # so that none need be read to be cleaned
+    assert max(rows for rows, _ in sizes[50:]) <= 1.1 * max(rows for rows, _ in sizes[10:50])
+    assert max(size for _, size in sizes[50:]) <= 1.1 * max(size for _, size in sizes[10:50])
+    assert max(rows for rows, _ in sizes) <= 15_000  # of 300,000; about 4,000 are of use

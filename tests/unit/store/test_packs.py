@@ -53,6 +53,22 @@ def test_a_file_may_be_deleted_while_it_is_read(tmp_path):
         files.read_blob(refs[2])
 
 
+def test_maps_that_nobody_reads_any_more_are_let_go(tmp_path):
+    files = PackFiles(tmp_path)
+    names = [write(tmp_path, (bytes([i]),))[1][0] for i in range(3)]
+    for now, ref in enumerate(names):
+        files.age(now, most=2)
+        files.read_blob(ref)
+    files.age(3, most=2)
+    files.read_blob(names[1])
+    assert list(files._maps) == [names[2].file, names[1].file]
+    files.age(5, most=2)
+    assert list(files._maps) == [names[1].file]
+    files.age(4, most=2)  # another thread's earlier moment changes nothing
+    assert files.read_blob(names[0]).to_pybytes() == b"\0"
+    assert files._mapped_bytes == sum(m.buffer.size for m in files._maps.values())
+
+
 def test_the_cache_lets_old_maps_go(tmp_path):
     files = PackFiles(tmp_path, max_files=3)
     blobs = [files.read_blob(write(tmp_path, (b"%d" % i,))[1][0]) for i in range(10)]

@@ -43,9 +43,7 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     elif op.newest:
         Newest(op.time, bound).take_in(trace, change)
     else:
-        retention = Retention(op.time, bound, nulls=op.keeps_null_times)
-        retention.clean(trace)
-        trace.append(retention.live(change), retention.merge)
+        Retention(op.time, bound, nulls=op.keeps_null_times).take_in(trace, change)
     return Arranged(change, apart, lambda: before, exact=exact)
 
 
