@@ -18,6 +18,9 @@ RelationKind = Literal["table", "source", "view", "materialized view", "index"]
 #: a join asks for them, changelog_kv takes rows away by `_tp_delta` = -1. Document 003, "Data to be Joined".
 StreamMode = Literal["append", "mutable", "versioned_kv", "changelog_kv"]
 
+#: In rows that are written to a changelog stream: 1 for a row that comes, -1 for one that goes (ruling D-003-09).
+DELTA_COLUMN: Final = "_tp_delta"
+
 #: The default of a column that gets the time at which a row came.
 ARRIVAL: Final = "now()"
 

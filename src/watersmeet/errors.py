@@ -37,6 +37,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "DATABASE_IN_USE": Condition("55006", "OperationalError"),
     "DATATYPE_MISMATCH": Condition("42804"),
     "DEPENDENT_OBJECTS": Condition("2BP01"),
+    "DIRECT_KEY": Condition("0A000", "NotSupportedError"),
+    "DIRECT_RIGHT_SIDE": Condition("42809"),
     "DISK_FULL": Condition("53100", "OperationalError"),
     "DUPLICATE_COLUMN": Condition("42701"),
     "DUPLICATE_OBJECT": Condition("42P07"),

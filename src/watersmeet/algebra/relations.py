@@ -305,6 +305,25 @@ class Versions(Relation):
 
 
 @dataclass(frozen=True)
+class Arrivals(Relation):
+    """Each row that was written to a relation, as an event of its own: nothing that replaces or deletes it takes it back.
+
+    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first.
+    """
+
+    scan: Scan
+    age: tuple[Column, Column]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.scan,)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.scan.columns, *self.age)
+
+
+@dataclass(frozen=True)
 class Cut(Relation):
     """What the input gave before a query started, or what it gives from then on, as `circuit.operators.Cut`.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
+    Arrivals,
     AsofJoin,
     Column,
     Cut,
@@ -43,7 +44,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
         return replace(node, left=inputs[0], right=inputs[1])
     if isinstance(node, Union):
         return replace(node, parts=tuple(inputs))
-    if isinstance(node, Versions):
+    if isinstance(node, (Arrivals, Versions)):
         assert isinstance(inputs[0], Scan)
         return replace(node, scan=inputs[0])
     raise AssertionError(f"{type(node).__name__} has no inputs")

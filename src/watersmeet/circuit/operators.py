@@ -172,6 +172,16 @@ class DynamicFilter(Operator):
 
 
 @dataclass(frozen=True)
+class Arrivals(Operator):
+    """The rows with diff above 0 of an ordered scan.
+
+    In place of `_seq` come two columns that put the newest row first: less the number of the epoch, less `_seq`.
+    """
+
+    kind: ClassVar[str] = "arrivals"
+
+
+@dataclass(frozen=True)
 class Cut(Operator):
     """Of the input's changes those from before a view was made (keeps before: its content stands still), or those that come after.
 
@@ -514,7 +524,7 @@ class Sink(Operator):
 
 KINDS = {cls.kind: cls for cls in (
     Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
-    Cut, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
+    Arrivals, Cut, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {

@@ -19,9 +19,8 @@ class Semantics:
     continuous: a SELECT that names a stream runs until it is stopped; a bounded one says `table(stream)`.
     history: which rows of an append-only relation a continuous query sees: all, or only those that come after its start.
     enrichment: an append-only left side looks up a right one that changes or stands still: later changes on the right
-    give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()).
-    asof: whether an ASOF join follows later changes of the right side, or decides each left row when it comes, out of
-    the `keep_versions` newest records of its key. refused_joins: kinds of joins that it does not have. settings: what a query may
+    give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()); so ASOF decides each left row when it comes, out of the
+    `keep_versions` newest records of its key. refused_joins: kinds of joins that it does not have. settings: what a query may
     say behind SETTINGS.
     """
 
@@ -32,7 +31,6 @@ class Semantics:
     continuous: bool = False
     history: Literal["all", "new"] = "all"
     enrichment: bool = False
-    asof: Literal["follows", "on arrival"] = "follows"
     keep_versions: int = 3
     refused_joins: frozenset[str] = frozenset()
     settings: frozenset[str] = frozenset()
@@ -42,5 +40,5 @@ RISINGWAVE: Final = Semantics()
 
 #: Document 003; rulings D-003-06 and D-003-17.
 TIMEPLUS: Final = Semantics(folds_names=False, schema="default", unnamed="text", repeated="qualified", continuous=True, history="new",
-                            enrichment=True, asof="on arrival", refused_joins=frozenset({"RIGHT", "CROSS"}),
+                            enrichment=True, refused_joins=frozenset({"RIGHT", "CROSS"}),
                             settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls"}))

@@ -10,6 +10,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
     Apply,
+    Arrivals,
     AsofJoin,
     Cut,
     Expand,
@@ -82,6 +83,13 @@ def _(node: Values, names: _Names) -> PlanTree:
 def _(node: Filter, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     return PlanTree("LogicalFilter", (("predicate", _shown(conjuncts(node.predicate), names)),), (below,))
+
+
+@_print.register
+def _(node: Arrivals, names: _Names) -> PlanTree:
+    below = _print(node.scan, names)
+    names.update({c.id: c.name for c in node.age})
+    return PlanTree("LogicalArrivals", (), (below,))
 
 
 @_print.register

@@ -12,6 +12,7 @@ from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
+    Arrivals,
     AsofJoin,
     Column,
     Cut,
@@ -45,7 +46,7 @@ from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_
 from watersmeet.planner.temporal import TemporalLowering
 from watersmeet.planner.texts import position, sql
 from watersmeet.planner.windows import WindowLowering
-from watersmeet.types import INTEGER, Field
+from watersmeet.types import BIGINT, INTEGER, Field
 
 _Ids = frozenset[str]
 
@@ -148,6 +149,17 @@ class Lowering:
         op = emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), below.resolve(node.times)])
         made = self.builder.add(operators.Repeat((op.id,), op.schema[:-1], append_only=False))
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
+
+    @lower.register
+    def _(self, node: Arrivals, needed: _Ids) -> Stream:
+        columns = [(c, n) for c, n in zip(node.scan.outputs, node.scan.source_names, strict=True) if c.id in needed]
+        fields = tuple(Field(n, c.type, c.nullable) for c, n in columns)
+        names = tuple(n for _, n in columns)
+        scan = self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), node.scan.append_only,
+                                               node.scan.relation_id, names, ordered=True))
+        made = self.builder.add(operators.Arrivals((scan.id,), positional([*((f.type, f.nullable) for f in fields), (BIGINT, False),
+                                                                           (BIGINT, False)]), append_only=True))
+        return of_operator(made, [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))])
 
     @lower.register
     def _(self, node: Cut, needed: _Ids) -> Stream:

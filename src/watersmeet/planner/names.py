@@ -10,6 +10,7 @@ from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
     Arrange,
+    Arrivals,
     AsofJoin,
     Constant,
     Cut,
@@ -121,6 +122,8 @@ class Names:
             return below + tuple(f.function for f in op.functions)
         if isinstance(op, Versions):
             return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
+        if isinstance(op, Arrivals):
+            return (*below[:-1], "_epoch", "_seq")
         assert isinstance(op, (Exchange, Arrange, Cut, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 

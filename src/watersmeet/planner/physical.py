@@ -11,6 +11,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     ArrivalAsofJoin,
     ArrivalJoin,
+    Arrivals,
     AsofJoin,
     Constant,
     Cut,
@@ -124,6 +125,8 @@ class PhysicalPrinter:
             return "StreamOverWindow", (("window_functions", listed([window_text(f, op.keys, below) for f in op.functions])),)
         if isinstance(op, Union):
             return "StreamUnion", (("all", "true"),)
+        if isinstance(op, Arrivals):
+            return "StreamArrivals", ()
         if isinstance(op, Cut):
             return "StreamCut", (("keeps", op.keeps),)
         if isinstance(op, Repeat):

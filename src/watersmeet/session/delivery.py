@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import DELTA_COLUMN, Relation
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import check_not_null, converted, omitted
 from watersmeet.session.context import Session
-from watersmeet.session.dml import upserted
+from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.queries import conformed, failed_query
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply, wait_if_wanted
@@ -24,7 +24,7 @@ _ROWS = "_watersmeet_delivered"
 def inject(session: Session, name: str, rows: pa.Table) -> None:
     """Commit rows to a table, or to a source as if its connector had delivered them."""
     relation = _target(session, name)
-    known = [c.name for c in relation.columns]
+    known = [c.name for c in accepting(relation).columns]
     for column in rows.column_names:
         if column not in known:
             raise error("UNDEFINED_COLUMN", f'column "{column}" of relation "{name}" does not exist',
@@ -60,10 +60,11 @@ def _target(session: Session, name: str) -> Relation:
 def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     database = session.database
     given = set(rows.column_names)
+    taken = accepting(relation).columns if DELTA_COLUMN in given else relation.columns
     now_us = database.clock.now_us()
     columns = ", ".join(
         f"{converted(quoted(c.name), c.type, c.type) if c.name in given else omitted(relation, c, now_us)} AS c{i}"
-        for i, c in enumerate(relation.columns))
+        for i, c in enumerate(taken))
     with database.guard:
         with database.content.session() as connection:
             connection.register(_ROWS, rows)
@@ -73,7 +74,7 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
                 raise failed_query(cause, "") from cause
             finally:
                 connection.unregister(_ROWS)
-        table = conformed(table, arrow_schema(relation.columns, positional=False))
+        table = conformed(table, arrow_schema(taken, positional=False))
         check_not_null(relation, table, None)
         apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))
     wait_if_wanted(session)

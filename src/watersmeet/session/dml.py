@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import DELTA_COLUMN, Relation
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import (
@@ -20,34 +21,36 @@ from watersmeet.session.assignment import (
     typed_query,
 )
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.keys import last_of_each_key, rows_with_keys
+from watersmeet.session.keys import last_of_each_key, rows_with_keys, split_by_key
 from watersmeet.session.queries import Bounded, bounded, fetch
 from watersmeet.session.result import Result, rows_result
 from watersmeet.session.returning import returning
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply
 from watersmeet.store.merging import quoted
-from watersmeet.types import arrow_schema
+from watersmeet.types import INTEGER, Field, arrow_schema
 
 
 def insert(session: Session, statement: Insert) -> Result:
     """INSERT INTO … VALUES or SELECT."""
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
-        targets = insert_targets(relation, statement)
+        target = accepting(relation)
+        targets = insert_targets(target, statement)
         query = bounded(session, typed_query(statement.query, targets), statement.text)
         if not statement.columns:
             targets = targets[: len(query.columns)] or targets
         _check_width(len(query.columns), len(targets), statement)
         check_types(query.columns, targets, statement)
-        incoming = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
+        incoming = fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
         return insert_rows(session, relation, incoming, statement)
 
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
     """Insert rows that have the relation's columns. The caller holds the guard."""
     check_not_null(relation, incoming, statement)
-    result = _result("INSERT", session, relation, None, statement.returning, incoming, statement)
+    rows = incoming.select([c.name for c in relation.columns])
+    result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     apply(session, relation, upserted(session, relation, incoming))
     return result
 
@@ -56,9 +59,28 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
     """The change that brings `incoming` into the table: of each key the last row stays."""
     if not relation.primary_key or not incoming.num_rows:
         return Change(incoming)
-    fresh = last_of_each_key(session, relation, incoming)
+    fresh, replaced = split_by_key(session, relation, incoming)
+    if DELTA_COLUMN in incoming.column_names:
+        return _signed(session, relation, fresh)
     old = rows_with_keys(session, relation, fresh)
+    if replaced.num_rows and relation.mode is not None:
+        # Of a stream every version counts for joins that ask for them: it came, and went.
+        return _replaced(pa.concat_tables([old, replaced]), incoming)
     return _replaced(old, fresh) if old.num_rows else Change(fresh)
+
+
+def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
+    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if it went (-1)."""
+    came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    return _replaced(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
+
+
+def accepting(relation: Relation) -> Relation:
+    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given."""
+    if relation.mode != "changelog_kv":
+        return relation
+    columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
+    return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
 
 
 def delete(session: Session, statement: Delete) -> Result:
@@ -119,7 +141,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
 def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
     """The columns that an INSERT fills, in the order in which values are given."""
     if not statement.columns:
-        return tuple(Target(c) for c in relation.written)
+        return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
     return _targets(relation, statement.columns, statement)
 
 

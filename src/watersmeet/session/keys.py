@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
@@ -16,8 +17,22 @@ _INCOMING = "_watersmeet_incoming"
 
 def last_of_each_key(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
     """The rows without those that a later one of the same key replaces, in their order."""
+    last = _last(session, relation, rows)
+    return rows if last is None else rows.take(last)
+
+
+def split_by_key(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """(the last row of each key, those that they replace)."""
+    last = _last(session, relation, rows)
+    if last is None:
+        return rows, rows.slice(0, 0)
+    return rows.take(last), rows.take(np.setdiff1d(np.arange(rows.num_rows), last))
+
+
+def _last(session: Session, relation: Relation, rows: pa.Table) -> npt.NDArray[np.int64] | None:
+    """The positions of the last rows of each key, rising; None for all."""
     if rows.num_rows < 2:
-        return rows
+        return None
     keys = ", ".join(quoted(k) for k in relation.primary_key)
     numbered = rows.select(list(relation.primary_key)).append_column("_n", pa.array(np.arange(rows.num_rows)))
     with session.database.content.session() as connection:
@@ -27,8 +42,8 @@ def last_of_each_key(session: Session, relation: Relation, rows: pa.Table) -> pa
         finally:
             connection.unregister(_INCOMING)
     if found.num_rows == rows.num_rows:
-        return rows
-    return rows.take(np.sort(found.column(0).to_numpy()))
+        return None
+    return np.sort(found.column(0).to_numpy())
 
 
 def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:

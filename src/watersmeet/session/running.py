@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.queries import name_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements import Select
@@ -31,7 +31,7 @@ Diff = npt.NDArray[np.int64]
 _NUMBERS: Final = itertools.count(1)
 
 #: The column that tells a row that came (1) from one that went (-1); ruling D-003-09.
-DELTA: Final = Field("_tp_delta", BIGINT, nullable=False)
+DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
 class RunningQuery:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
+from watersmeet.circuit.operators import Operator
 from watersmeet.errors import error
 from watersmeet.kernel.memo import MEMO
 from watersmeet.kernel.operators.arrange import ROWS
@@ -57,7 +59,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]
-    joins = [o for o in operators if o.kind in ("asof", "join", "multijoin", "temporal")]
+    joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "join", "multijoin", "temporal")]
     if joins and joins[-1].kind == "multijoin":
         raise error("FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs')
     if not joins:
@@ -68,7 +70,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
         return held
     kept = [(i, ROWS) for i in joins[-1].inputs]
     if joins[-1].kind == "temporal":
-        kept = [(joins[-1].id, MEMO)]
+        kept = [(joins[-1].id, MEMO), *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators})]
     sides = list(zip(held, kept, strict=False))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():
@@ -77,6 +79,16 @@ def join_state(session: Session, name: str) -> dict[str, int]:
                 references = manifest["operators"].get(operator_id, {}).get(trace, ())
                 held[side] += sum(_live_rows(session, pack, r) for r in references)
     return held
+
+
+def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[str, str]]:
+    """What a join that only looks up keeps of its right side: nothing of a relation that is there anyway."""
+    below = arrangement
+    while operators[below].inputs:
+        below = operators[below].inputs[0]
+        if operators[below].kind == "topn":
+            return [(arrangement, ROWS)]
+    return []
 
 
 def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:

@@ -47,15 +47,19 @@ def in_one_form(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([one_form(c) for c in table.columns], schema=table.schema)
 
 
+def joined(changes: Sequence[Change]) -> Change:
+    """All rows of `changes`, one after the other, as they came."""
+    table = pa.concat_tables([c.table for c in changes])
+    return Change(table) if all(c.diff is None for c in changes) else Change(table, np.concatenate([c.diffs for c in changes]))
+
+
 def merged(changes: Sequence[Change]) -> Change:
     """One change that does what `changes` do one after the other.
 
     Rows that are only added keep their order of arrival; otherwise equal rows are one, in canonical order.
     """
-    table = pa.concat_tables([c.table for c in changes])
-    if all(c.diff is None for c in changes):
-        return Change(table)
-    return consolidated(Change(table, np.concatenate([c.diffs for c in changes])))
+    change = joined(changes)
+    return change if change.diff is None else consolidated(change)
 
 
 def consolidated(change: Change) -> Change:

@@ -10,7 +10,7 @@ from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
 from watersmeet.errors import error
 from watersmeet.session.context import Session
 from watersmeet.session.result import Result
-from watersmeet.session.transaction import Change, Transaction, consolidated, in_one_form, merged
+from watersmeet.session.transaction import Change, Transaction, consolidated, in_one_form, joined, merged
 
 
 def begin_statement(session: Session, statement: Begin) -> Result:
@@ -65,7 +65,8 @@ def commit(session: Session) -> None:
             if gone := transaction.changes.keys() - database.catalog.relations.keys():
                 raise error("TRANSACTION_STATE", "the transaction was rolled back: a table that it changed was dropped",
                             detail=f"{len(gone)} of its tables are gone.")
-            changes = {i: merged(c) for i, c in transaction.changes.items()}
+            streams = {r.id for r in database.catalog.relations.values() if r.mode is not None}
+            changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
             changes = {i: c for i, c in changes.items() if c.table.num_rows}
             if changes:
                 database.commit(changes)
@@ -83,9 +84,10 @@ def rollback(session: Session) -> None:
 def apply(session: Session, relation: Relation, change: Change) -> None:
     """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
 
-    A change with deleted rows need not be consolidated.
+    A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its order.
     """
-    change = Change(in_one_form(change.table)) if change.diff is None else consolidated(change)
+    plain = change.diff is None or relation.mode is not None
+    change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
     if not change.table.num_rows:
         return
     if session.transaction is None:

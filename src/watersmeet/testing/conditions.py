@@ -12,6 +12,8 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "asof join without an inequality condition": ("ASOF_WITHOUT_INEQUALITY",),
     "ambiguous column": ("AMBIGUOUS_COLUMN",),
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
+    "direct join with a right side that cannot be looked up": ("DIRECT_RIGHT_SIDE",),
+    "direct join without a usable key": ("DIRECT_KEY",),
     "join kind is not supported": ("JOIN_KIND",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
     "syntax error": ("SYNTAX_ERROR",),

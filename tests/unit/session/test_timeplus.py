@@ -89,9 +89,10 @@ def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tm
 @pytest.mark.parametrize(("sql", "condition"), [
     ("SELECT * FROM a CROSS JOIN b", "JOIN_KIND"),
     ("SELECT * FROM a ANY JOIN b ON a.k = b.k", "SYNTAX_ERROR"),
-    ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_algorithm = 'direct'", "FEATURE_NOT_SUPPORTED"),
+    ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_algorithm = 'direct'", "DIRECT_RIGHT_SIDE"),
+    ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_max_buffered_bytes = 1", "FEATURE_NOT_SUPPORTED"),
     ("SELECT * FROM (SELECT k FROM a SETTINGS keep_versions = 3) AS x JOIN b ON x.k = b.k", "FEATURE_NOT_SUPPORTED"),
-    ("SELECT * FROM changelog(a, k) AS x", "FEATURE_NOT_SUPPORTED"),
+    ("SELECT * FROM changelog(a) AS x", "FEATURE_NOT_SUPPORTED"),
     ("SELECT * FROM other.a", "UNDEFINED_RELATION"),
     ("SELECT * FROM a JOIN b ON date_diff_within(2m, a.k)", "SYNTAX_ERROR"),
 ])

@@ -9,6 +9,7 @@ from typing import Final
 
 from watersmeet.algebra.relations import (
     Aggregate,
+    Arrivals,
     AsofJoin,
     Column,
     Cut,
@@ -167,6 +168,13 @@ def _(node: Window, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: TopN, needed: _Ids) -> Relation:
     return replace(node, input=_prune(node.input, needed.union(*[s.columns for s in node.scalars])))
+
+
+@_prune.register
+def _(node: Arrivals, needed: _Ids) -> Relation:
+    scan = _prune(node.scan, needed)
+    assert isinstance(scan, Scan)
+    return replace(node, scan=scan)
 
 
 @_prune.register

@@ -16,7 +16,7 @@ from watersmeet.dialects.binder.ranges import with_ranges
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
-from watersmeet.dialects.binder.strictness import check_kind, check_strictness, strict_join
+from watersmeet.dialects.binder.strictness import check_kind, strict_join
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.timewindows import check_join
 from watersmeet.dialects.binder.values import Value, columns_of
@@ -93,7 +93,6 @@ class Chain:
     def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
         check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
         check_kind(node, self.binding.semantics, self.env.text)
-        check_strictness(node, self.binding.semantics, self.env.text)
         node = with_ranges(node, left[1], right[1], self.env)
         relation, scope = join(left, right, node, self.env, self.subqueries)
         if self.binding.semantics.enrichment:

@@ -11,9 +11,12 @@ from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import did_you_mean, error
 
-#: Values of settings that change nothing, as they are what is done anyway.
-_DEFAULTS: Final = {"join_use_nulls": "1", "join_algorithm": "default"}
-_LACKING: Final = ("join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "keep_versions")
+#: What the settings may say now. None: a whole number above 0.
+_VALUES: Final[dict[str, tuple[str, ...] | None]] = {
+    "join_algorithm": ("default", "direct"), "join_use_nulls": ("1",), "keep_versions": None, "join_max_buffered_bytes": (),
+}
+#: Values that exist elsewhere.
+_LACKING: Final = {"join_use_nulls": ("0",), "join_algorithm": ("hash", "parallel_hash", "hybrid", "full_sorting_merge")}
 
 
 def with_settings(query: exp.Expression, semantics: Semantics, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
@@ -29,8 +32,12 @@ def with_settings(query: exp.Expression, semantics: Semantics, text: str) -> tup
         if name not in semantics.settings:
             raise error("UNDEFINED_OBJECT", f'setting "{name}" of a query does not exist', sql=text, span=place_of(node),
                         hint=did_you_mean(name, semantics.settings))
-        if name in _LACKING and value != _DEFAULTS.get(name):
-            raise error("FEATURE_NOT_SUPPORTED", f"setting {name} is not supported yet", sql=text, span=place_of(node))
+        wanted = _VALUES[name]
+        if wanted == () or value in _LACKING.get(name, ()):
+            raise error("FEATURE_NOT_SUPPORTED", f"setting {name} = {value} is not supported yet", sql=text, span=place_of(node))
+        if value not in wanted if wanted is not None else not (value.isdecimal() and int(value)):
+            raise error("INVALID_PARAMETER", f'setting {name} can\'t be "{value}"', sql=text, span=place_of(node),
+                        hint="It is a whole number above 0." if wanted is None else "Choose one of " + ", ".join(wanted) + ".")
         settings[name] = value
     query = query.copy()
     query.set("settings", None)

@@ -9,11 +9,13 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
+from watersmeet.algebra.trees import exactly
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
+from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.scope import Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
@@ -63,7 +65,7 @@ def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
     return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
 
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static", "changelog"})
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
@@ -94,12 +96,30 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         tree = Cut(tree, "before", binding.moment)
     elif binding.semantics.history == "new" and isinstance(tree, Scan) and tree.append_only:
         tree = Cut(tree, "after", binding.moment)
+    if "changelog" in node.args:
+        tree = _changelog(tree, node, env, binding)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
     shown = single(alias or name, scope_columns(tree.columns, names))
     if wants_versions(node):
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
     return tree, shown
+
+
+def _changelog(tree: Relation, node: exp.Table, env: Environment, binding: Binding) -> Relation:
+    """`changelog(stream, key, …)`: the last row of each key; of a stream that takes rows back by itself, what it is (TP-16)."""
+    places = node.args["changelog"]
+    if isinstance(tree, Scan) and not tree.append_only and not places:
+        return tree
+    by_name = {c.name: c for c in tree.columns}
+    for place in places:
+        if name_of(place) not in by_name:
+            raise error("UNDEFINED_COLUMN", f'column "{name_of(place)}" does not exist', sql=env.text, span=place_of(place),
+                        hint=did_you_mean(name_of(place), by_name))
+    found = newest(tree, [read(by_name[name_of(p)]) for p in places], binding)
+    if not places or found is None:
+        raise not_supported("changelog() of this relation", node, env, hint="Write changelog(stream, key) with an append stream.")
+    return exactly(found[0], tree.columns)
 
 
 def scan(relation: CatalogRelation, binding: Binding) -> Scan:

@@ -6,11 +6,13 @@ only grows looks up one that changes or stands still: later changes there give n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal
 
 from sqlglot import exp
 
 from watersmeet.algebra.relations import (
+    AsofJoin,
     Cut,
     Filter,
     Join,
@@ -22,6 +24,8 @@ from watersmeet.algebra.relations import (
     Unnest,
     Values,
 )
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.shared import Binding, Environment
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.semantics import Semantics
@@ -42,13 +46,6 @@ def check_kind(node: exp.Join, semantics: Semantics, text: str) -> None:
                     hint="Exchange the sides and write LEFT JOIN." if kind == "RIGHT" else "Write JOIN … ON with a condition.")
 
 
-def check_strictness(node: exp.Join, semantics: Semantics, text: str) -> None:
-    """FEATURE_NOT_SUPPORTED for what is there only in other dialects' sense."""
-    method = node.method.upper()
-    if method == "LATEST" or (method == "ASOF" and semantics.asof == "on arrival"):
-        raise error("FEATURE_NOT_SUPPORTED", f"{method} JOIN is not supported yet", sql=text, span=place_of(node.this))
-
-
 def nature(node: Relation) -> Nature:
     """What a relation is as the side of a join."""
     if isinstance(node, Cut):
@@ -57,7 +54,7 @@ def nature(node: Relation) -> Nature:
         return "append" if node.append_only else "changelog"
     if isinstance(node, Values):
         return "static"
-    if isinstance(node, TemporalJoin):
+    if isinstance(node, TemporalJoin) or (isinstance(node, AsofJoin) and node.arrival):
         return nature(node.left)
     natures = {nature(i) for i in node.inputs}
     if natures == {"static"}:
@@ -67,15 +64,22 @@ def nature(node: Relation) -> Nature:
 
 
 def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Binding) -> Relation:
-    """The regular join `joined` as what the natures of its sides make of it. FEATURE_NOT_SUPPORTED where they make nothing."""
+    """The regular or ASOF join `joined` as what its strictness and the natures of its sides make of it.
+
+    JOIN_KIND where they make nothing; DIRECT_KEY, DIRECT_RIGHT_SIDE, JOIN_WITHOUT_EQUALITY.
+    """
+    if isinstance(joined, AsofJoin):
+        return _asof(joined, node, env, binding)
     if not isinstance(joined, Join):
         return joined
+    if node.method.upper() == "LATEST":
+        return _latest(joined, node, env, binding)
+    if binding.settings.get("join_algorithm") == "direct":
+        _check_direct(joined, node, env, binding)
+        return _looked_up(joined, node, env, binding)
     sides = nature(joined.left), nature(joined.right)
     if sides in (("append", "changelog"), ("append", "static")):
-        if joined.kind not in ("inner", "left"):
-            raise _unsupported(joined, node, env, binding)
-        kind: Literal["inner", "left"] = "left" if joined.kind == "left" else "inner"
-        return TemporalJoin(joined.left, joined.right, kind, joined.keys, joined.residual, None, span=joined.span)
+        return _looked_up(joined, node, env, binding)
     if sides in (("append", "append"), ("changelog", "changelog"), ("static", "static")):
         return joined
     if sides == ("changelog", "static") and joined.kind in ("inner", "left"):
@@ -83,7 +87,79 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
     raise _unsupported(joined, node, env, binding)
 
 
-def _unsupported(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> Error:
+def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
+    """Left rows drive the join: each meets the right side as it is when it comes."""
+    if joined.kind not in ("inner", "left") or nature(joined.left) == "static":
+        raise _unsupported(joined, node, env, binding)
+    kind: Literal["inner", "left"] = "left" if joined.kind == "left" else "inner"
+    return TemporalJoin(joined.left, joined.right, kind, joined.keys, joined.residual, None, span=joined.span)
+
+
+def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
+    """LATEST: of each key of the join the right row that came last (TP-08, TP-57 to TP-59)."""
+    _check_appended(joined, node, env, binding)
+    place = place_of(node.this)
+    if not joined.keys:
+        raise error("JOIN_WITHOUT_EQUALITY", "LATEST join needs at least one equal-join column", sql=env.text, span=place)
+    if joined.residual is not None:
+        raise error("FEATURE_NOT_SUPPORTED", "a condition that is no equality in a LATEST JOIN is not supported", sql=env.text, span=place,
+                    hint="Write it in WHERE: it then says what is shown of the row that came last.")
+    found = newest(joined.right, [k.right for k in joined.keys], binding)
+    if found is None:
+        raise _unsupported(joined, node, env, binding)
+    return _looked_up(replace(joined, right=found[0]), node, env, binding)
+
+
+def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> AsofJoin:
+    """ASOF: of the newest versions of the key the nearest one, when the left row comes (TP-07, TP-55, TP-56)."""
+    _check_appended(joined, node, env, binding)
+    versions = int(binding.settings.get("keep_versions", binding.semantics.keep_versions))
+    found = newest(joined.right, [k.right for k in joined.keys], binding, limit=versions, value=joined.right_value)
+    if found is None:
+        raise _unsupported(joined, node, env, binding)
+    right, age = found
+    return replace(joined, right=right, ties=tuple(c.id for c in age), arrival=True)
+
+
+def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> None:
+    """Proton's refusal of sides that take rows back, but for keyed streams on the right, of which every version counts."""
+    kind = f"{joined.kind} {node.method.lower()}"
+    for side, shown in ((joined.left, "left"), (joined.right, "right")):
+        kept = isinstance(side, Scan) and binding.catalog.relations[side.relation_id].mode in ("mutable", "versioned_kv")
+        if nature(side) == "changelog" and not (shown == "right" and kept):
+            raise error("JOIN_KIND", f"The {shown} data stream semantic of {kind} JOIN is expected to be 'Append', but got 'Changelog'",
+                        sql=env.text, span=place_of(node.this))
+    if joined.kind not in ("inner", "left") or nature(joined.left) == "static" or nature(joined.right) == "static":
+        raise _unsupported(joined, node, env, binding)
+
+
+def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> None:
+    """A direct join looks rows of a mutable stream up by its primary key, an index, or the beginning of one (TP-50 to TP-54)."""
+    place = place_of(node.this)
+    right = joined.right
+    relation = binding.catalog.relations[right.relation_id] if isinstance(right, Scan) else None
+    if relation is None or relation.mode != "mutable":
+        raise error("DIRECT_RIGHT_SIDE", f"'{_shown(right, binding)}' can't be looked up by a direct join", sql=env.text, span=place,
+                    hint="A mutable stream can, and a dictionary.")
+    assert isinstance(right, Scan)
+    names = {c.id: n for c, n in zip(right.outputs, right.source_names, strict=True)}
+    covered = {names[c] for k in joined.keys if (c := _column(k.right)) in names}
+    keys = [relation.primary_key, *(r.index_columns for r in binding.catalog.relations.values() if r.depends_on == (relation.id,))]
+    if not any(key and key[0] in covered for key in keys):
+        raise error("DIRECT_KEY", f'the condition has no key by which "{relation.name}" can be looked up', sql=env.text, span=place,
+                    detail="Its keys are " + ", ".join("(" + ", ".join(k) + ")" for k in keys if k) + ".",
+                    hint="Compare the first column of its primary key or of an index, or leave join_algorithm out.")
+
+
+def _column(scalar: Scalar) -> str | None:
+    """The column that a key is, under casts."""
+    node = scalar.expression.unnest()
+    while isinstance(node, exp.Cast):
+        node = node.this.unnest()
+    return node.name if isinstance(node, exp.Column) else None
+
+
+def _unsupported(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> Error:
     """Proton's refusal."""
     left, right = (_shown(side, binding) for side in (joined.left, joined.right))
     return error("JOIN_KIND", f"'{left}' {joined.kind.upper()} {node.method.upper() or 'ALL'} JOIN '{right}' is not supported",

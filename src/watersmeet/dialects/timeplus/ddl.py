@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.catalog import ARRIVAL, StreamMode
+from watersmeet.catalog import ARRIVAL, DELTA_COLUMN, StreamMode
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.statements import CreateStream, Drop, DropKind, Name, Refused, Statement, StreamIndex
@@ -17,8 +17,6 @@ from watersmeet.types import TIMESTAMP, Field
 
 #: The column with the time at which a row came, of every stream (TP-61).
 TIME_COLUMN: Final = "_tp_time"
-#: In an INSERT into a changelog stream: 1 for a row that appears, -1 for one that goes (ruling D-003-09).
-DELTA_COLUMN: Final = "_tp_delta"
 
 _MODES: Final[dict[str, StreamMode]] = {"append": "append", "versioned_kv": "versioned_kv", "changelog_kv": "changelog_kv"}
 _LACKING: Final = (("EXTERNAL", "TABLE"), ("EXTERNAL", "STREAM"), ("DICTIONARY",), ("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",),
