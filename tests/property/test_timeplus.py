@@ -45,9 +45,9 @@ class Reference:
     def left(self, row: tuple) -> None:
         n, k, x = row
         self.lefts.append(row)
-        for name in JOINS:
+        for name, join in JOINS.items():
             met = self.partners(name, k, x)
-            if not met and "LEFT" in JOINS[name]:
+            if not met and "LEFT" in join:
                 met = [(None, None)]
             for pk, y in met:
                 self.out[name][(n, pk, y)] += 1
