@@ -28,12 +28,12 @@ NEAR = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts + INTERV
 TEN = "INTERVAL '10 seconds'"
 WINDOW = f"time_bucket({TEN}, ts)"
 
-#: The view, and the batch query for DuckDB.
+#: The view, and the batch query for DuckDB. A group or partition without time never ends, so there is none in those that keep it.
 QUERIES = {
     "plain": (f"SELECT k, x, ts FROM {A}", f"SELECT k, x, ts FROM {A} WHERE ts IS NOT NULL"),
     "moved": (f"SELECT x, ts + INTERVAL '1 minute' AS later FROM {A} WHERE x > 0",
               f"SELECT x, ts + INTERVAL '1 minute' FROM {A} WHERE x > 0 AND ts IS NOT NULL"),
-    "tumbled": (f"""SELECT window_start, k, count(*) AS n, sum(x) AS s, min(x) AS m FROM TUMBLE(a, ts, {TEN}) WHERE k < 90
+    "tumbled": (f"""SELECT window_start, k, count(*) AS n, sum(x) AS s, min(x) AS m FROM TUMBLE(a, ts, {TEN}) WHERE k < 90 AND ts IS NOT NULL
                 GROUP BY window_start, k""",
                 f"SELECT {WINDOW} AS w, k, count(*), sum(x), min(x) FROM {A} WHERE ts IS NOT NULL GROUP BY ALL"),
     "hopped": (f"SELECT count(DISTINCT x) AS n, window_end FROM HOP(a, ts, INTERVAL '5 seconds', {TEN}) WHERE k < 90 GROUP BY window_end",
@@ -53,10 +53,10 @@ QUERIES = {
                 f"""SELECT a.k, x, y, a.w FROM (SELECT *, {WINDOW} AS w FROM {A}) AS a JOIN (SELECT *, {WINDOW} AS w FROM {B}) AS b
                 ON a.w = b.w AND a.k = b.k"""),
     "best": (f"""SELECT window_start, x, row_number() OVER (PARTITION BY window_start ORDER BY x DESC) AS n
-             FROM TUMBLE(a, ts, {TEN}) WHERE k < 90""",
+             FROM TUMBLE(a, ts, {TEN}) WHERE k < 90 AND ts IS NOT NULL""",
              f"SELECT {WINDOW} AS w, x, row_number() OVER (PARTITION BY {WINDOW} ORDER BY x DESC) FROM {A} WHERE ts IS NOT NULL"),
     "two_best": (f"""SELECT window_start, x FROM (SELECT window_start, x, row_number() OVER (PARTITION BY window_start ORDER BY x DESC) AS n
-                 FROM TUMBLE(a, ts, {TEN}) WHERE k < 90) AS ranked WHERE n <= 2""",
+                 FROM TUMBLE(a, ts, {TEN}) WHERE k < 90 AND ts IS NOT NULL) AS ranked WHERE n <= 2""",
                  f"""SELECT w, x FROM (SELECT {WINDOW} AS w, x, row_number() OVER (PARTITION BY {WINDOW} ORDER BY x DESC) AS n
                  FROM {A} WHERE ts IS NOT NULL) WHERE n <= 2"""),
     "above": ("SELECT window_start, sum(n) AS n, count(*) AS k FROM tumbled GROUP BY window_start",
@@ -125,6 +125,9 @@ class Database:
     def epoch(self, rows):
         for table, k, value, seconds in rows:
             self.run(f"INSERT INTO {table} VALUES (?, ?, ?)", (k, value, moment(seconds)))
+        self.flush()
+
+    def flush(self):
         self.run("FLUSH")
 
     def content(self, name):
