@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
-from tests.thorough import THOROUGH
+from tests.thorough import mostly_slow
 
-CASES = [(seed, parallelism) for seed in range(12) for parallelism in (1, 3)] if THOROUGH else [(0, 3)]
+SEEDS = range(12)
 START = dt.datetime(2024, 1, 1)
 DELAYS = {"a": 10, "b": 4}
 END = 1_000_000
@@ -153,9 +153,9 @@ def closing():
     return [("a", 99, 0, END), ("b", 99, 0, END)]
 
 
-@pytest.mark.parametrize(("seed", "parallelism"), CASES)
-def test_final_rows(tmp_path, seed, parallelism):
-    rng = random.Random(seed)
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 1))
+def test_final_rows(tmp_path, seed):
+    rng, parallelism = random.Random(seed), 1 if seed % 2 else 3
     database, rule = Database(tmp_path / "db", parallelism), Rule()
     shown = {name: Counter() for name in QUERIES}
     for rows in [*history(rng), closing()]:
@@ -189,9 +189,9 @@ def test_final_rows(tmp_path, seed, parallelism):
     other.connection.close()
 
 
-@pytest.mark.parametrize(("seed", "parallelism"), CASES)
-def test_rows_that_look_back_are_final(tmp_path, seed, parallelism):
-    rng = random.Random(1000 + seed)
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 1))
+def test_rows_that_look_back_are_final(tmp_path, seed):
+    rng, parallelism = random.Random(1000 + seed), 1 if seed % 2 else 3
     database, rule = Database(tmp_path, parallelism, BACK), Rule()
     shown = {name: Counter() for name in BACK}
     for rows in [*history(rng), closing()]:

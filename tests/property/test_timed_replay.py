@@ -13,12 +13,11 @@ import pytest
 from tests.property.test_final import QUERIES, Database, Rule, closing, history
 from tests.property.test_replay import Again
 from tests.property.test_timed_arrival import QUERIES as ARRIVAL
-from tests.thorough import THOROUGH
 from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet.runtime import inprocess
 from watersmeet.store import files
 
-SEEDS = range(8) if THOROUGH else range(1)
+SEEDS = range(6)
 pytestmark = pytest.mark.slow
 
 
