@@ -19,11 +19,11 @@ flights: setup ## joins by time: delay against wind, arrivals and the next depar
 	@$(BIN)/python examples/flights/delays.py $(ARGS)
 
 test: setup ## all tests: fast ones first, then those on Spark
-	@$(BIN)/python -m pytest -q -m "not spark and not slow" tests
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests
 	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m "spark or slow" tests
 
 test-fast: setup ## the tests that need no Spark
-	@$(BIN)/python -m pytest -q -m "not spark and not slow" tests
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests
 
 lint: setup
 	@$(BIN)/ruff check src tests benchmarks examples scripts

@@ -232,7 +232,7 @@ def test_problems_are_known_to_other_processes_and_after_a_restart(tmp_path):
         with watersmeet.connect(tmp_path / "db", read_only=True) as reader:
             seen = [reader.execute(q).fetchall() for q in ("SHOW DEAD LETTERS", "SHOW JOBS", "SELECT a FROM v")]
             assert sorted(row[1:3] for row in seen[0]) == [("x.csv", 3), ("y.csv", None)]
-            assert "x.csv: without c" in dict((r[0], r[-1]) for r in seen[1])["s"]
+            assert "x.csv: without c" in dict((r[0], r[11]) for r in seen[1])["s"]
             assert seen[2] == [(1,)]
             assert {row[2] for row in seen[1]} == {"running"}
     with watersmeet.connect(tmp_path / "db", read_only=True) as reader:
