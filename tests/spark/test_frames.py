@@ -15,6 +15,7 @@ from tests.unit.frames.test_regular import joined, nearest, rows
 import watersmeet
 from watersmeet import types as t
 from watersmeet.errors import Error
+from watersmeet.frames.placing import spark_hash
 from watersmeet.runtime.spark import session
 
 pytestmark = pytest.mark.spark
@@ -193,6 +194,11 @@ def test_refusals_that_need_spark(spark, sides):
     finally:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass",
                        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+
+
+def test_keys_of_buckets_go_where_spark_puts_them(spark):
+    found = spark.range(100).select(f.hash(f.col("id").cast("int"))).collect()
+    assert [r[0] for r in found] == [spark_hash(n) for n in range(100)]
 
 
 def test_the_watermark_of_spark_is_taken(sides):

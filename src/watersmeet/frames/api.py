@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
+from pyspark.sql.utils import is_remote
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.frames.building import Bounds, Duration, Given, Options, build
@@ -59,6 +60,8 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
     Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1 for
     a row that comes and -1 for one that goes. Raises WatersmeetError; docs/DATAFRAMES.md has the rules.
     """
+    if is_remote():
+        raise error("FEATURE_NOT_SUPPORTED", "joins of DataFrames of Spark Connect", hint="Use a classic SparkSession.")
     options = Options(on, how, match, within, window, time, as_of, emit, suffix, diff)
     spark = left.sparkSession
     parts = buckets if buckets is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 200)

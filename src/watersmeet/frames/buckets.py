@@ -20,7 +20,7 @@ from watersmeet.kernel.delta import Delta, consolidate
 from watersmeet.kernel.executor import EpochContext, run_stage
 from watersmeet.kernel.frames import decode
 from watersmeet.kernel.ordering import order_keys
-from watersmeet.kernel.state import BlobStore, RunCache, RunRef, StageState
+from watersmeet.kernel.state import BlobStore, RunRef, StageState
 from watersmeet.types import arrow_schema
 
 #: Changes when the manifest or the plan of a bucket has another form.
@@ -69,7 +69,7 @@ class Step:
     watermarks: Mapping[str, int]
 
 
-def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: Store, cache: RunCache | None = None) -> Step:
+def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: Store) -> Step:
     """One micro-batch of one bucket. The state is in the store when this returns.
 
     The order of the pieces makes no difference. Raises WatersmeetError STATE_MISMATCH if the state is another join's.
@@ -87,7 +87,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
         sources[scan] = [_numbered(shape, delta) if index == 1 and isinstance(shape.match, Newest) else delta]
     marks = _advanced(shape, marks, pieces)
     epoch = before.get("epoch", -1) + 1
-    state = StageState(before.get("state"), store, cache)
+    state = StageState(before.get("state"), store)
     ids = frozenset(o.id for o in circuit.operators)
     context = EpochContext(epoch, initial=first, fresh=ids if first else frozenset(), watermarks=marks)
     result = run_stage(circuit, 0, bucket, sources, (), state, context)

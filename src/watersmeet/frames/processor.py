@@ -12,7 +12,6 @@ from watersmeet.frames.buckets import Step, repeated, run_bucket
 from watersmeet.frames.pieces import Piece, bodies
 from watersmeet.frames.shapes import JoinShape
 from watersmeet.frames.stores import LocalRuns, SparkStore
-from watersmeet.kernel.state import RunCache
 
 #: What travels to the stateful operator.
 PIECE: Final = "bucket int, channel int, body binary"
@@ -20,9 +19,6 @@ PIECE: Final = "bucket int, channel int, body binary"
 #: What it gives: frames of changes, each in a row, and one row of figures (without a frame) for each bucket.
 FIGURES: Final = ("left_rows", "right_rows", "late_left_rows", "late_right_rows", "state_rows", "state_bytes")
 CHANGES: Final = "frame binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
-
-#: Runs that this Python worker has mapped, of all queries: a run's name says what is in it.
-_CACHE: Final = RunCache()
 
 
 class Buckets(StatefulProcessor):  # type: ignore[misc]
@@ -42,7 +38,7 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
         pieces = [Piece(bucket, int(channel), bytes(body)) for frame in rows
                   for channel, body in zip(frame["channel"], frame["body"], strict=True)]
         store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
-        yield from frames(run_bucket(self._shape, bucket, pieces, store, _CACHE))
+        yield from frames(run_bucket(self._shape, bucket, pieces, store))
 
     def close(self) -> None:
         pass
