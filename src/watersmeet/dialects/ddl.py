@@ -26,7 +26,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.types import Field
+from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
     ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON", "ARRIVAL"): "arrival",
@@ -48,6 +48,7 @@ class _Definition:
         self.spans: dict[str, Span] = {}
         self.primary_key: tuple[str, ...] = ()
         self.watermarks: list[Watermark] = []
+        self.arrivals: list[str] = []
         self.options: dict[str, str] = {}
         self.append_only = False
         self.refusal: Error | None = None
@@ -107,6 +108,11 @@ class _Definition:
                 nullable = False
             elif cursor.take("PRIMARY", "KEY"):
                 self._set_key((name.name,), name.span)
+            elif cursor.take("AS", "PROCTIME", "(", ")"):
+                if kind not in (TIMESTAMP, TIMESTAMPTZ):
+                    raise error("DATATYPE_MISMATCH", f'column "{name.name}" AS PROCTIME() can\'t be {kind.sql}', sql=cursor.text,
+                                span=name.span, hint="It is a timestamp with time zone, or a timestamp.")
+                self.arrivals.append(name.name)
             elif cursor.at("DEFAULT") or cursor.at("AS") or cursor.at("GENERATED"):
                 what = "DEFAULT" if cursor.at("DEFAULT") else "a generated column"
                 cursor.until(",", ")")
@@ -237,7 +243,7 @@ def _read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     return CreateTable(
         **base, name=name.name, name_span=name.span, columns=tuple(definition.columns),
         primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
-        watermarks=tuple(definition.watermarks), append_only=definition.append_only, query=query,
+        watermarks=tuple(definition.watermarks), arrivals=tuple(definition.arrivals), append_only=definition.append_only, query=query,
         column_names=tuple(definition.bare_names),
     )
 
@@ -257,7 +263,7 @@ def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     return CreateSource(
         **base, name=name.name, name_span=name.span, columns=tuple(definition.columns),
         primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
-        watermarks=tuple(definition.watermarks),
+        watermarks=tuple(definition.watermarks), arrivals=tuple(definition.arrivals),
     )
 
 

@@ -57,7 +57,8 @@ class CreateRelation(Statement):
 
     columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
     options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
-    encoding (json, csv, parquet). No columns: to be read from the connector's data.
+    encoding (json, csv, parquet). No columns: to be read from the connector's data. arrivals: columns that are
+    `AS PROCTIME()`.
     """
 
     name: str
@@ -67,6 +68,7 @@ class CreateRelation(Statement):
     options: Mapping[str, str] = field(default_factory=dict)
     if_not_exists: bool = False
     watermarks: tuple[Watermark, ...] = ()
+    arrivals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -268,7 +268,8 @@ class Coordinator:
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
         relation_id = piece["relation"]
         if piece["kind"] != "snapshot":
-            return self.inputs.sources[relation_id].spec()
+            arrivals = [c.name for c in known[relation_id].columns if c not in known[relation_id].written]
+            return {**self.inputs.sources[relation_id].spec(), "arrivals": arrivals}
         columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
         return {"columns": [c.to_json() for c in columns or known[relation_id].columns]}
 

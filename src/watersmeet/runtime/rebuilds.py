@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Cut, TemporalJoin, Versions
 from watersmeet.errors import error
@@ -31,6 +31,11 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
                     detail="Which rows the table had before those that it has is nowhere but in the state.",
                     hint="Drop the view, rebuild, and create it again: it then knows the rows that are there.")
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
+        relation = known.get(relation_id)
+        if relation is not None and relation.kind == "source" and ARRIVAL in relation.defaults.values():
+            raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{relation.name}" can\'t be made anew',
+                        detail="When its rows came is nowhere but in the state and in the views' content.",
+                        hint="Drop the views over it, rebuild, and create them again: its rows then come anew.")
         late = totals.get(relation_id, {}).get("late", 0)
         if late:
             name = known[relation_id].name if relation_id in known else relation_id

@@ -140,13 +140,18 @@ def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Fiel
     again = not intent.is_live
     directory = None if again else layout.dead(piece["relation"])
     with DeadLetterWriter(directory, intent.epoch, piece["ordinal"]) as dead:
-        rows = read_slice(piece, spec, fields, dead)
+        arrivals = [f for f in fields if f.name in spec.get("arrivals", ())]
+        rows = read_slice(piece, spec, [f for f in fields if f not in arrivals], dead)
     if dead.count and not again:
         counts.dead += dead.rows
         counts.first_dead = counts.first_dead or dead.first
         if spec.get("options", {}).get("on_error") == "stop":
             raise _stopped(dead.first or {})
-    return rows.table, np.ones(len(rows.ordinals), np.int64), rows.ordinals
+    table = rows.table
+    for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
+        moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
+        table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
+    return table, np.ones(len(rows.ordinals), np.int64), rows.ordinals
 
 
 def _stopped(first: dict[str, Any]) -> Exception:

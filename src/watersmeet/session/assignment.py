@@ -83,7 +83,7 @@ def omitted(relation: Relation, column: Field, now_us: int) -> str:
     default = relation.defaults.get(column.name)
     if default == ARRIVAL:
         # Timeplus' datetime64(3): milliseconds
-        return f"make_timestamp({now_us // 1000 * 1000})"
+        return f"CAST(make_timestamp({now_us // 1000 * 1000}) AS {column.type.duckdb})"
     return f"CAST({default or 'NULL'} AS {column.type.duckdb})"
 
 

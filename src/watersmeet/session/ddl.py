@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
-from watersmeet.catalog import Relation, RelationKind
+from watersmeet.catalog import ARRIVAL, Relation, RelationKind
 from watersmeet.dialects.statements import (
     CreateIndex,
     CreateRelation,
@@ -41,7 +41,8 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     relation = _checked(Relation(
         session.catalog.new_id("table"), statement.name, "table", statement.columns,
         primary_key=statement.primary_key, append_only=statement.append_only, connector=_connector(session, statement),
-        sql=statement.sql, dialect=session.dialect, event_time=event_time(statement)), statement)
+        sql=statement.sql, dialect=session.dialect, event_time=event_time(statement),
+        defaults=dict.fromkeys(statement.arrivals, ARRIVAL)), statement)
     if relation.connector:
         operators = compile_connector_table(relation, session.database.buckets)
         fill(session, relation, operators)
@@ -63,7 +64,8 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                        hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.")
     add(session, _checked(Relation(
         session.catalog.new_id("source"), statement.name, "source", statement.columns, append_only=True,
-        connector=_connector(session, statement), sql=statement.sql, dialect=session.dialect, event_time=event_time(statement)), statement))
+        connector=_connector(session, statement), sql=statement.sql, dialect=session.dialect, event_time=event_time(statement),
+        defaults=dict.fromkeys(statement.arrivals, ARRIVAL)), statement))
     return Result("CREATE SOURCE")
 
 

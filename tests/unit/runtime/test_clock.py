@@ -51,3 +51,20 @@ def test_ticks_can_be_rarer_or_more_frequent(tmp_path):
     for wrong in (0, -1, float("nan")):
         with pytest.raises(Error, match="tick_seconds"):
             watersmeet.connect(tmp_path / "db", runtime="inprocess", tick_seconds=wrong)
+
+
+def test_when_rows_came_is_not_made_anew(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE SOURCE s (k INT, p TIMESTAMPTZ AS PROCTIME()) WITH (connector = 'datagen', fields.k.kind = 'sequence', "
+                           "fields.k.start = 1, fields.k.end = 5); CREATE MATERIALIZED VIEW v AS SELECT k, p FROM s; FLUSH")
+        rows = connection.execute("SELECT k FROM v").fetchall()
+        assert len(rows) == 5
+    with pytest.raises(Error, match="When its rows came"):
+        watersmeet.connect(tmp_path / "db", runtime="inprocess", rebuild=True)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        assert connection.execute("SELECT k FROM v").fetchall() == rows
+
+
+def test_a_column_of_another_type_is_no_time(tmp_path):
+    with watersmeet.connect(runtime="inprocess") as connection, pytest.raises(Error, match=r"AS PROCTIME\(\) can't be integer"):
+        connection.execute("CREATE TABLE t (k INT AS PROCTIME())")

@@ -277,7 +277,7 @@ class SparkEngine:
             self._ask_at = now + min(max(_CADENCE_S, 2 * self._duration_s), _MAX_CADENCE_S)
         if intent is not None:
             return 0.0
-        return max(0.001, self._ask_at - now) if coordinator.inputs.sources else _IDLE_S
+        return max(0.001, self._ask_at - now) if coordinator.inputs.sources else min(_IDLE_S, self._db.clock.tick_us / 1e6)
 
     def _add(self, intent: Intent | None) -> None:
         """Hands a planned epoch to the query: its file is what the query waits for."""
