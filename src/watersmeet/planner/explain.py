@@ -101,7 +101,7 @@ def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, produ
     ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share, multiway=multiway)
     by_id = {op.id: op for op in ops}
     names = Names(by_id, catalog, leaves(by_id, catalog, _named(tree, producers)))
-    return PhysicalPrinter(by_id, names, verbose=verbose).tree(ops[-1])
+    return PhysicalPrinter(by_id, names, verbose=verbose, timed=sink.watermarks).tree(ops[-1])
 
 
 def _named(tree: Relation, producers: Producers) -> Producers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from watersmeet.algebra.scalars import Scalar, conjuncts
@@ -73,10 +73,14 @@ def _emission(op: Operator) -> Fields:
 
 
 class PhysicalPrinter:
-    """Makes plan trees of operators. verbose: adds the operators' ids and how relations are read."""
+    """Makes plan trees of operators.
 
-    def __init__(self, operators: Mapping[str, Operator], names: Names, *, verbose: bool) -> None:
+    verbose: adds the operators' ids and how relations are read. timed: the columns of the view that have a watermark.
+    """
+
+    def __init__(self, operators: Mapping[str, Operator], names: Names, *, verbose: bool, timed: Collection[str] = ()) -> None:
         self._operators = operators
+        self._timed = timed
         self._names = names
         self._verbose = verbose
 
@@ -265,5 +269,6 @@ class PhysicalPrinter:
         keys = [own.get(k, k) for k in self._names.keys(op.inputs[0])]
         columns = [f.name for f in op.schema]
         columns += [f"{k}(hidden)" for k in keys if k not in columns]
+        timed = [f.name for f in op.schema if f.name in self._timed]
         return (("columns", listed(columns)), ("stream_key", listed(keys)), ("pk_columns", listed(keys)),
-                ("pk_conflict", "NoCheck"))
+                ("pk_conflict", "NoCheck"), *((("watermark_columns", listed(timed)),) if timed else ()))
