@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, Relation, RelationKind
+from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements import (
     CreateIndex,
     CreateRelation,
@@ -22,7 +24,7 @@ from watersmeet.planner import compile_connector_table
 from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.eventtimes import OPTIONS, event_time
 from watersmeet.session.filling import fill, install_remaining
-from watersmeet.session.queries import bounded
+from watersmeet.session.queries import bounded, readable
 from watersmeet.session.result import Result
 from watersmeet.session.tableas import insert_query
 from watersmeet.sources.connectors import check_connector
@@ -73,11 +75,15 @@ def create_view(session: Session, statement: CreateView) -> Result:
     """CREATE VIEW: kept as its text, bound to make sure that it can be read."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE VIEW")
-    query = bounded(session, statement.query, statement.text)
-    columns = named_columns(query.columns, statement)
+    if language_named(session.dialect).semantics.continuous:
+        found = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
+        columns, depends_on = named_columns(found.columns, statement), found.depends_on
+    else:
+        query = bounded(session, statement.query, statement.text)
+        columns, depends_on = named_columns(query.columns, statement), query.depends_on
     check_columns(columns, statement)
     add(session, Relation(session.catalog.new_id("view"), statement.name, "view", columns, sql=statement.sql, dialect=session.dialect,
-                          depends_on=query.depends_on))
+                          depends_on=depends_on))
     return Result("CREATE VIEW")
 
 

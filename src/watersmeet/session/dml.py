@@ -20,6 +20,7 @@ from watersmeet.session.assignment import (
     converted,
     typed_query,
 )
+from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.keys import last_of_each_key, rows_with_keys, split_by_key
 from watersmeet.session.queries import Bounded, bounded, fetch
@@ -35,6 +36,9 @@ def insert(session: Session, statement: Insert) -> Result:
     """INSERT INTO … VALUES or SELECT."""
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
+        if runs_on(session, statement.query):
+            raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "INSERT of a query that runs until it is stopped is not supported",
+                           hint="Write table(…) for what is there now, or CREATE MATERIALIZED VIEW.")
         target = accepting(relation)
         targets = insert_targets(target, statement)
         query = bounded(session, typed_query(statement.query, targets), statement.text)

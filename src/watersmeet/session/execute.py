@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
-from watersmeet.session import ddl, dml, explain, materialize, running, select, settings, show, streams, transactions
+from watersmeet.session import bounds, ddl, dml, explain, materialize, select, settings, show, streams, transactions
 from watersmeet.session.bulk import insert_many
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.queries import failed_query
@@ -93,7 +93,7 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
 
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
-    makes = isinstance(statement, _DDL) or (isinstance(statement, st.Select) and running.runs_on(session, statement))
+    makes = isinstance(statement, _DDL) or (isinstance(statement, st.Select) and bounds.runs_on(session, statement.query))
     locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
     if isinstance(statement, st.Flush):
         locked = nullcontext()

@@ -9,8 +9,9 @@ from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session import ddl
+from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.materialize import bind_view, create_materialized_view
+from watersmeet.session.materialize import Bound, bind_running, bind_view, create_materialized_view
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
@@ -40,6 +41,9 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     if isinstance(inner, st.CreateMaterializedView):
         options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
         return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
+    if isinstance(inner, st.Select) and runs_on(session, inner.query):
+        options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
+        return lines_result("EXPLAIN", _TITLE, _lines(session, bind_running(session, inner.query, inner.text, "query"), options))
     if isinstance(inner, st.Select):
         return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner, statement.format))
     raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",
@@ -49,7 +53,10 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
 
 def view_lines(session: Session, statement: st.CreateMaterializedView, options: ExplainOptions) -> list[str]:
     """The plan of the view that the statement would make. Raises what making it would raise before it is filled."""
-    bound = bind_view(session, statement)
+    return _lines(session, bind_view(session, statement), options)
+
+
+def _lines(session: Session, bound: Bound, options: ExplainOptions) -> list[str]:
     database = session.database
     producers = {} if database.read_only else database.plans.producers
     return explain(bound.tree, bound.relation, session.catalog, producers, database.buckets, options)

@@ -6,16 +6,14 @@ Document 003, ruling D-003-17; issue 6, "Streaming SELECT".
 from __future__ import annotations
 
 import itertools
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import DELTA_COLUMN, Catalog
-from watersmeet.dialects.queries import name_of
-from watersmeet.dialects.registry import language_named
+from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
 from watersmeet.session.context import Session
@@ -91,20 +89,6 @@ def _with_delta(rows: pa.Table, diff: Diff) -> pa.Table:
     """Changes as rows: each as often as it changed, with the sign in the last column."""
     repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.abs(diff))))
     return repeated.append_column(DELTA.name, pa.array(np.repeat(np.sign(diff), np.abs(diff)), pa.int64()))
-
-
-def runs_on(session: Session, statement: Select) -> bool:
-    """True if the query runs until it is stopped: it names a relation that is not bounded by `table(…)`."""
-    if not language_named(session.dialect).semantics.continuous:
-        return False
-    return _names_stream(statement.query, session.catalog)
-
-
-def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
-    known: dict[str, Any] = {r.name: r for r in catalog.relations.values()}
-    ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
-    return any(isinstance(t.this, exp.Identifier) and not t.args.get("static") and name_of(t.this) in known
-               and (t.args.get("db") is not None or name_of(t.this) not in ctes) for t in query.find_all(exp.Table))
 
 
 class ShownQuery:

@@ -6,16 +6,17 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.dialects.statements import Select
+from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session
 from watersmeet.session.queries import bounded, conformed, failed_query, reading
 from watersmeet.session.result import Result, rows_result
-from watersmeet.session.running import run_select, runs_on
+from watersmeet.session.running import run_select
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
 
 def select(session: Session, statement: Select) -> Result:
     """Run a query; one that names streams goes on until its cursor is closed. Inside a transaction that may write, tables are shown with its own changes."""
-    if runs_on(session, statement):
+    if runs_on(session, statement.query):
         return run_select(session, statement)
     query = bounded(session, statement.query, statement.text)
     transaction = session.transaction

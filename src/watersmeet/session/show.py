@@ -53,7 +53,7 @@ def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
     if what in _KINDS:
-        rows = [r for r in session.catalog.relations.values() if r.kind in _KINDS[what] and _is_like(r.name, statement)]
+        rows = [r for r in session.catalog.relations.values() if r.kind in _KINDS[what] and not r.hidden and _is_like(r.name, statement)]
         if what == "relations":
             return text_result("SHOW", ("Name", "Kind"), [(r.name, r.kind) for r in rows])
         if what == "indexes":

@@ -66,6 +66,32 @@ def test_views_keep_the_dialect_that_made_them(tmp_path):
         assert running.fetchall() == [(2.0, 5)]
 
 
+def test_the_dialect_of_the_reader_says_where_it_begins():
+    with connect() as connection:
+        connection.execute("CREATE STREAM s(i int, k string); CREATE STREAM t(j int, k string)")
+        connection.execute("CREATE VIEW named AS SELECT i + 1 AS n, * FROM s JOIN t ON s.k = t.k")
+        assert [d[0] for d in connection.execute("SELECT * FROM table(named)").description] == [
+            "n", "i", "k", "_tp_time", "j", "t.k", "t._tp_time"]
+        connection.execute("INSERT INTO s VALUES (1, 'a'); INSERT INTO t VALUES (2, 'a')")
+        running = connection.execute("SELECT n, j FROM named")
+        still = connection.execute("SELECT u.n, s.i FROM s JOIN table(named) AS u ON s.k = u.k")
+        connection.execute("INSERT INTO s VALUES (5, 'a'); INSERT INTO t VALUES (7, 'a'); FLUSH")
+        assert running.fetchall() == [(6, 7)]
+        assert still.fetchall() == [(2, 5)]
+        assert bounded(connection, "SELECT n, j FROM table(named)") == [(2, 2), (2, 7), (6, 2), (6, 7)]
+        connection._session.dialect = "risingwave"
+        connection.execute("CREATE MATERIALIZED VIEW whole AS SELECT n, j FROM named")
+        assert bounded(connection, "SELECT * FROM whole") == [(2, 2), (2, 7), (6, 2), (6, 7)]
+
+
+def test_explain_of_a_query_that_runs():
+    with connect() as connection:
+        connection.execute("CREATE STREAM s(i int, k string); CREATE STREAM t(j int, k string)")
+        plan = "\n".join(r[0] for r in connection.execute("EXPLAIN SELECT i, j FROM s LEFT LATEST JOIN t ON s.k = t.k").fetchall())
+        for part in ("StreamTemporalJoin", "StreamCut { keeps: after", "StreamArrivals", "TopN"):
+            assert part in plan, plan
+
+
 def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tmp_path):
     with connect(tmp_path / "db", parallelism=2) as connection:
         connection.execute("CREATE STREAM s(i int, k string); CREATE MUTABLE STREAM m(k string, v int) PRIMARY KEY k")
@@ -93,6 +119,8 @@ def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tm
     ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_max_buffered_bytes = 1", "FEATURE_NOT_SUPPORTED"),
     ("SELECT * FROM (SELECT k FROM a SETTINGS keep_versions = 3) AS x JOIN b ON x.k = b.k", "FEATURE_NOT_SUPPORTED"),
     ("SELECT * FROM changelog(a) AS x", "FEATURE_NOT_SUPPORTED"),
+    ("INSERT INTO a(i, k) SELECT j, k FROM b", "FEATURE_NOT_SUPPORTED"),
+    ("WITH x AS (SELECT * FROM a) SELECT * FROM table(x)", "FEATURE_NOT_SUPPORTED"),
     ("SELECT * FROM other.a", "UNDEFINED_RELATION"),
     ("SELECT * FROM a JOIN b ON date_diff_within(2m, a.k)", "SYNTAX_ERROR"),
 ])

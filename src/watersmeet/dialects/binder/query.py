@@ -50,6 +50,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
     binding = Binding(catalog, dialect, moment)
+    binding.part = binding.semantics.history  # also in views of other dialects
     query, binding.settings = with_settings(query, binding.semantics, text)
     with depth_checked(text):
         bound = bind(query, Environment(text), binding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sqlglot import exp
 
@@ -24,13 +25,15 @@ class Binding:
     """The state of one `bind_query`, shared by everything inlined into it.
 
     windowed: the columns that TUMBLE and HOP give, by their SQL.
-    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. settings: of the query,
+    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
+    relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query,
     behind SETTINGS.
     """
 
     catalog: Catalog
     dialect: str
     moment: int = 0
+    part: Literal["all", "new", "before"] = "all"
     settings: Mapping[str, str] = field(default_factory=dict)
     next_id: int = 1
     notices: list[str] = field(default_factory=list)

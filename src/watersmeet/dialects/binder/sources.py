@@ -79,6 +79,8 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     alias, names = alias_of(node)
     schema = node.args.get("db")
     if schema is None and name in env.ctes:
+        if node.args.get("static") or "changelog" in node.args:
+            raise not_supported("table() or changelog() of a name of WITH", node, env, hint="Write it inside of WITH.")
         return _bind_cte(name, alias or name, names, node, env, binding, bind)
     if schema is not None and name_of(schema) != binding.semantics.schema:
         raise error("UNDEFINED_RELATION", f'relation "{name_of(schema)}.{name}" does not exist', sql=env.text,
@@ -91,11 +93,9 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     binding.depend(relation.id)
     if is_looked_up(node):
         check_relation(relation, node, env)
-    tree = _inline(relation, binding, bind) if relation.kind == "view" else scan(relation, binding)
-    if node.args.get("static"):
-        tree = Cut(tree, "before", binding.moment)
-    elif binding.semantics.history == "new" and isinstance(tree, Scan) and tree.append_only:
-        tree = Cut(tree, "after", binding.moment)
+    part, binding.part = binding.part, "before" if node.args.get("static") else binding.part
+    tree = _inline(relation, binding, bind) if relation.kind == "view" else _cut(scan(relation, binding), binding)
+    binding.part = part
     if "changelog" in node.args:
         tree = _changelog(tree, node, env, binding)
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
@@ -104,6 +104,13 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
     return tree, shown
+
+
+def _cut(tree: Scan, binding: Binding) -> Relation:
+    """The part of a relation that counts."""
+    if binding.part == "before":
+        return Cut(tree, "before", binding.moment)
+    return Cut(tree, "after", binding.moment) if binding.part == "new" and tree.append_only else tree
 
 
 def _changelog(tree: Relation, node: exp.Table, env: Environment, binding: Binding) -> Relation:

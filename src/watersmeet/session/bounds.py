@@ -1,0 +1,24 @@
+"""Which queries end by themselves."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from watersmeet.catalog import Catalog
+from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.registry import language_named
+from watersmeet.session.context import Session
+
+
+def runs_on(session: Session, query: exp.Expression) -> bool:
+    """True if the query runs until it is stopped: it names a relation that is not bounded by `table(…)`."""
+    if not language_named(session.dialect).semantics.continuous:
+        return False
+    return _names_stream(query, session.catalog)
+
+
+def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
+    known = {r.name for r in catalog.relations.values()}
+    ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
+    return any(isinstance(t.this, exp.Identifier) and not t.args.get("static") and name_of(t.this) in known
+               and (t.args.get("db") is not None or name_of(t.this) not in ctes) for t in query.find_all(exp.Table))
