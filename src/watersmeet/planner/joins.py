@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import is_identity
-from watersmeet.algebra.relations import Join, JoinKind, KeyPair, Relation
+from watersmeet.algebra.relations import Join, JoinKind, KeyPair
 from watersmeet.algebra.retention import Retention, of_join
-from watersmeet.algebra.rewrites.keys import paired
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.algebra.trees import is_constant
 from watersmeet.circuit import operators
@@ -19,8 +17,9 @@ from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error, error
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.comparisons import Compared, comparisons
-from watersmeet.planner.distribution import matching, plain_keys
-from watersmeet.planner.sharing import Found, Sharing, Side
+from watersmeet.planner.distribution import plain_keys
+from watersmeet.planner.sharing import Side
+from watersmeet.planner.sides import Arranging, Input, Keep, one_type
 from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity
 from watersmeet.planner.texts import position, sql
 
@@ -37,26 +36,8 @@ _HINT: Final = (
 )
 
 
-@dataclass(frozen=True)
-class _Input:
-    """One input of a join before it is an operator: its rows, the columns that are read of them, the keys over them.
-
-    kept: which rows are of use after an epoch; None: all.
-    """
-
-    stream: Stream
-    reads: _Ids
-    keys: tuple[Scalar, ...]
-    kept: Retention | None = None
-
-
-class JoinLowering:
-    """Lowers joins into `builder`; `sharing` knows arrangements to read, `lower_input` lowers the inputs."""
-
-    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream]) -> None:
-        self.builder = builder
-        self.sharing = sharing
-        self.lower_input = lower_input
+class JoinLowering(Arranging):
+    """Lowers joins into the builder."""
 
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`. JOIN_WITHOUT_EQUALITY if it would be a nested loop."""
@@ -67,9 +48,11 @@ class JoinLowering:
         pairs = [one_type(k) for k in node.keys]
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
         kept = of_join(node)
-        inputs = (self._input(node.left, reads, [k.left for k in pairs], kept[0]),
-                  self._input(node.right, reads, [k.right for k in pairs], kept[1]))
-        left, right, order = self._arranged(node, inputs, [k.null_safe for k in pairs])
+        # A full join shows rows of both sides without partners: a filter can't move out of them.
+        movable = node.kind != "full"
+        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=_keeping(kept[0]), movable=movable),
+                  self._input(node.right, reads, [k.right for k in pairs], keep=_keeping(kept[1]), movable=movable))
+        left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         residual = _residual(node, left, right)
         above = _of_side(left.pending, "l") if node.kind in _LEFT_STAYS else []
@@ -114,109 +97,36 @@ class JoinLowering:
             stream = Stream(made, {c: at(made, keep.index(p)) for c, p in places.items()})
         return stream
 
-    def _input(self, node: Relation, reads: _Ids, keys: Sequence[Scalar], kept: Retention | None = None) -> _Input:
-        reads &= node.ids
-        stream = self.lower_input(node, reads.union(*[k.columns for k in keys]))
-        return _Input(stream, reads, tuple(stream.resolve(k) for k in keys), kept)
-
-    def _arranged(self, node: Join, inputs: tuple[_Input, _Input],
-                  null_safe: Sequence[bool]) -> tuple[Side, Side, Sequence[int]]:
+    def _both(self, node: Join, inputs: tuple[Input, Input], null_safe: Sequence[bool]) -> tuple[Side, Side, Sequence[int]]:
         """Arrangements of both inputs in one stage, and the order of the join's pairs in their keys."""
+        if node.keys and not node.broadcast:
+            return self._arranged(inputs, null_safe, node.spread)
         left, right = (self._side(i, null_safe) for i in inputs)
         if node.broadcast and self._moves(left.operator, right.operator):
             left = self._side(self._scattered(inputs[0], node), null_safe)
-        placed = self._placed(node, left, right) if self.builder.buckets > 1 else (left, right)
-        stage = max(self.builder.placement.arrival(s.operator.id) for s in placed)
-        if not node.broadcast:
-            # a full join shows rows of both sides without partners: a filter can't move out of them
-            found = [[*(() if i.kept is not None or (node.kind == "full" and i.stream.pending) else
-                        self.sharing.find(i.stream, i.reads, i.keys, null_safe)), None] for i in inputs]
-            for one, other in product(*found):
-                sides = None if one is other else self._meeting_at((one, other), (left, right), inputs, node, stage)
-                if sides is not None:
-                    return sides
-        safe = tuple(null_safe)
-        made = [replace(s, operator=self._kept(s, s.keys, safe, stage, i)) for s, i in zip(placed, inputs, strict=True)]
-        return made[0], made[1], range(len(safe))
-
-    def _kept(self, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, given: _Input) -> Operator:
-        """The arrangement of a side by `keys`, which are its own in some order, without what is of no more use."""
-        kept = given.kept
-        if kept is None:
-            return self.builder.arrange(side.operator, keys, null_safe, stage)
-        time = side.positions[kept.time.column] if kept.key is None and kept.time.column is not None else side.keys[kept.key or 0]
-        return self.builder.arrange(side.operator, keys, null_safe, stage, time=time, retain=kept.bound)
+        if self.builder.buckets > 1:
+            left, right = self._placed(node, left, right)
+        stage = max(self.builder.placement.arrival(s.operator.id) for s in (left, right))
+        return self._kept(left, inputs[0], left.keys, (), stage), self._kept(right, inputs[1], right.keys, (), stage), ()
 
     def _moves(self, left: Operator, right: Operator) -> bool:
         """True if the left side has to move to a stage in which copies of the right one have arrived."""
         placement = self.builder.placement
         return self.builder.buckets > 1 and placement.stage(left.id) <= placement.stage(right.id)
 
-    def _scattered(self, given: _Input, node: Join) -> _Input:
+    def _scattered(self, given: Input, node: Join) -> Input:
         """The input with a column for each of the join's scatter."""
         extra = {f"{_SCATTER}{i}": given.stream.resolve(s) for i, s in enumerate(node.scatter)}
         return replace(given, stream=replace(given.stream, values={**given.stream.values, **extra}),
                        reads=given.reads | extra.keys())
 
-    def _side(self, given: _Input, null_safe: Sequence[bool]) -> Side:
-        """The rows of an input with the columns that its arrangement is to hold."""
-        wide = self.sharing.widened(given.stream, given.reads, given.keys, null_safe) if given.kept is None else None
-        if wide is not None:
-            return wide
-        values = given.stream.values
-        op, positions = emit(self.builder, given.stream, [*(values[i] for i in sorted(given.reads)), *given.keys])
-        return Side(op, {i: positions[identity(values[i])] for i in given.reads},
-                    tuple(positions[identity(k)] for k in given.keys))
-
-    def _meeting_at(self, hits: tuple[Found | None, Found | None], sides: tuple[Side, Side], inputs: tuple[_Input, _Input], node: Join,
-                    stage: int) -> tuple[Side, Side, Sequence[int]] | None:
-        """Both sides where the arrangements found are; None if they don't meet there, or not before `stage` is over.
-
-        A side for which None is found is brought there and arranged.
-        """
-        found = [f for f in hits if f is not None]
-        order, placement = found[0].order, self.builder.placement
-        safe = tuple(node.keys[i].null_safe for i in order)
-        there = placement.stage(found[0].side.operator.id)
-        spread = [matching(placement.distribution(f.side.operator.id), f.side.keys, safe) for f in found]
-        alike = all(f.order == order and placement.stage(f.side.operator.id) == there for f in found)
-        if there > stage or not alike:
-            return None
-        if self.builder.buckets > 1:
-            if spread[0] is None or spread[0] != spread[-1]:
-                return None
-            if node.spread and [order[i] for i in spread[0]] != list(node.spread):
-                return None  # a join above counts on it
-        met = []
-        for hit, side, given in zip(hits, sides, inputs, strict=True):
-            if hit is not None:
-                met.append(hit.side)
-                continue
-            keys = tuple(side.keys[i] for i in order)
-            op = side.operator if self.builder.buckets == 1 else self._brought(side.operator, keys, safe, spread[0] or [], there)
-            if op is None:
-                return None
-            arranged = self._kept(replace(side, operator=op), keys, safe, there, given)
-            met.append(replace(side, operator=arranged, keys=keys))
-        return met[0], met[1], order
-
-    def _brought(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int],
-                 stage: int) -> Operator | None:
-        """`op` spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it comes later."""
-        placement = self.builder.placement
-        if placement.stage(op.id) == stage and matching(placement.distribution(op.id), keys, null_safe) == spread:
-            return op
-        return self.builder.exchange(op, [keys[i] for i in spread]) if placement.stage(op.id) < stage else None
-
     def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
-        """Both sides where rows that match meet."""
+        """Both sides of a join without keys where their rows meet."""
         if node.broadcast:
             scatter = [p for i, p in left.positions.items() if i.startswith(_SCATTER)]
             one, other = self._copied(left.operator, right.operator, scatter)
-        elif not node.keys:
-            one, other = self._gathered(left.operator), self._gathered(right.operator)
         else:
-            one, other = meeting(self.builder, left, right, [k.null_safe for k in node.keys], node.spread)
+            one, other = self._gathered(left.operator), self._gathered(right.operator)
         return replace(left, operator=one), replace(right, operator=other)
 
     def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
@@ -234,31 +144,16 @@ class JoinLowering:
         return self.builder.exchange(op, ())
 
 
-def meeting(builder: Builder, left: Side, right: Side, null_safe: Sequence[bool],
-            spread: Sequence[int]) -> tuple[Operator, Operator]:
-    """The cheapest way for rows with equal keys to meet: the earliest stage, then the fewest exchanges, then the left side stays.
+def _keeping(kept: Retention | None) -> Keep | None:
+    """The arrangement of what is of use; None for one of all rows."""
+    if kept is None:
+        return None
 
-    spread: by which of the keys rows are sent if both sides are; by all if it is empty.
-    """
-    placement = builder.placement
-    stages = placement.stage(left.operator.id), placement.stage(right.operator.id)
-    orders = [matching(placement.distribution(s.operator.id), s.keys, null_safe) for s in (left, right)]
-    if orders[0] is not None and orders[0] == orders[1]:
-        if stages[0] == stages[1]:
-            return left.operator, right.operator
-        late = stages.index(max(stages))
-        sent = [builder.exchange(s.operator, [s.keys[i] for i in orders[0]]) for s in (left, right)]
-        return (left.operator, sent[1]) if late == 0 else (sent[0], right.operator)
-    options = [(max(stages) + 1, 2, list(spread or range(len(left.keys))), (True, True))]
-    for stays, order in enumerate(orders):
-        if order:
-            target = max(stages[stays], stages[1 - stays] + 1)
-            moves = stages[stays] < target
-            options.append((target, 1 + moves, order, (moves or stays == 1, moves or stays == 0)))
-    _, _, order, moving = min(options, key=lambda o: (o[0], o[1]))
-    one, other = (builder.exchange(s.operator, [s.keys[i] for i in order]) if moves else s.operator
-                  for s, moves in zip((left, right), moving, strict=True))
-    return one, other
+    def keep(builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
+        time = side.positions[kept.time.column] if kept.key is None and kept.time.column is not None else side.keys[kept.key or 0]
+        return builder.arrange(side.operator, keys, null_safe, stage, time=time, retain=kept.bound)
+
+    return keep
 
 
 def _with_broadcast(node: Join) -> Join:
@@ -281,17 +176,6 @@ def _with_broadcast(node: Join) -> Join:
 def _nested_loop(node: Join) -> Error:
     return error("JOIN_WITHOUT_EQUALITY", "streaming nested-loop join", hint=_HINT, span=node.span,
                  detail="The join has no equality between its two sides, so every row would meet every other.")
-
-
-def one_type(pair: KeyPair) -> KeyPair:
-    """The pair with both sides in one type. DATATYPE_MISMATCH."""
-    if pair.left.type == pair.right.type:
-        return pair
-    same = paired(pair.left, pair.right, null_safe=pair.null_safe)
-    if same is None:
-        raise error("DATATYPE_MISMATCH",
-                    f"a join cannot compare {pair.left.type.sql} with {pair.right.type.sql}")
-    return same
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:

@@ -189,7 +189,7 @@ class Lowering:
 
     @lower.register
     def _(self, node: AsofJoin, needed: _Ids) -> Stream:
-        return AsofLowering(self.builder, self.lower).lower(node, needed)
+        return AsofLowering(self.builder, self.sharing, self.lower).lower(node, needed)
 
     @lower.register
     def _(self, node: Window, needed: _Ids) -> Stream:
@@ -201,7 +201,7 @@ class Lowering:
 
     @lower.register
     def _(self, node: TemporalJoin, needed: _Ids) -> Stream:
-        return TemporalLowering(self.builder, self.lower, self.view).lower(node, needed)
+        return TemporalLowering(self.builder, self.sharing, self.lower, self.view).lower(node, needed)
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:

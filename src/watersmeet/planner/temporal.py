@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.relations import Relation, TemporalJoin
-from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
+from watersmeet.circuit.operators import Operator
 from watersmeet.errors import error
 from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.joins import meeting, one_type
-from watersmeet.planner.sharing import Side
-from watersmeet.planner.streams import Stream, at, emit, identity
+from watersmeet.planner.sharing import Sharing, Side
+from watersmeet.planner.sides import Arranging, Input, one_type
+from watersmeet.planner.streams import Stream, at
 from watersmeet.planner.texts import position, sql
 
 _Ids = frozenset[str]
@@ -21,12 +21,11 @@ _KEY_HINT: Final = ("Use DESCRIBE <table_name> to view the table's key informati
                     "You can create an index on the lookup table to facilitate the temporal join if necessary.")
 
 
-class TemporalLowering:
-    """Lowers temporal joins of the view `view` into `builder`; `lower_input` lowers what they read."""
+class TemporalLowering(Arranging):
+    """Lowers temporal joins of the view `view` into the builder."""
 
-    def __init__(self, builder: Builder, lower_input: Callable[[Relation, _Ids], Stream], view: str) -> None:
-        self.builder = builder
-        self.lower_input = lower_input
+    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream], view: str) -> None:
+        super().__init__(builder, sharing, lower_input)
         self.view = view
 
     def lower(self, node: TemporalJoin, needed: _Ids) -> Stream:
@@ -34,22 +33,17 @@ class TemporalLowering:
         pairs = [one_type(k) for k in node.keys]
         _check_keys(node)
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
-        left = self._side(node.left, reads & node.left.ids, [k.left for k in pairs])
-        right = self._side(node.right, reads & node.right.ids, [k.right for k in pairs])
-        memo = not left.operator.append_only
+        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=_as_it_is),
+                  self._input(node.right, reads, [k.right for k in pairs], movable=False))
+        memo = not inputs[0].stream.operator.append_only
         if memo and not pairs:
             raise error("TEMPORAL_KIND", "Nested-loop Temporal join requires the left hash side to be append only",
                         span=node.span, hint="Please ensure the left hash side is append only.")
-        null_safe = tuple(k.null_safe for k in pairs)
-        if self.builder.buckets > 1:
-            one, other = meeting(self.builder, left, right, null_safe, ()) if pairs else self._copied(left, right)
-            left, right = replace(left, operator=one), replace(right, operator=other)
-        arrival = self.builder.placement.arrival
-        arranged = self.builder.arrange(right.operator, right.keys, null_safe, max(arrival(s.operator.id) for s in (left, right)))
+        left, right, order = self._arranged(inputs, [k.null_safe for k in pairs]) if pairs else self._copied(inputs)
         places = {i: ("l", left.positions[i]) for i in needed & node.left.ids}
         places |= {i: ("r", right.positions[i]) for i in needed & node.right.ids}
         tokens = sorted(set(places.values())) or [("l", 0)]
-        schemas = {"l": left.operator.schema, "r": arranged.schema}
+        schemas = {"l": left.operator.schema, "r": right.operator.schema}
         schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
         residual = None
         if node.residual is not None:
@@ -57,23 +51,26 @@ class TemporalLowering:
             columns |= {i: position(p, "r") for i, p in right.positions.items()}
             residual = sql(node.residual.substitute(columns).expression)
         made = self.builder.add(operators.TemporalJoin(
-            (left.operator.id, arranged.id), schema, append_only=not memo, join_kind=node.kind, left_keys=left.keys,
-            right_keys=right.keys, null_safe=null_safe, residual=residual, memo=memo, owner=self.view if memo else "",
+            (left.operator.id, right.operator.id), schema, append_only=not memo, join_kind=node.kind, left_keys=left.keys,
+            right_keys=right.keys, null_safe=tuple(pairs[i].null_safe for i in order), residual=residual, memo=memo, owner=self.view if memo else "",
             output=tuple(f"{s}{p}" for s, p in tokens)))
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
-    def _side(self, node: Relation, reads: _Ids, keys: Sequence[Scalar]) -> Side:
-        stream = self.lower_input(node, reads.union(*[k.columns for k in keys]))
-        resolved = [stream.resolve(k) for k in keys]
-        op, positions = emit(self.builder, stream, [*(stream.values[i] for i in sorted(reads)), *resolved])
-        return Side(op, {i: positions[identity(stream.values[i])] for i in reads}, tuple(positions[identity(k)] for k in resolved))
-
-    def _copied(self, left: Side, right: Side) -> tuple[operators.Operator, operators.Operator]:
+    def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
         """The right side in every bucket; the left one wherever it is, but not before that."""
+        left, right = (self._side(i, ()) for i in inputs)
         placement = self.builder.placement
-        copied = self.builder.broadcast(right.operator)
-        stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
-        return left.operator if stays else self.builder.spread(left.operator), copied
+        if self.builder.buckets > 1:
+            stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
+            left = left if stays else replace(left, operator=self.builder.spread(left.operator))
+            right = replace(right, operator=self.builder.broadcast(right.operator))
+        stage = max(placement.arrival(s.operator.id) for s in (left, right))
+        return left, self._kept(right, inputs[1], (), (), stage), ()
+
+
+def _as_it_is(_builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int) -> Operator:
+    """The left side is not arranged: its rows look up the others and go."""
+    return side.operator
 
 
 def _check_keys(node: TemporalJoin) -> None:
