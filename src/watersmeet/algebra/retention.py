@@ -44,15 +44,18 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
             right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti") and not node.arrival))
 
 
-def of_asof(node: AsofJoin) -> tuple[Watermark, Watermark]:
+def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
     """Below which value left rows change no more, and below which right rows only the newest of a key are asked for; none: never.
+
+    grows: no right row ever goes, or gives way to one before it.
 
     A left row meets the newest of the right rows before it, so later right rows change none that is below their watermark.
     With `<` and `<=` it waits for the next one, however long; then any right row behind both watermarks and not before it
-    says as well as its partner that later ones change nothing. What is decided on arrival is asked for by new left rows only.
+    says as well as its partner that later ones change nothing. What is decided on arrival is asked for by new left rows only;
+    but where the newest row may go, the one before it is asked for in its place.
     """
     left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
-    return right if node.comparison in (">=", ">") else (), left if node.arrival else both(left, right)
+    return right if node.comparison in (">=", ">") else (), left if node.arrival and grows else both(left, right)
 
 
 def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.relations import AsofJoin, Scan, Versions
@@ -11,7 +12,7 @@ from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.sharing import Side
-from watersmeet.planner.sides import Arranging, Input, Keep, one_type
+from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
 from watersmeet.planner.streams import Stream, at, of_operator
 from watersmeet.planner.texts import position, sql
 from watersmeet.types import BIGINT, Field
@@ -29,12 +30,11 @@ class AsofLowering(Arranging):
         """The stream of `node` with at least the columns `needed`."""
         pairs = [one_type(k) for k in node.keys]
         reads = needed if node.residual is None else needed | node.residual.columns
-        final, asked = of_asof(node)
-        left = self._input(node.left, reads, [k.left for k in pairs], keep=_keeping(final, newest=False), movable=False,
-                           more={_VALUE: node.left_value})
+        # What is decided when it comes is not kept.
+        keep = unarranged if node.arrival else _keeping(of_asof(node, grows=False)[0], newest=False)
+        left = self._input(node.left, reads, [k.left for k in pairs], keep=keep, movable=False, more={_VALUE: node.left_value})
         keys, found = [k.right for k in pairs], reads.union(node.ties)
-        right = self._versions(node.right, keys, node.right_value, asked) if isinstance(node.right, Versions) else self._input(
-            node.right, found, keys, keep=_keeping(asked, newest=True), movable=False, more={_VALUE: node.right_value})
+        right = self._versions(node, node.right, keys) if isinstance(node.right, Versions) else self._right(node, found, keys)
         one, other, order = self._arranged((left, right), [k.null_safe for k in pairs])
         ties = tuple(dict.fromkeys(other.positions[c.id] for c in node.right.columns if c.id in (node.ties or found)))
         return self._joined(node, needed, (one, other), tuple(pairs[i].null_safe for i in order),
@@ -48,16 +48,25 @@ class AsofLowering(Arranging):
         tokens = sorted(set(places.values())) or [("l", left.keys[0])]
         schemas = {"l": left.operator.schema, "r": right.operator.schema}
         schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
-        # A later right row may be nearer: only with no right rows to come would rows stay.
-        made = self.builder.add(operators.AsofJoin(
-            (left.operator.id, right.operator.id), schema, append_only=False, join_kind=node.kind, left_keys=left.keys,
+        kind, append_only = operators.AsofJoin, False  # a later right row may be nearer
+        if node.arrival:
+            kind, append_only = operators.ArrivalAsofJoin, left.operator.append_only
+        made = self.builder.add(kind(
+            (left.operator.id, right.operator.id), schema, append_only=append_only, join_kind=node.kind, left_keys=left.keys,
             right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=left.positions[_VALUE],
             right_value=right.positions[_VALUE], ties=ties, output=tuple(f"{s}{p}" for s, p in tokens),
             residual=None if node.residual is None else _residual(node.residual, left, right)))
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
-    def _versions(self, node: Versions, keys: list[Scalar], value: Scalar, retain: Watermark) -> Input:
+    def _right(self, join: AsofJoin, reads: _Ids, keys: list[Scalar]) -> Input:
+        given = self._input(join.right, reads, keys, movable=False, more={_VALUE: join.right_value})
+        _, asked = of_asof(join, grows=given.stream.operator.append_only)
+        return replace(given, keep=_keeping(asked, newest=True))
+
+    def _versions(self, join: AsofJoin, node: Versions, keys: list[Scalar]) -> Input:
         """The changes of a table, in order, under the positions that they have in the versions."""
+        _, retain = of_asof(join, grows=True)  # a version that goes leaves a mark at its time
+        value = join.right_value
         op = self._changes(node.scan)
         fields = positional((c.type, c.nullable) for c in node.columns)
         places = {c.id: i for i, c in enumerate(node.columns)}

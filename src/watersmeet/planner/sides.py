@@ -145,6 +145,11 @@ class Arranging:
         return self.builder.exchange(op, [keys[i] for i in spread]) if placement.stage(op.id) < stage else None
 
 
+def unarranged(_builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int) -> Operator:
+    """The rows of a side that look up those of the other one when they come, and are not kept."""
+    return side.operator
+
+
 def _may_share(given: Input) -> bool:
     return given.keep is None and (given.movable or not given.stream.pending)
 

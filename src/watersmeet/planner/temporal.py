@@ -8,11 +8,10 @@ from typing import Final
 
 from watersmeet.algebra.relations import Relation, TemporalJoin
 from watersmeet.circuit import operators
-from watersmeet.circuit.operators import Operator
 from watersmeet.errors import error
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.sharing import Sharing, Side
-from watersmeet.planner.sides import Arranging, Input, one_type
+from watersmeet.planner.sides import Arranging, Input, one_type, unarranged
 from watersmeet.planner.streams import Stream, at
 from watersmeet.planner.texts import position, sql
 
@@ -33,7 +32,7 @@ class TemporalLowering(Arranging):
         pairs = [one_type(k) for k in node.keys]
         _check_keys(node)
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
-        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=_as_it_is),
+        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=unarranged),
                   self._input(node.right, reads, [k.right for k in pairs], movable=False))
         memo = not inputs[0].stream.operator.append_only
         if memo and not pairs:
@@ -66,11 +65,6 @@ class TemporalLowering(Arranging):
             right = replace(right, operator=self.builder.broadcast(right.operator))
         stage = max(placement.arrival(s.operator.id) for s in (left, right))
         return left, self._kept(right, inputs[1], (), (), stage), ()
-
-
-def _as_it_is(_builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int) -> Operator:
-    """The left side is not arranged: its rows look up the others and go."""
-    return side.operator
 
 
 def _check_keys(node: TemporalJoin) -> None:

@@ -226,6 +226,19 @@ def test_each_row_comes_once_when_windows_close(timed):
     assert [(i, rate) for i, _, rate in rows(timed, "final")] == [(1, 20), (2, 20), (3, 20)]
 
 
+def test_what_is_decided_on_arrival(timed):
+    """Nothing is revised; of right rows that may go, the one before the newest is not forgotten."""
+    timed.execute("CREATE TABLE quotes (n int PRIMARY KEY, k int, ts timestamp, rate int)")
+    view(timed, "at_once", "SELECT e.id, r.rate FROM events e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k EMIT ON ARRIVAL")
+    view(timed, "nearest", "SELECT e.id, q.rate FROM events e ASOF LEFT JOIN quotes q ON e.k = q.k AND e.ts >= q.ts EMIT ON ARRIVAL")
+    timed.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO quotes VALUES (1, 1, {at(1)}, 10), (2, 1, {at(2)}, 20); FLUSH")
+    timed.execute(f"INSERT INTO events VALUES (1, 1, {at(3)}); FLUSH; INSERT INTO rates VALUES (1, {at(2)}, 20); FLUSH")
+    timed.execute(f"INSERT INTO events VALUES (2, 1, {at(3)}), (3, 2, {at(20)}); FLUSH; DELETE FROM rates; DELETE FROM quotes WHERE n = 2; FLUSH")
+    timed.execute(f"INSERT INTO events VALUES (4, 1, {at(20)})")
+    assert rows(timed, "at_once") == [(1, 10), (2, 20), (3, None), (4, None)]
+    assert rows(timed, "nearest") == [(1, 20), (2, 20), (3, None), (4, 10)]
+
+
 def test_a_table_that_a_connector_feeds(tmp_path):
     """Each record is a version, also of records of one file; a view that comes late knows the last ones."""
     (tmp_path / "rates").mkdir()
