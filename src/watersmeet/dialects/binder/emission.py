@@ -22,7 +22,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import Error, error
-from watersmeet.watermarks import Watermark
+from watersmeet.watermarks import NOW, Watermark
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
@@ -49,6 +49,10 @@ def _on_window_close(query: BoundQuery) -> BoundQuery:
         _check_groups(groups)
     shown = watermarks(rewrite(query.tree))
     timed = [c for c in query.tree.columns if c.id in shown]
+    if timed and {t.source for t in shown[timed[0].id]} == {NOW}:
+        raise error("EMIT_NOT_POSSIBLE", "EMIT ON WINDOW CLOSE is not possible: time takes rows back before they are final",
+                    detail=f'What compares with now() bounds the column "{timed[0].name}".',
+                    hint="Make a view without that condition, and another one over it that compares with now().")
     notices = query.notices
     if any(not _related(shown[timed[0].id], shown[c.id]) for c in timed):
         notices += (f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",)
@@ -86,7 +90,7 @@ def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Wate
 def _on_arrival(query: BoundQuery) -> BoundQuery:
     """The query with every join decided when rows come. Nothing in it may revise a row."""
     tree = transform_up(unnest(query.tree), _decided)
-    why = revision(tree)
+    why = revision(tree) or revision(rewrite(tree))  # what compares with the clock is a node only then
     if why is not None:
         raise error("EMIT_NOT_POSSIBLE", f"EMIT ON ARRIVAL is not possible: {why}",
                     detail="What comes out on arrival is never revised.",
