@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import datetime
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from tests.spark.streams import Result, Stream
 from tests.unit.frames.query import COLUMNS, START, at
@@ -141,6 +142,46 @@ def test_a_join_of_a_join(spark, sides, tmp_path):
     rates.add([("x", at(3), 30)])
     assert run.drain() == Counter([(1, at(5), "a", "x", at(3), 30)])
     run.query.stop()
+
+
+def test_a_batch_that_failed_comes_again_with_the_same_rows(sides, tmp_path):
+    """The sink fails when the state of the batch is written already; the next attempt starts from the state before."""
+    left, right = sides
+    seen: dict[int, list[list[tuple]]] = {}
+
+    def take(batch, number):
+        seen.setdefault(number, []).append([tuple(r) for r in batch.collect()])
+        if number == 1 and len(seen[1]) == 1:
+            raise RuntimeError("the sink is down")
+
+    def start():
+        result = watersmeet.join(left.frame, right.frame, on="k", how="full")
+        return result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(take).start()
+
+    rng = random.Random(3)
+    old: tuple[list, list] = ([], [])
+    query = start()
+    for number in range(2):
+        for stream, kept, tag in ((left, old[0], "l"), (right, old[1], "r")):
+            new = rows(rng, 30, tag)
+            stream.add(new)
+            kept.extend(new)
+        if number == 0:
+            query.processAllAvailable()
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        query.processAllAvailable()
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    first, again = seen[1][:2]
+    assert len(first) > 10
+    if len(seen) == 2:  # both files came together
+        assert first == again
+    content: Counter[tuple] = Counter()
+    for attempts in seen.values():
+        for row in attempts[-1]:
+            content[row[:-1]] += row[-1]
+    assert Counter({r: n for r, n in content.items() if n}) == joined(*old, "full", lambda a, b: True)
 
 
 def test_a_static_side_needs_no_state(spark, sides, tmp_path):
