@@ -28,29 +28,29 @@ _WORDS: Final = (
 _CONTINUATION: Final = "        ... "
 
 
-def prompt_session(names: Callable[[], Iterable[str]]) -> PromptSession[str]:
+def prompt_session(names: Callable[[], Iterable[str]], dialect: str) -> PromptSession[str]:
     """An editor in which Enter ends a complete statement and otherwise begins a new line.
 
-    names: what completion knows beside SQL's words.
+    names: what completion knows beside SQL's words. dialect: by which statements end.
     """
     return PromptSession(
-        history=_history(), auto_suggest=AutoSuggestFromHistory(), multiline=True, key_bindings=_bindings(),
+        history=_history(), auto_suggest=AutoSuggestFromHistory(), multiline=True, key_bindings=_bindings(dialect),
         prompt_continuation=_CONTINUATION, lexer=PygmentsLexer(PostgresLexer), completer=_Names(names),
         complete_while_typing=False, enable_history_search=True)
 
 
-def is_complete(text: str) -> bool:
+def is_complete(text: str, dialect: str = "risingwave") -> bool:
     """True if Enter should run the text: nothing, a backslash command, `quit`, or statements that have ended."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or stripped.lower() in ("quit", "exit"):
         return True
-    complete, rest = split_statements(text)
-    return not rest and (bool(complete) or not _is_open(text))
+    complete, rest = split_statements(text, dialect)
+    return not rest and (bool(complete) or not _is_open(text, dialect))
 
 
-def _is_open(text: str) -> bool:
+def _is_open(text: str, dialect: str) -> bool:
     """True if the text, which has no complete statement and no rest, is more than comments: a quote that has no end."""
-    return bool(split_statements(text + "\n;")[1])
+    return bool(split_statements(text + "\n;", dialect)[1])
 
 
 class _Names(Completer):
@@ -69,13 +69,13 @@ class _Names(Completer):
                 yield Completion(name, start_position=-len(word))
 
 
-def _bindings() -> KeyBindings:
+def _bindings(dialect: str) -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("enter", filter=~completion_is_selected)
     def _enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if is_complete(buffer.text):
+        if is_complete(buffer.text, dialect):
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")

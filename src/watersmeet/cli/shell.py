@@ -39,7 +39,7 @@ class Shell:
 
     def interact(self) -> None:
         r"""Reads from the terminal until `\q` or Ctrl-D."""
-        prompt = prompt_session(self._names)
+        prompt = prompt_session(self._names, self.connection.dialect)
         self._out.print(r"Watersmeet. \? for help, \q to quit.", markup=False)
         while True:
             self._tell_failure()
@@ -54,7 +54,7 @@ class Shell:
 
     def feed(self, lines: Iterable[str]) -> int:
         r"""Runs what a pipe gives, as if it were typed; goes on after errors. The exit code: 1 if there were any."""
-        for text in _entries(lines):
+        for text in _entries(lines, self.connection.dialect):
             if not self.enter(text):
                 break
         return REFUSED if self.failed else 0
@@ -144,7 +144,7 @@ def _switched(now: bool, wanted: str) -> bool:
     return {"on": True, "off": False}.get(wanted.lower(), not now)
 
 
-def _entries(lines: Iterable[str]) -> Iterator[str]:
+def _entries(lines: Iterable[str], dialect: str) -> Iterator[str]:
     """The lines put together to statements and backslash commands; what has no end comes last."""
     pending = ""
     for line in lines:
@@ -152,7 +152,7 @@ def _entries(lines: Iterable[str]) -> Iterator[str]:
             yield line
             continue
         pending += line
-        if ";" in line and not split_statements(pending)[1]:
+        if ";" in line and not split_statements(pending, dialect)[1]:
             yield pending
             pending = ""
     if pending.strip():

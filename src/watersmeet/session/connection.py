@@ -88,6 +88,11 @@ class Connection:
         self._finalizer = weakref.finalize(self, session.database.close)
 
     @property
+    def dialect(self) -> str:
+        """The SQL that is spoken."""
+        return self._session.dialect
+
+    @property
     def autocommit(self) -> bool:
         """Whether each statement commits by itself: always, outside BEGIN … COMMIT."""
         return self._session.transaction is None

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -129,6 +129,10 @@ class OpenDatabase:
         self.engine.flush(transaction)
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Have something given back when the database is closed."""
+        self._opened.callback(callback)
 
     @property
     def is_closed(self) -> bool:

@@ -49,6 +49,7 @@ class RunningQuery:
         self._reader: Reader | None = Reader(database.layout)
         self._taken = database.log.head()
         self._reader.hold(self._taken)
+        database.at_close(self._reader.close)
         try:
             make(session, bound)
         except BaseException:

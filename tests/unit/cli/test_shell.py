@@ -136,6 +136,11 @@ def test_complete(text):
     assert is_complete(text)
 
 
+def test_a_quote_of_the_dialect_hides_a_semicolon():
+    assert is_complete("SELECT `a;b`;", "timeplus")
+    assert not is_complete("SELECT `a;", "timeplus")
+
+
 @pytest.mark.parametrize("text", [
     "SELECT", "SELECT 1", "SELECT ';", "SELECT 1; SELECT", "SELECT 1 -- ;", "/* ;", 'SELECT "a;', "SELECT $$;",
 ])

@@ -6,6 +6,8 @@ import pytest
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.store.layout import Layout
+from watersmeet.store.readers import read_holds
 
 
 def connect(path=None, dialect="timeplus", **options):
@@ -36,6 +38,19 @@ def test_a_streaming_select_gives_rows_as_they_come():
         assert changed.fetchall() == [(11,)]
         assert bounded(connection, "SHOW MATERIALIZED VIEWS") == []
         connection.execute("DROP STREAM s; DROP STREAM m")
+
+
+@pytest.mark.slow
+def test_a_running_query_holds_its_commits_until_the_database_is_closed(tmp_path):
+    with connect(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM s(i int)")
+        running = connection.start("SELECT i FROM s")
+        for start in (0, 260):  # past a compaction
+            connection.execute("; ".join(f"INSERT INTO s VALUES ({i})" for i in range(start, start + 260)))
+            connection.execute("FLUSH")
+        assert sorted(running.take()[0].column(0).to_pylist()) == list(range(520))
+        assert read_holds(Layout(tmp_path / "db", create=False))
+    assert read_holds(Layout(tmp_path / "db", create=False)) == []
 
 
 def test_a_running_query_ends_with_its_process(tmp_path):
