@@ -1,0 +1,59 @@
+"""Cut and Arrivals: what a query sees of its inputs by when it came. Document 003, rulings D-003-06 and D-003-17."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.circuit.operators import Arrivals, Cut, operator_from_json
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.operators import STEPS
+from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
+
+ROWS = (Field("c0", INTEGER), Field("c1", VARCHAR))
+ORDERED = (*ROWS, Field("_seq", BIGINT, nullable=False))
+
+
+def context(schema, *, epoch=1, filling=False):
+    return StepContext(0, False, Evaluator(), (schema,), epoch=epoch, filling=filling)
+
+
+def changes(rows, diffs):
+    columns = [pa.array([r[i] for r in rows], kind) for i, kind in enumerate((pa.int32(), pa.string(), pa.int64())[: len(rows[0])])]
+    return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), np.array(diffs, np.int64))
+
+
+def shown(delta):
+    return [(*row.values(), d) for row, d in zip(delta.columns.to_pylist(), delta.diff.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize(("keeps", "filling", "passes"), [
+    ("before", True, True), ("before", False, False), ("after", True, False), ("after", False, True)])
+def test_a_cut_passes_history_or_what_comes_later(keeps, filling, passes):
+    op = Cut(("i",), ROWS, False, keeps, 7)
+    delta = changes([(1, "a"), (2, None)], [1, -1])
+    out = STEPS["cut"](op, [delta], None, context(ROWS, filling=filling))
+    assert shown(out) == ([(1, "a", 1), (2, None, -1)] if passes else [])
+    assert out.columns.schema == delta.columns.schema
+
+
+def test_cuts_at_other_moments_are_other_operators():
+    one, other = (Cut(("i",), ROWS, True, "after", moment) for moment in (7, 8))
+    assert one.id != other.id
+    assert operator_from_json(one.to_json()) == one
+
+
+def test_arrivals_are_what_was_written_the_newest_first():
+    op = Arrivals(("i",), (*ROWS, Field("c2", BIGINT, nullable=False), Field("c3", BIGINT, nullable=False)), True)
+    assert operator_from_json(op.to_json()).id == op.id
+    first = STEPS["arrivals"](op, [changes([(1, "a", 5), (1, "a", 6), (1, "b", 7)], [1, -1, 1])], None, context(ORDERED, epoch=3))
+    later = STEPS["arrivals"](op, [changes([(1, "b", 0), (1, None, 1)], [-1, 1])], None, context(ORDERED, epoch=4))
+    # a row that another one of the same epoch replaces came all the same; nothing goes
+    assert shown(first) == [(1, "a", -3, -5, 1), (1, "b", -3, -7, 1)]
+    assert shown(later) == [(1, None, -4, -1, 1)]
+    ages = [row[2:4] for row in shown(first) + shown(later)]
+    assert sorted(ages) == ages[::-1]
+    assert shown(STEPS["arrivals"](op, [changes([(1, "b", 0)], [-1])], None, context(ORDERED))) == []
