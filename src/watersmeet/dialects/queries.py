@@ -106,6 +106,9 @@ def _check(tree: exp.Expression, text: str) -> None:
     for node in tree.walk():
         if isinstance(node, exp.Join):
             _check_join(node, text)
+        elif isinstance(node, exp.Limit) and node.expressions:
+            raise error("FEATURE_NOT_SUPPORTED", "LIMIT … BY is not supported", sql=text, span=place_of(node),
+                        hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).")
         elif isinstance(node, exp.Select) and not node.expressions:
             raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node))
         elif isinstance(node, exp.Group) and not _has_content(node):
