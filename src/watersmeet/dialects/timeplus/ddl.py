@@ -38,8 +38,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
             return Refused(**base, error=not_supported(f"CREATE {' '.join(words)}", cursor.text, place,
                                                        hint="CREATE STREAM, MUTABLE STREAM, VIEW and MATERIALIZED VIEW exist."))
     if cursor.at("MATERIALIZED", "VIEW"):
-        words = [t.text.upper() for t in cursor.tokens]
-        head = words[: words.index("AS")] if "AS" in words else words
+        texts = [t.text.upper() for t in cursor.tokens]
+        head = texts[: texts.index("AS")] if "AS" in texts else texts
         if "INTO" in head:
             place = span_of([cursor.tokens[head.index("INTO")]])
             return Refused(**base, error=not_supported("CREATE MATERIALIZED VIEW … INTO", cursor.text, place,
