@@ -20,7 +20,7 @@ from watersmeet.planner import compile_view
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
-from watersmeet.runtime.spark import jobs, session
+from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -42,6 +42,48 @@ def small(db):
 def open_kit(path, buckets, make_coordinator=Coordinator):
     return Kit(path, buckets=buckets,
                make_engine=lambda db: SparkEngine(db, parallelism=buckets, make_coordinator=make_coordinator))
+
+
+class Late:
+    """A query that Spark ended because a Python process came too late."""
+
+    isActive = False
+
+    def exception(self):
+        return "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+
+    def stop(self):
+        pass
+
+
+def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
+    kit = open_kit(tmp_path / "db", 2)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+    kit.engine.flush()
+    started = kit.engine._query
+    started.stop()
+    kit.engine._query = Late()
+    kit.change(a=[(1, "y", 1), (2, "z", 1)])
+    kit.engine.flush()
+    kit.check()
+    assert kit.engine.status()["state"] == "running"
+    assert kit.engine._query.id != started.id
+    kit.close()
+
+
+def test_a_query_that_fails_again_and_again_fails_the_engine(tmp_path, monkeypatch):
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.engine._query.stop()
+    monkeypatch.setattr(engine, "start_query", lambda *_: Late())
+    kit.engine._query = Late()
+    with pytest.raises(Error, match="Spark ended the query"):
+        kit.view("joined", *JOINED)
+    kit.close()
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,8 +23,8 @@ from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.jobs import EpochRunner
+from watersmeet.runtime.spark.query import ATTEMPTS, came_late, start_query
 from watersmeet.runtime.spark.session import acquire, is_local, release
-from watersmeet.runtime.spark.source import NAME
 from watersmeet.runtime.status import database_status
 from watersmeet.store import files
 from watersmeet.store.commits import Commit
@@ -39,12 +38,6 @@ _MAX_CADENCE_S: Final = 0.5
 _IDLE_S: Final = 1.0
 _KEPT_INTENTS: Final = 16
 _STOP_S: Final = 30.0
-#: Spark's own logs of a stream's progress took 150 ms of each micro-batch, and nobody ever reads them.
-_QUERY: Final = {
-    "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": "600000",
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
-}
 
 
 class SparkEngine:
@@ -75,6 +68,8 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
+        self._attempts = 0
+        """How often the query may still be started again."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -190,11 +185,8 @@ class SparkEngine:
         # Beside the start of the query; if it fails, the first epoch says why.
         threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
         self._coordinator = self._make(self._db)
-        stream = session.readStream.format(NAME).option("directory", str(layout.intents))
-        stream = stream.option("first", str(self._coordinator.epoch))
-        writer = stream.load().writeStream.foreachBatch(self._run_planned).options(**_QUERY)
-        checkpoint = layout.checkpoint / uuid.uuid4().hex
-        self._query = writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"watersmeet {layout.root}").start()
+        self._query = start_query(session, layout, self._coordinator.epoch, self._run_planned)
+        self._attempts = ATTEMPTS
         self._thread = threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True)
         self._thread.start()
 
@@ -330,10 +322,20 @@ class SparkEngine:
 
     def _check_query(self) -> None:
         """Notices a query that Spark ended by itself."""
-        query = self._query
-        if query is not None and not self._stopping and self._failure is None and not query.isActive:
-            self._fail(error("VIEW_FAILED", "Spark ended the query", detail=str(query.exception() or "")[:2000] or None,
-                             hint="Open the database again: nothing that was committed is lost."))
+        query, session, coordinator = self._query, self._session, self._coordinator
+        if query is None or session is None or coordinator is None or self._stopping or self._failure is not None or query.isActive:
+            return
+        cause = query.exception()
+        if came_late(cause) and self._attempts > 0:
+            # It has run nothing that is not committed, and what is planned is still there to be run.
+            self._attempts -= 1
+            try:
+                self._query = start_query(session, self._db.layout, coordinator.committed_epoch, self._run_planned)
+            except Exception as again:
+                self._fail(again)
+            return
+        self._fail(error("VIEW_FAILED", "Spark ended the query", detail=str(cause or "")[:2000] or None,
+                         hint="Open the database again: nothing that was committed is lost."))
 
 
 class _Flushing:
