@@ -18,15 +18,26 @@ def duration_us(expression: exp.Expression) -> int | None:
 
     A day has 24 hours: sessions and workers compute in UTC.
     """
-    while isinstance(expression, exp.Paren):
-        expression = expression.this
-    if any(True for _ in expression.find_all(exp.Column, exp.Query, exp.Anonymous)):
-        return None
-    found = _evaluate(str(expression.sql(dialect="duckdb")))
+    found = _parts(expression)
     if found is None:
         return None
     months, days, nanoseconds = found
     return None if months else days * _DAY_US + nanoseconds // 1000
+
+
+def has_months(expression: exp.Expression) -> bool:
+    """Whether it is a constant interval with months or years in it."""
+    found = _parts(expression)
+    return found is not None and found[0] != 0
+
+
+def _parts(expression: exp.Expression) -> tuple[int, int, int] | None:
+    """(months, days, nanoseconds) of a constant interval; None for anything else."""
+    while isinstance(expression, exp.Paren):
+        expression = expression.this
+    if any(True for _ in expression.find_all(exp.Column, exp.Query, exp.Anonymous)):
+        return None
+    return _evaluate(str(expression.sql(dialect="duckdb")))
 
 
 @lru_cache(maxsize=1024)

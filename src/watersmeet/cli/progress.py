@@ -43,7 +43,7 @@ def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: flo
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=name != "")
     for s in status["sources"]:
         table.add_row(Text(f"source {s['name']}", style="cyan"), f"{s['rows']:,}", f"{rates.get(s['id'], 0):,.0f}", "", "",
-                      s["watermark"] or "", "", "", _count(s["dead"]))
+                      s["watermark"] or "", "", "", _source_errors(s))
     for v in status["views"]:
         name = v["name"] if v["ready"] else f"{v['name']} (filling)"
         table.add_row(Text(name), f"{v['rows_in']:,}", f"{rates.get(v['id'], 0):,.0f}", f"{v['rows_out']:,}",
@@ -57,7 +57,8 @@ def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: b
     if as_json:
         return json.dumps({
             "epoch": status["epoch"], "behind": status["behind"],
-            "sources": {s["name"]: {"rows": s["rows"], "rows_per_s": round(rates.get(s["id"], 0)), "dead": s["dead"]}
+            "sources": {s["name"]: {"rows": s["rows"], "rows_per_s": round(rates.get(s["id"], 0)), "dead": s["dead"],
+                                    "watermark": s["watermark"], "late": s["late"], "ahead": s["ahead"], "idle": s["idle"]}
                         for s in status["sources"]},
             "views": {v["name"]: {"rows_in": v["rows_in"], "rows_per_s": round(rates.get(v["id"], 0)),
                                   "rows_out": v["rows_out"], "rows": v["rows"], "watermark": v["watermark"],
@@ -67,9 +68,11 @@ def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: b
         }, ensure_ascii=False, default=str)
     parts = [f"epoch {status['epoch']:,}"]
     parts += [f"source {s['name']}: {s['rows']:,} rows, {rates.get(s['id'], 0):,.0f}/s"
+              + (f", {s['late']:,} late" if s["late"] else "") + (f", {s['ahead']:,} ahead" if s["ahead"] else "")
               + (f", {s['dead']:,} set aside" if s["dead"] else "") for s in status["sources"]]
     parts += [f"{v['name']}: in {v['rows_in']:,}, {rates.get(v['id'], 0):,.0f}/s, out {v['rows_out']:,}, "
-              f"content {v['rows']:,}, state {bytes_text(v['state_bytes'])}" for v in status["views"]]
+              f"content {v['rows']:,}, state {bytes_text(v['state_bytes'])}"
+              + (f", watermark {_watermark(v)}" if v["held_back_by"] is not None else "") for v in status["views"]]
     return " | ".join(parts)
 
 
@@ -85,6 +88,12 @@ def _watermark(view: dict[str, Any]) -> str:
     if view["held_back_by"] is None:
         return "–"
     return view["watermark"] or f"waits for {view['held_back_by']}"
+
+
+def _source_errors(source: dict[str, Any]) -> Text:
+    """Records that were set aside; rows that were dropped because they came late."""
+    count = _count(source["dead"])
+    return count.append(f" ({source['late']:,} late)", style="yellow") if source["late"] else count
 
 
 def _count(number: int) -> Text:

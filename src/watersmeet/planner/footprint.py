@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import (
@@ -25,6 +25,9 @@ from watersmeet.circuit.operators import (
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
 from watersmeet.planner.texts import columns_of
+
+#: How the rows that a time filter keeps compare with its bound, by the filter's comparison.
+_WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
     elif isinstance(op, TimeFilter):
         columns, time = names.columns(op.inputs[0]), names.columns(op.inputs[0])[op.column]
         yield Arrangement(op.id, (), (time,), columns,
-                          f"bounded: keeps rows whose {time} {names.watermark(op.bound)} has not passed", circuit.by_id[op.inputs[0]].append_only)
+                          f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}", circuit.by_id[op.inputs[0]].append_only)
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit, names),
@@ -134,7 +137,7 @@ def _arrange_bound(op: Arrange, circuit: Circuit, names: Names) -> str:
         return _newest_bound("row")
     if op.time is not None:
         time = names.columns(op.id)[op.time]
-        return f"bounded: keeps rows whose {time} {names.watermark(op.retain)} has not passed"
+        return f"bounded: keeps rows with {time} >= {names.watermark(op.retain)}"
     joins = [j for i in circuit.consumers[op.id] if isinstance(j := circuit.by_id[i], Join)]
     if not op.keys and joins and all(j.inputs[1] == op.id for j in joins):
         return "bounded: a single row or a small input, copied to every bucket"
@@ -151,7 +154,7 @@ def _kept_bound(op: Operator) -> str:
 
 def _best_bound(op: TopN, source: Operator, names: Names) -> str:
     if op.time is not None:
-        return f"bounded: keeps rows whose {names.columns(op.id)[op.time]} {names.watermark(op.retain)} has not passed"
+        return f"bounded: keeps rows with {names.columns(op.id)[op.time]} >= {names.watermark(op.retain)}"
     if not source.append_only or op.limit is None:
         return f"unbounded: keeps every row of the input{'' if source.append_only else ' that is not deleted'}"
     most = f"{op.limit + op.offset} rows{' and their ties' if op.with_ties else ''}"
@@ -166,7 +169,7 @@ def _group_bound(op: Aggregate, circuit: Circuit, names: Names) -> str:
     single = constant or not op.keys
     groups = "bounded: one entry" if single else "unbounded: one entry for every group"
     if op.time is not None:
-        groups = f"bounded: one entry for every group whose {names.columns(op.id)[op.time]} {names.watermark(op.retain)} has not passed"
+        groups = f"bounded: one entry for every group with {names.columns(op.id)[op.time]} >= {names.watermark(op.retain)}"
     collected = sorted({c.function for c in op.calls} & COLLECTED)
     kept = ["the values of min, max and DISTINCT"] if any(
         c.function in ("min", "max") or (c.distinct and c.function not in COLLECTED) for c in op.calls) else []

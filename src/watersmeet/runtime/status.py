@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from watersmeet.catalog import Relation
@@ -53,29 +53,31 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     for sink in circuit.sinks:
         if sink.relation_id in known:
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
-            view |= _held_back(inputs[sink.relation_id], numbers, known)
+            view |= _held_back(inputs[sink.relation_id], numbers, commit.metrics.get("idle", ()), known)
             status["views"][sink.relation_id] = {
                 "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view}
     if sources is None:
         sources = read_sayings(db)
-    for relation_id in {s.relation_id for s in circuit.scans}:
-        if relation_id in known and (known[relation_id].connector or known[relation_id].event_time):
+    scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.get("idle", ())
+    for relation_id in known:
+        if relation_id in scanned and (known[relation_id].connector or known[relation_id].event_time):
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
             status["sources"][relation_id] = {"name": known[relation_id].name, **said, **counts,
                                               "first_dead": total.get("first_dead"),
                                               "watermark": _text(numbers.get(relation_id)),
-                                              "idle": relation_id in commit.metrics.get("idle", ())}
+                                              "idle": relation_id in idle}
     return status
 
 
-def _held_back(inputs: Iterable[str], numbers: Mapping[str, int], known: Mapping[str, Relation]) -> dict[str, str | None]:
-    """How far the event time of a view has come, and which of its inputs is the last."""
-    timed = sorted((numbers.get(i, -math.inf), known[i].name) for i in inputs if i in known and known[i].event_time)
+def _held_back(inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str],
+               known: Mapping[str, Relation]) -> dict[str, str | None]:
+    """How far the event time of a view has come, and which of its inputs is the last: of equal ones one that is not idle."""
+    timed = sorted((numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time)
     if not timed:
         return {"watermark": None, "held_back_by": None}
-    number, name = timed[0]
+    number, _, name = timed[0]
     return {"watermark": None if number == -math.inf else _text(int(number)), "held_back_by": name}
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import TIME_TYPES, duration_us
+from watersmeet.algebra.durations import TIME_TYPES, duration_us, has_months
 from watersmeet.catalog import EventTime
 from watersmeet.dialects.queries import name_of
 from watersmeet.dialects.statements import CreateRelation, CreateTable, Watermark
@@ -53,7 +53,8 @@ def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
     delay = duration_us(node.expression)
     if delay is None:
         raise _refused(statement, mark, "INVALID_VALUE", "the delay of a watermark must be a constant interval of fixed length",
-                       detail="Months and years have no one length in days.", hint=_FORM)
+                       detail="Months and years have no one length in days." if has_months(node.expression)
+                       else "What is taken away is no interval.", hint=_FORM)
     if delay < 0:
         raise _refused(statement, mark, "INVALID_VALUE", "the delay of a watermark can't be negative",
                        detail="Then every row would be late as soon as it has come.", hint=_FORM)

@@ -181,13 +181,15 @@ def _create(session: Session, statement: Show) -> Result:
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:
-    """A row for each column, then (DESCRIBE) the key, the indexes and the kind."""
+    """A row for each column, then (DESCRIBE) the key, the columns with a watermark, the indexes and the kind."""
     rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable) for c in relation.columns]
     if command == "DESCRIBE":
         if relation.primary_key:
             rows.append(("primary key", ", ".join(relation.primary_key), None))
         if relation.append_only:
             rows.append(("append only", "true", None))
+        if relation.time_columns:
+            rows.append(("watermark", ", ".join(relation.time_columns), None))
         rows += [(r.name, f"index({', '.join(r.index_columns)})", None) for r in session.catalog.relations.values()
                  if r.kind == "index" and relation.id in r.depends_on]
         rows.append(("table description", relation.kind, None))

@@ -76,6 +76,20 @@ def test_an_idle_input_is_lifted_after_its_timeout(tmp_path, parallelism):
     db.connection.close()
 
 
+def test_of_equal_inputs_one_that_is_not_idle_holds_back(tmp_path):
+    db = Clocked(tmp_path / "db")
+    db.run("""CREATE TABLE still (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY WITH (watermark_idle_timeout = '10 seconds');
+        CREATE TABLE works (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY;
+        CREATE MATERIALIZED VIEW v AS SELECT s.k, s.ts FROM still s JOIN works w ON s.k = w.k AND s.ts = w.ts""")
+    db.flush("INSERT INTO still VALUES (1, '2024-05-01 11:00'); INSERT INTO works VALUES (1, '2024-05-01 11:30')")
+    assert (db.job("v")["watermark"], db.job("v")["held_back_by"]) == ("2024-05-01 11:00:00", "still")
+    db.pass_to(10)
+    db.flush()
+    assert (db.job("v")["watermark"], db.job("v")["held_back_by"]) == ("2024-05-01 11:30:00", "works")
+    assert [r[0] for r in db.run("SHOW JOBS")] == ["v", "still", "works"]
+    db.connection.close()
+
+
 def test_a_lifted_number_survives_a_restart(tmp_path):
     db = Clocked(tmp_path / "db")
     db.run(TABLES)

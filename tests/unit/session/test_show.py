@@ -36,6 +36,10 @@ def test_describe(run, fails, example):
         ("a", "integer", True), ("b", "character varying", True), ("primary key", "a", None), ("i", "index(b, a)", None),
         ("table description", "table", None)]
     assert run("DESCRIBE log") == [("x", "integer", False), ("append only", "true", None), ("table description", "table", None)]
+    run("CREATE TABLE timed (k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '1 minute') APPEND ONLY")
+    run("CREATE MATERIALIZED VIEW minutes AS SELECT k, window_start AS since, window_end FROM TUMBLE(timed, at, INTERVAL '1 minute')")
+    assert ("watermark", "at", None) in run("DESCRIBE timed")
+    assert ("watermark", "since, window_end", None) in run("DESCRIBE minutes")
     assert run("SHOW COLUMNS FROM v")[0] == ("a", "integer", True)
     err = fails("DESCRIBE lgo")
     assert (err.condition, err.hint) == ("UNDEFINED_RELATION", 'Did you mean "log"?')

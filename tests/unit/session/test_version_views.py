@@ -137,7 +137,7 @@ REFUSED = [
     ("TEMPORAL_RIGHT_SIDE", "SELECT 1 AS x FROM orders o JOIN plain FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k", "should not be a view"),
     ("TEMPORAL_RIGHT_SIDE", "WITH d AS (SELECT * FROM rates) SELECT 1 AS x FROM orders o JOIN d FOR SYSTEM_TIME AS OF o.ts ON o.k = d.k",
      "CTE"),
-    ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.id r ON o.k = r.k", "integer is no moment"),
+    ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.id r ON o.k = r.k", "type integer is no moment"),
     ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts::timestamptz r ON o.k = r.k", "timestamp"),
     ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k::bigint = r.k", "bigint"),
     ("FEATURE_NOT_SUPPORTED", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF now() r ON o.k = r.k", "PROCTIME"),

@@ -110,7 +110,7 @@ def _as_of(joined: Join, right: Versions, kind: Literal["inner", "left"], node: 
     if not columns_of(value) or not columns_of(value) <= joined.left.ids:
         raise ctx.error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF needs a time of the left side", moment)
     if common_type([value.type, since.type]) != since.type:
-        raise ctx.error("DATATYPE_MISMATCH", f"a {value.type.sql} is no moment for versions with {since.type.sql}", moment,
+        raise ctx.error("DATATYPE_MISMATCH", f"a value of type {value.type.sql} is no moment for versions with times of type {since.type.sql}", moment,
                         hint=f"Cast it to {since.type.sql}." if value.type.name in TIME_TYPES else None)
     by_column: dict[str, KeyPair] = {}
     rest: list[Scalar] = []

@@ -1,0 +1,29 @@
+"""What `watersmeet run` prints of sources and views whose rows have times."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+
+import watersmeet
+from watersmeet.cli.progress import progress_line, progress_table
+
+
+def test_late_rows_and_watermarks_are_shown():
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE a (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY; CREATE TABLE t (k INT)")
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM a; CREATE MATERIALIZED VIEW u AS SELECT * FROM t")
+        cursor.execute("INSERT INTO a VALUES (1, '2024-05-01 11:00'), (2, '9999-01-01'); FLUSH")
+        cursor.execute("INSERT INTO a VALUES (3, '2024-05-01 10:00'); FLUSH")
+        status = connection.status()
+    line = progress_line(status, {}, as_json=False)
+    assert "source a: 3 rows, 0/s, 1 late, 1 ahead | v: in 2," in line
+    assert "watermark 2024-05-01 11:00:00 | u: in 0," in line
+    assert line.count("watermark") == 1
+    source = json.loads(progress_line(status, {}, as_json=True))["sources"]["a"]
+    assert source == {"rows": 3, "rows_per_s": 0, "dead": 0, "watermark": "2024-05-01 11:00:00", "late": 1, "ahead": 1, "idle": False}
+    console = Console(width=160, record=True)
+    console.print(progress_table(status, {}, 1.0))
+    assert "0 (1 late)" in console.export_text()
