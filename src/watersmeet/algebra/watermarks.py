@@ -125,7 +125,7 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         return _rising(node.this, below)
     if isinstance(node, exp.Column):
         return below.get(node.name, ())
-    if isinstance(node, exp.Cast) and node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ):
+    if isinstance(node, exp.Cast) and node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ):
         # From a date or between the two: the same moment, as everything is computed in UTC.
         return _rising(node.this, below)
     if isinstance(node, (exp.Add, exp.Sub)):

@@ -126,7 +126,7 @@ class _Reader:
             inner = self.term(node.this)
             if node.to.this == exp.DType.DATE:
                 return inner.after(Step("floor", _DAY_US))
-            if node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ):
+            if node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ):
                 return inner
         if isinstance(node, (exp.Add, exp.Sub)):
             return self._moved(node)
