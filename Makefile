@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo flights test test-fast check lint types contracts bench lock clean
+.PHONY: help setup demo flights test thorough test-fast check lint types contracts bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,9 +18,13 @@ demo: setup ## flights of 2013 joined to planes, airlines and airports that chan
 flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
 	@$(BIN)/python examples/flights/delays.py $(ARGS)
 
-test: setup ## all tests: fast ones first, then those on Spark
+test: setup ## all tests: fast ones first, then long random ones, then those on Spark
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests
-	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m "spark or slow" tests
+	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "slow and not spark" tests
+	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m spark tests
+
+thorough: setup ## random tests with all their tries (hours)
+	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark" tests
 
 test-fast: setup ## the tests that need no Spark
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests

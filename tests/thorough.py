@@ -1,6 +1,6 @@
 """How much random tests try: a sixth by default, all with WATERSMEET_THOROUGH=1.
 
-`make test` sets it for its second part: the tests that then try more are slow ones there (`tests/conftest.py`).
+`make test` sets it for the tests that are slow anyway, `make thorough` for all: that takes hours.
 """
 
 from __future__ import annotations
