@@ -15,8 +15,14 @@ from typing import Any, Final, Literal
 #: The source whose number is the time of the epoch: what now() gives.
 NOW: Final = "now()"
 
-#: What is beyond any time that a timestamp can hold.
-_LIMIT_US: Final = 1 << 62
+#: The least and the greatest time that 64 bits hold, as those of columns do: infinities, too, are moved no further.
+_LEAST_US: Final = -(1 << 63)
+_GREATEST_US: Final = (1 << 63) - 1
+
+
+def within(time_us: int) -> int:
+    """The time, or the nearest one that 64 bits hold."""
+    return max(_LEAST_US, min(_GREATEST_US, time_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,8 @@ class Step:
     def apply(self, time_us: int) -> int:
         """The time after the step."""
         if self.kind == "add":
-            return max(-_LIMIT_US, min(_LIMIT_US, time_us + self.amount_us))
-        return time_us - (time_us - self.origin_us) % self.amount_us
+            return within(time_us + self.amount_us)
+        return within(time_us - (time_us - self.origin_us) % self.amount_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import TIME_TYPES, duration_us
+from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
@@ -36,9 +37,9 @@ from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import floor_of, least_of
 from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
-#: Window functions that read rows before a row only, and those that read others whatever their frame is.
-_BACK: Final = ("row_number", "rank", "dense_rank", "lag")
-_AHEAD: Final = ("lead", "ntile", "percent_rank", "cume_dist")
+#: Window functions that read rows before a row and its peers only, and those that read others whatever their frame is.
+_BACK: Final = ("row_number", "rank", "dense_rank")
+_AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 #: By id of the column.
 Watermarks = Mapping[str, Watermark]
@@ -108,11 +109,17 @@ def _joined(node: Join) -> Watermarks:
 def _looking_back(node: Window) -> str | None:
     """The column by which all functions order their rows first, rising, if none reads rows behind a row's peers."""
     for call in node.calls:
-        ends = call.frame.end is not None and call.frame.end <= 0 and call.frame.high is None
-        if call.function not in _BACK and (call.function in _AHEAD or not ends):
+        if not _looks_back(call):
             return None
     first = {c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None for c in node.calls}
     return first.pop() if len(first) == 1 else None
+
+
+def _looks_back(call: WindowCall) -> bool:
+    if call.function in ("lag", "lead"):  # their distance may be negative
+        return (call.number if call.function == "lag" else -call.number) >= 0
+    ends = call.frame.end is not None and call.frame.end <= 0 and call.frame.high is None
+    return call.function in _BACK or (call.function not in _AHEAD and ends)
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:

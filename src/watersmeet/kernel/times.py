@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -9,17 +11,24 @@ import pyarrow.compute as pc
 
 from watersmeet.kernel import columns as col
 
+_DAY_US: Final = 86_400_000_000
+#: The last day that begins within 64 bits, and as many before 1970 the first one.
+MOST_DAYS: Final = np.iinfo(np.int64).max // _DAY_US
+
 
 def microseconds(column: col.Column) -> tuple[npt.NDArray[np.int64], col.Mask | None]:
     """(microseconds since 1970, UTC; True where not NULL, or None if nothing is NULL) of a timestamp or date column.
 
-    Where the column is NULL the number is 0.
+    Where the column is NULL the number is 0. Dates that no timestamp can hold, infinity among them, count as the nearest day.
     """
     array = col.flat(column)
     valid = col.validity(array)
     if pa.types.is_date32(array.type):
-        array = pc.cast(array, pa.timestamp("us"))
-    numbers = array.view(pa.int64())
+        days = pc.cast(array.view(pa.int32()), pa.int64())
+        within = pc.max_element_wise(pc.min_element_wise(days, MOST_DAYS, skip_nulls=False), -MOST_DAYS, skip_nulls=False)
+        numbers = pc.multiply(within, _DAY_US)
+    else:
+        numbers = array.view(pa.int64())
     if valid is not None:
         numbers = pc.fill_null(numbers, 0)
     return np.asarray(numbers.to_numpy(zero_copy_only=False)), valid

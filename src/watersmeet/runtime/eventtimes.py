@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.kernel.times import microseconds
-from watersmeet.watermarks import NOW
+from watersmeet.watermarks import NOW, within
 
 Numbers = Mapping[str, int]
 """By relation id, in microseconds."""
@@ -50,7 +50,7 @@ def observe(times: pa.ChunkedArray, diff: npt.NDArray[np.int64], event_time: Eve
     seen.ahead += len(values) - int(np.count_nonzero(usable))
     counted = usable if valid is None else usable & valid
     if counted.any():
-        greatest = int(values.max(initial=np.iinfo(np.int64).min, where=counted)) - event_time.delay_us
+        greatest = within(int(values.max(initial=np.iinfo(np.int64).min, where=counted)) - event_time.delay_us)
         seen.watermark_us = greatest if seen.watermark_us is None else max(seen.watermark_us, greatest)
     if late_below_us is None:
         return None

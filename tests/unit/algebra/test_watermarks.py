@@ -52,6 +52,8 @@ def derived(query):
     ("SELECT k, ts, row_number() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM a", {}),
     ("SELECT k, ts, row_number() OVER (PARTITION BY k ORDER BY ts NULLS FIRST) AS n FROM a", {}),
     ("SELECT k, ts, lead(v) OVER (PARTITION BY k ORDER BY ts) AS n FROM a", {}),
+    ("SELECT k, ts, lag(v, -1) OVER (PARTITION BY k ORDER BY ts) AS n FROM a", {}),
+    ("SELECT k, ts, lead(v, -1) OVER (PARTITION BY k ORDER BY ts) AS n, lag(v, 0) OVER (ORDER BY ts) AS l FROM a", {"ts": A}),
     ("SELECT k, ts, sum(v) OVER (PARTITION BY k) AS n FROM a", {}),
     ("SELECT k, ts, sum(v) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM a", {}),
     ("SELECT a.k, a.ts FROM a JOIN b ON a.k = b.k", {}),

@@ -186,3 +186,12 @@ def test_the_operator_goes_through_json():
     op = filter_of(">", bound=(*BOUND, Term("c", watermarks.floored((Term("c"),), 10, 3)[0].steps)))
     assert operator_from_json(op.to_json()) == op
     assert operator_from_json(op.to_json()).id == op.id
+
+
+def test_what_waits_is_told_in_microseconds_for_dates_too():
+    """Otherwise a tick would be due all the time (`ticks.is_due`)."""
+    schema = schema_of(DATE)
+    op = TimeFilter(("i",), tuple(schema), False, 0, ">", (Term("a"),), (0,))
+    ctx = context({"a": 0}, schema)
+    timefilter.step(op, [delta_of(schema, [(dt.date(1970, 1, 3),)])], Stored().load(), ctx)
+    assert ctx.counters.waits_for_us == 2 * 86_400_000_000

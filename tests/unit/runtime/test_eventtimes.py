@@ -56,6 +56,17 @@ def test_other_time_types(kind):
     assert seen_by(values, 2 * DAY, kind=kind, now_us=5 * DAY, event_time=time) == ([False, True, True], Observed(DAY, late=1))
 
 
+def test_infinite_times():
+    """They are told apart from real ones, and no number leaves the range of 64 bits."""
+    least = -(1 << 63)
+    assert seen_by([least + 1], None) == (None, Observed(least))
+    assert seen_by([least + 1, 60], least) == (None, Observed(40))
+    dates = pa.array([-(1 << 31) + 1, None, 0, (1 << 31) - 1], pa.int32()).view(pa.date32())
+    assert seen_by(dates[:1], None, kind=pa.date32(), event_time=EventTime("d", DAY, DAY)) == (None, Observed(least))
+    found = seen_by(dates, -DAY, kind=pa.date32(), event_time=EventTime("d", DAY, DAY))
+    assert found == ([False, True, True, True], Observed(-DAY, late=1, ahead=1))
+
+
 def test_no_rows():
     assert seen_by([], 50) == (None, Observed(None))
 

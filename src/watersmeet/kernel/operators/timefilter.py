@@ -30,6 +30,7 @@ from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.merge import merge_runs, settled
 from watersmeet.kernel.run import Run, make_run
 from watersmeet.kernel.state import State
+from watersmeet.kernel.times import MOST_DAYS
 from watersmeet.kernel.trace import Trace
 from watersmeet.types import arrow_schema
 
@@ -99,7 +100,7 @@ class _Line:
     def next_us(self, rows: Trace) -> int | None:
         """The least time that the bound has not passed."""
         waiting = [int(run.hash[self.now(run)]) for run in rows.runs if self.now(run) < run.num_rows]
-        return min(waiting) - (1 << 63) if waiting else None
+        return (min(waiting) - (1 << 63)) * self._unit_us if waiting else None
 
     def stored(self) -> Run:
         """The run that remembers how far it is now."""
@@ -109,6 +110,8 @@ class _Line:
         if bound_us is None:
             return 0
         bound = -(-bound_us // self._unit_us) if self._side == "left" else bound_us // self._unit_us
+        if self._unit_us > 1 and bound <= -MOST_DAYS:
+            return 0  # earlier dates count as that day, `microseconds` says
         return int(np.searchsorted(run.hash, np.uint64(bound + (1 << 63)), side=self._side))
 
 
