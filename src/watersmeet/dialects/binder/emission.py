@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, TimeFilter
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, Scan, TimeFilter
 from watersmeet.algebra.revisions import decided_by, revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.algebra.trees import null_extended, read, transform_up, with_inputs
+from watersmeet.algebra.trees import null_extended, read, transform_up, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
@@ -63,8 +63,18 @@ def _on_window_close(query: BoundQuery) -> BoundQuery:
     else:
         raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
                     hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
-                    detail="None of the columns that come out has a watermark.")
+                    detail="None of the columns that come out has a watermark." + _read_times(query.tree))
     return replace(query, tree=tree, notices=notices)
+
+
+def _read_times(tree: Relation) -> str:
+    """What becomes of the watermarks that the query reads; nothing where it reads none."""
+    times = {f'"{s.relation_name}.{c.name}"': None for s in walk(tree) if isinstance(s, Scan) for c in s.outputs if c.id in dict(s.watermarks)}
+    if not times:
+        return ""
+    read_too = "has one, but is" if len(times) == 1 else "have one, but are"
+    return (f" {' and '.join(times)} {read_too} not selected, or may still change: a join keeps the watermarks of its sides "
+            "only where its conditions bound their times by each other.")
 
 
 def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Watermark]) -> Relation:
