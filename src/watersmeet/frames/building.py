@@ -85,6 +85,9 @@ class _Builder:
                 schema = (*schema, Field("window", schema[_known(times[index])].type))
                 positions = (*positions, len(schema) - 1)
             delay_us = given.watermark[1] if given.watermark is not None and given.streaming else None
+            if delay_us is not None and delay_us < 0:
+                raise error("INVALID_PARAMETER", "the delay of a watermark can't be negative",
+                            detail="Then every row would be late as soon as it has come.", hint=f'{SIDES[index]}_watermark=("ts", "10 seconds")')
             sides.append(Side(schema, positions, times[index], delay_us, given.signed))
         shape = JoinShape(sides[0], sides[1], self._how, self._emit(match), buckets, self._outputs(keys, window_us), match,
                           self._within(times), window_us, static)
@@ -172,6 +175,8 @@ class _Builder:
             return None
         self._needs_times(times, "within")
         if isinstance(given, tuple):
+            if len(given) != 2:
+                raise error("INVALID_PARAMETER", f"within={given!r}", hint="within=(lower, upper), or one length for both directions.")
             low, high = (None if b is None else duration_us(b, "within") for b in given)
         else:
             high = duration_us(given, "within")

@@ -11,13 +11,20 @@ from watersmeet.frames.shapes import microseconds
 
 _UNITS: Final = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
                  "day": 86_400_000_000, "week": 7 * 86_400_000_000}
+#: Longer ones would leave the range of times when they are added to one: 36,000 years.
+_LONGEST_US: Final = 1 << 60
 _PART: Final = re.compile(r"\s*([+-]?\d+)\s*([a-z]+?)s?(?=\s|$)")
 
 
 def duration_us(value: timedelta | str, what: str) -> int:
     """Microseconds of a timedelta, or of a text such as "1 hour 30 minutes". INVALID_PARAMETER for anything else."""
-    if isinstance(value, timedelta):
-        return microseconds(value)
+    length = microseconds(value) if isinstance(value, timedelta) else _of_text(value, what)
+    if abs(length) > _LONGEST_US:
+        raise error("INVALID_PARAMETER", f"{what} is {value!r}, which is too long", hint="The longest is 36,000 years. None is no bound.")
+    return length
+
+
+def _of_text(value: str, what: str) -> int:
     text = value.strip().lower().removeprefix("interval ") if isinstance(value, str) else ""
     total, at = 0, 0
     while at < len(text):

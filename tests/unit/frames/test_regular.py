@@ -232,6 +232,8 @@ def test_a_time_far_ahead_does_not_move_the_watermark():
     ({"on": "k", "window": "1 minute"}, "INVALID_PARAMETER", "window needs the time of the left side"),
     ({"on": "k", "within": "1 minute", "time": "v"}, "DATATYPE_MISMATCH", "is character varying"),
     ({"on": "k", "within": ("2 seconds", "1 second"), "time": "ts"}, "INVALID_PARAMETER", "no pair meets"),
+    ({"on": "k", "within": ("1 second",), "time": "ts"}, "INVALID_PARAMETER", "within=('1 second',)"),
+    ({"on": "k", "within": (None, "99999999 days"), "time": "ts"}, "INVALID_PARAMETER", "too long"),
     ({"on": "k", "emit": "later"}, "INVALID_PARAMETER", "emit='later'"),
     ({"on": "k", "diff": "v"}, "DUPLICATE_COLUMN", 'two columns "v"'),
 ])
@@ -240,6 +242,12 @@ def test_refusals(options, condition, text):
         Query(Options(**options))
     assert caught.value.condition == condition
     assert text in str(caught.value)
+
+
+def test_a_watermark_is_not_ahead_of_the_times():
+    with pytest.raises(Error, match="the delay of a watermark can't be negative") as caught:
+        Query(Options(on="k"), given(), given(watermark=("ts", -1)))
+    assert "right_watermark" in str(caught.value)
 
 
 def test_a_stream_is_needed():
