@@ -35,7 +35,7 @@ def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
     if name in CLOCKS:
         raise refused(node, ctx, name)
     if name in _TIMES:
-        hint = ("Compare with the clock when the view is read: SELECT … FROM v WHERE t > now() - INTERVAL '1 day'. Or write the "
+        hint = ("Compare a column with now(), in the view or when it is read: WHERE t > now() - INTERVAL '1 day'. Or write the "
                 "time into a column when the row is inserted: INSERT INTO t SELECT …, now().")
     elif name in _RANDOM:
         hint = f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {name}()."
