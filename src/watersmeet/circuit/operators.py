@@ -62,12 +62,15 @@ class Scan(Operator):
 
     ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones; without its last
     `SEQ_ROW_BITS` bits it is the number of the slice, or of the transaction, that the row is of.
+    late: how many rows of the relation had been left out as late when the view was made. It reads them as history, so that it
+    has no operator in common with older views, whose state lacks them.
     """
 
     kind: ClassVar[str] = "scan"
     relation_id: str
     names: tuple[str, ...]
     ordered: bool = False
+    late: int = 0
 
 
 @dataclass(frozen=True)
@@ -532,7 +535,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("time", "retain", "newest", "residual")
+_LATER: Final = ("late", "time", "retain", "newest", "residual")
 
 
 def _tuples(value: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from watersmeet.circuit.operators import Arrange, Exchange, Operator
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan
 from watersmeet.planner.distribution import Placement
 from watersmeet.types import Field, Schema, SqlType
 from watersmeet.watermarks import Watermark
@@ -16,15 +17,21 @@ def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
 
 
 class Builder:
-    """Operators by id, with what is known about their placement. buckets: 1 needs no exchange."""
+    """Operators by id, with what is known about their placement. buckets: 1 needs no exchange.
+
+    late: by relation, as in `Scan`, for the scans that are added from then on.
+    """
 
     def __init__(self, buckets: int) -> None:
         self.buckets = buckets
         self.operators: dict[str, Operator] = {}
+        self.late: Mapping[str, int] = {}
         self.placement = Placement(self.operators)
 
     def add(self, op: Operator) -> Operator:
         """The operator, or the equal one that is there already."""
+        if isinstance(op, Scan) and op.relation_id in self.late:
+            op = replace(op, late=self.late[op.relation_id])
         return self.operators.setdefault(op.id, op)
 
     def exchange(self, op: Operator, keys: Sequence[int]) -> Operator:

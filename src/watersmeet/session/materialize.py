@@ -53,10 +53,17 @@ def make(session: Session, bound: Bound) -> None:
         database.flush()  # what was committed before the moment is history
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
                              join_order(session.variables), catalog=session.catalog,
-                             share=shares(session.variables), multiway=joins_many(session.variables))
+                             share=shares(session.variables), multiway=joins_many(session.variables), late=_late(session))
     if any(isinstance(o, TemporalJoin) and o.owner == bound.relation.id for o in operators):
         session.notice(_MEMO)
     fill(session, bound.relation, operators)
+
+
+def _late(session: Session) -> dict[str, int]:
+    """By relation, how many rows were left out as late, of those of which some were."""
+    last = session.database.log.last_epoch()
+    totals = last.metrics.get("totals", {}) if last is not None else {}
+    return {i: counts["late"] for i, counts in totals.items() if counts.get("late")}
 
 
 def moment(session: Session) -> int:
