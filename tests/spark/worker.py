@@ -43,8 +43,8 @@ def main(path: str, parallelism: int, seed: int) -> None:
     with watersmeet.connect(path, parallelism=parallelism) as connection:
         cursor = connection.cursor()
         cursor.execute(SETUP)
-        print("ready", flush=True)
         cursor.execute("CREATE TABLE IF NOT EXISTS done (n int PRIMARY KEY)")
+        print("ready", flush=True)  # from here on readers find all that they read
         cursor.execute("FLUSH")
         cursor.execute("SELECT coalesce(max(n), -1) FROM done")
         number = cursor.fetchone()[0] + 1
