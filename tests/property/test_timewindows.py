@@ -159,5 +159,5 @@ def test_views_and_queries(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_more(block: int) -> None:
-    for seed in range(1000 + 30 * block, 1030 + 30 * block):
+    for seed in range(1000 + 8 * block, 1008 + 8 * block):
         run(seed)
