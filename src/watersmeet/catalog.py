@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
-from watersmeet.types import Field, Schema
+from watersmeet.types import DAY_US, Field, Schema
 from watersmeet.watermarks import Term, Watermark
 
 RelationKind = Literal["table", "source", "view", "materialized view", "index"]
@@ -35,7 +35,7 @@ class EventTime:
 
     column: str
     delay_us: int
-    ahead_us: int = 86_400_000_000
+    ahead_us: int = DAY_US
     idle_us: int | None = None
 
 

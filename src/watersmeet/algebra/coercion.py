@@ -118,7 +118,8 @@ def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | Non
 
 
 @cache
-def _connection() -> duckdb.DuckDBPyConnection:
+def connection() -> duckdb.DuckDBPyConnection:
+    """The DuckDB that is asked about types and constants; each question takes a cursor of it."""
     settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
     return duckdb.connect(":memory:", config=settings)
 
@@ -127,13 +128,13 @@ def _connection() -> duckdb.DuckDBPyConnection:
 def _asked(query: str) -> SqlType | None:
     """The type that DuckDB, in which the expression will run, gives to it."""
     try:
-        cursor = _connection().cursor().execute(f"DESCRIBE {query}")
+        cursor = connection().cursor().execute(f"DESCRIBE {query}")
     except duckdb.Error:
         return None
     name = str(cursor.fetchall()[0][1])
     if name in _BY_DUCKDB:
         return _BY_DUCKDB[name]
-    return _from_arrow(_connection().cursor().execute(f"{query} LIMIT 0").to_arrow_table().schema.field(0).type)
+    return _from_arrow(connection().cursor().execute(f"{query} LIMIT 0").to_arrow_table().schema.field(0).type)
 
 
 def _from_arrow(kind: pa.DataType) -> SqlType | None:

@@ -8,9 +8,11 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.algebra.coercion import connection
+from watersmeet.types import DAY_US
+
 #: Types that hold times: what a watermark can be on.
 TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
-_DAY_US: Final = 86_400_000_000
 
 
 def duration_us(expression: exp.Expression) -> int | None:
@@ -22,7 +24,7 @@ def duration_us(expression: exp.Expression) -> int | None:
     if found is None:
         return None
     months, days, nanoseconds = found
-    return None if months else days * _DAY_US + nanoseconds // 1000
+    return None if months else days * DAY_US + nanoseconds // 1000
 
 
 def has_months(expression: exp.Expression) -> bool:
@@ -44,8 +46,7 @@ def _parts(expression: exp.Expression) -> tuple[int, int, int] | None:
 def _evaluate(sql: str) -> tuple[int, int, int] | None:
     """(months, days, nanoseconds) of an interval; None for NULL, other types and errors."""
     try:
-        with duckdb.connect(config={"threads": 1}) as connection:
-            value = connection.execute(f"SELECT {sql}").to_arrow_table().column(0)
+        value = connection().cursor().execute(f"SELECT {sql}").to_arrow_table().column(0)
     except duckdb.Error:
         return None
     if str(value.type) != "month_day_nano_interval" or not value[0].is_valid:

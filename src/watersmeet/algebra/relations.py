@@ -15,6 +15,7 @@ from typing import Literal
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import Relation as Relation
 from watersmeet.algebra.base import extended
+from watersmeet.algebra.comparisons import Comparison as Comparison
 from watersmeet.algebra.ordered import SortKey as SortKey
 from watersmeet.algebra.ordered import TopN as TopN
 from watersmeet.algebra.ordered import Window as Window
@@ -249,9 +250,6 @@ class TemporalJoin(Relation):
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return self.left.columns + extended(self.right.columns, self.kind == "left")
-
-
-Comparison = Literal["<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True)

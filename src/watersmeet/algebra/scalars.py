@@ -64,15 +64,22 @@ def column_ref(column_id: str) -> exp.Column:
 
 def conjuncts(predicate: Scalar | None) -> list[Scalar]:
     """The parts of a predicate that are joined by AND; none for None."""
-    if predicate is None:
-        return []
+    return [] if predicate is None else _parts(predicate, exp.And)
+
+
+def disjuncts(predicate: Scalar) -> list[Scalar]:
+    """The parts of a predicate that are joined by OR; the predicate itself if it is none."""
+    return _parts(predicate, exp.Or)
+
+
+def _parts(predicate: Scalar, connector: type[exp.Connector]) -> list[Scalar]:
     parts: list[Scalar] = []
     stack = [predicate.expression]
     while stack:
         node = stack.pop()
         if isinstance(node, exp.Paren):
             stack.append(node.this)
-        elif isinstance(node, exp.And):
+        elif isinstance(node, connector):
             stack.extend([node.right, node.left])
         else:
             parts.append(Scalar(node, BOOLEAN, predicate.nullable))

@@ -20,8 +20,8 @@ from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.algebra.relations import Column, Join, KeyPair
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import read
+from watersmeet.types import DAY_US
 
-_DAY_US: Final = 86_400_000_000
 _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)
 _INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
@@ -119,7 +119,7 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
         name = columns[node.name].type.name if node.name in columns else ""
         return _Sum("date" if name == "date" else "time", {node.name: 1}) if name in TIME_TYPES else None
     if isinstance(node, exp.Literal):
-        return _Sum("days", {}, int(node.name) * _DAY_US) if node.is_int else None
+        return _Sum("days", {}, int(node.name) * DAY_US) if node.is_int else None
     if isinstance(node, exp.Neg):
         inner = _sum_of(node.this, columns)
         return _Sum(inner.kind, {}).plus(inner, inner.kind, -1) if inner is not None and inner.kind in ("interval", "days") else None

@@ -8,9 +8,10 @@ from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.frames.shapes import microseconds
+from watersmeet.types import DAY_US
 
 _UNITS: Final = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
-                 "day": 86_400_000_000, "week": 7 * 86_400_000_000}
+                 "day": DAY_US, "week": 7 * DAY_US}
 #: Longer ones would leave the range of times when they are added to one: 36,000 years.
 _LONGEST_US: Final = 1 << 60
 _PART: Final = re.compile(r"\s*([+-]?\d+)\s*([a-z]+?)s?(?=\s|$)")

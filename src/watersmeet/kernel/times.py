@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.kernel import columns as col
+from watersmeet.types import DAY_US
 
-_DAY_US: Final = 86_400_000_000
 #: The last day that begins within 64 bits, and as many before 1970 the first one.
-MOST_DAYS: Final = np.iinfo(np.int64).max // _DAY_US
+MOST_DAYS: Final = np.iinfo(np.int64).max // DAY_US
 
 
 def microseconds(column: col.Column) -> tuple[npt.NDArray[np.int64], col.Mask | None]:
@@ -26,7 +26,7 @@ def microseconds(column: col.Column) -> tuple[npt.NDArray[np.int64], col.Mask | 
     if pa.types.is_date32(array.type):
         days = pc.cast(array.view(pa.int32()), pa.int64())
         within = pc.max_element_wise(pc.min_element_wise(days, MOST_DAYS, skip_nulls=False), -MOST_DAYS, skip_nulls=False)
-        numbers = pc.multiply(within, _DAY_US)
+        numbers = pc.multiply(within, DAY_US)
     else:
         numbers = array.view(pa.int64())
     if valid is not None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot import exp
-
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import cast, common_type, part_of
+from watersmeet.algebra.comparisons import MIRRORED_SIGNS, SIGNS, Comparison
 from watersmeet.algebra.relations import Join, Relation
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.circuit.operators import Comparison
 from watersmeet.types import BOOLEAN
 
-_SIGNS: Final[dict[type[exp.Expression], Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_MIRRORED: Final[dict[Comparison, Comparison]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz")
 
 
@@ -41,12 +37,12 @@ def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
 
 def _compared(part: Scalar, left: Relation, right: Relation) -> Compared | None:
     node = part.expression
-    sign = _SIGNS.get(type(node))
+    sign = SIGNS.get(type(node))
     if sign is None:
         return None
     one, other = node.this.unnest(), node.expression.unnest()
     if Scalar(one, BOOLEAN).columns <= right.ids:
-        one, other, sign = other, one, _MIRRORED[sign]
+        one, other, sign = other, one, MIRRORED_SIGNS[sign]
     reads, given = Scalar(one, BOOLEAN).columns, Scalar(other, BOOLEAN).columns
     if not (reads and given and reads <= left.ids and given <= right.ids):
         return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from watersmeet.algebra.timewindows import clock_text
+from watersmeet.types import DAY_US
 from watersmeet.watermarks import NOW, Term, Watermark
-
-_DAY_US = 86_400_000_000
 
 
 def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
@@ -25,8 +25,7 @@ def _term(term: Term, names: Mapping[str, str]) -> str:
 
 def interval_text(length_us: int) -> str:
     """A constant interval: `'2 days 01:00:00':Interval`."""
-    days, rest = divmod(length_us, _DAY_US)
-    seconds, micros = divmod(rest, 1_000_000)
-    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{micros:06}" if micros else "")
+    days, rest = divmod(length_us, DAY_US)
+    time = clock_text(rest)
     parts = [f"{days} day{'s' if days != 1 else ''}"] * bool(days) + [time] * bool(rest or not days)
     return f"'{' '.join(parts)}':Interval"

@@ -18,14 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.sources.options import Options, refuse
-from watersmeet.types import SqlType
+from watersmeet.types import DAY_US, SqlType
 
 Rows = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 
 DEFAULT_MAX: Final = 32767
 DEFAULT_LENGTH: Final = 10
-DAY_US: Final = 86_400_000_000
 _ALPHABET: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
 _UNITS_US: Final = {"us": 1, "ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": DAY_US,
                     "w": 7 * DAY_US}

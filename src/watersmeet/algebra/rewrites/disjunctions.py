@@ -14,7 +14,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Filter, Join, Relation
-from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, disjuncts
 from watersmeet.algebra.trees import filtered, transform_up
 from watersmeet.types import BOOLEAN
 
@@ -63,14 +63,4 @@ def _either(branches: list[list[Scalar]]) -> Scalar:
 
 def _branches(part: Scalar) -> list[list[Scalar]]:
     """The conjuncts of each branch; a single branch if `part` is no OR."""
-    found: list[list[Scalar]] = []
-    stack = [part.expression]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, exp.Paren):
-            stack.append(node.this)
-        elif isinstance(node, exp.Or):
-            stack += [node.right, node.left]
-        else:
-            found.append(conjuncts(Scalar(node, BOOLEAN, part.nullable)))
-    return found
+    return [conjuncts(branch) for branch in disjuncts(part)]

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Comparison, Filter, Project, Relation, TimeFilter, Union
-from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.comparisons import NEGATED, SIGNS
+from watersmeet.algebra.relations import Column, Filter, Project, Relation, TimeFilter, Union
+from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.algebra.times import left_in_join, mentions_time, not_a_filter, place, term_of
 from watersmeet.algebra.trees import exactly, filtered, read, transform_up, walk
 from watersmeet.types import BOOLEAN
-
-_COMPARISONS: Final[dict[type[exp.Expression], Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
-    exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
 
 
 def time_filters(tree: Relation) -> Relation:
@@ -58,8 +54,8 @@ def _positive(part: Scalar) -> Scalar:
     node = part.expression.unnest()
     if isinstance(node, exp.Not):
         inner = node.this.unnest()
-        if type(inner) in _NEGATED:
-            node = _NEGATED[type(inner)](this=inner.this.copy(), expression=inner.expression.copy())
+        if type(inner) in NEGATED:
+            node = NEGATED[type(inner)](this=inner.this.copy(), expression=inner.expression.copy())
     return Scalar(node, part.type, part.nullable)
 
 
@@ -70,7 +66,7 @@ def _takes_back(part: Scalar) -> bool:
 def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
     """The rows of `below` whose comparison with the time holds; it may have a column more."""
     node = part.expression
-    comparison = _COMPARISONS.get(type(node))
+    comparison = SIGNS.get(type(node))
     found = term_of(node.expression) if comparison is not None else None
     if comparison is None or found is None:
         raise not_a_filter(place(part))
@@ -86,7 +82,7 @@ def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
 
 def _either(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
     """The rows for which one of the branches holds. One alone compares with the time: its rows are those that no other passes."""
-    branches = _branches(part.expression)
+    branches = disjuncts(part)
     timed = [b for b in branches if mentions_time(b)]
     if len(timed) != 1:
         raise not_a_filter(place(part), "Under OR one branch alone may compare with now(); write UNION ALL.")
@@ -98,17 +94,3 @@ def _either(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
     outputs = tuple(Column(next(ids), c.name, c.type, c.nullable) for c in below.columns)
     both = Union((waiting, filtered(below, [either])), outputs)
     return Project(both, below.columns, tuple(read(c) for c in outputs))
-
-
-def _branches(node: exp.Expression) -> list[Scalar]:
-    found = []
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, exp.Paren):
-            stack.append(part.this)
-        elif isinstance(part, exp.Or):
-            stack += [part.right, part.left]
-        else:
-            found.append(Scalar(part, BOOLEAN))
-    return found

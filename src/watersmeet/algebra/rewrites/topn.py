@@ -14,13 +14,13 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.comparisons import MIRRORED
 from watersmeet.algebra.relations import Filter, Project, Relation, TopN, Window, WindowCall
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import empty, filtered, with_inputs
 
 #: Functions whose value follows from the rows before it in the order, so that rows behind it may go.
 _FROM_ABOVE: Final = ("row_number", "rank", "dense_rank")
-_MIRRORED: Final = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 
 
 def recognise_topn(tree: Relation) -> Relation:
@@ -67,11 +67,11 @@ def _bounds(parts: Sequence[Scalar], column: str) -> _Bounds:
 
 def _compared(node: exp.Expression, column: str) -> tuple[type[exp.Expression], int] | None:
     """The comparison and the integer with which a condition compares `column`; None if it is none such."""
-    if type(node) not in _MIRRORED:
+    if type(node) not in MIRRORED:
         return None
     left, right = _bare(node.this), _bare(node.expression)
     if isinstance(right, exp.Column) and right.name == column:
-        left, right, kind = right, left, _MIRRORED[type(node)]
+        left, right, kind = right, left, MIRRORED[type(node)]
     else:
         kind = type(node)
     if not (isinstance(left, exp.Column) and left.name == column):

@@ -9,7 +9,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import AsofJoin, Comparison, KeyPair, Relation, Scan
+from watersmeet.algebra.comparisons import MIRRORED_SIGNS, SIGNS, Comparison
+from watersmeet.algebra.relations import AsofJoin, KeyPair, Relation, Scan
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.dialects.binder.casts import coerce
 from watersmeet.dialects.binder.clock import reads_clock
@@ -24,8 +25,6 @@ from watersmeet.errors import error
 
 Sourced = tuple[Relation, Scope]
 
-_COMPARISONS: Final[dict[type[exp.Expression], Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_TURNED: Final[dict[Comparison, Comparison]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _UNORDERED: Final = ("array", "struct", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
 
@@ -79,7 +78,7 @@ class _Sides:
 
     def add(self, part: exp.Expression) -> None:
         """Sorts one part of the condition in."""
-        compares = (isinstance(part, (exp.EQ, exp.NullSafeEQ)) or type(part) in _COMPARISONS) and not reads_clock(part)
+        compares = (isinstance(part, (exp.EQ, exp.NullSafeEQ)) or type(part) in SIGNS) and not reads_clock(part)
         if isinstance(part, exp.Binary) and compares and not isinstance(part.expression, (exp.Any, exp.All)):
             a, b = bind_value(part.this, self.ctx), bind_value(part.expression, self.ctx)
             whole = compare(part, a, b, self.ctx)
@@ -116,8 +115,8 @@ class _Sides:
             raise self.ctx.error("DATATYPE_MISMATCH", f"values of type {kind.sql} are never near each other", part,
                                  hint="Compare numbers, strings, dates or times.")
         one, other = coerce(a, kind, self.ctx, part), coerce(b, kind, self.ctx, part)
-        comparison = _COMPARISONS[type(part)]
-        self.nearest = (comparison, one, other) if straight else (_TURNED[comparison], other, one)
+        comparison = SIGNS[type(part)]
+        self.nearest = (comparison, one, other) if straight else (MIRRORED_SIGNS[comparison], other, one)
         return True
 
     def only_if(self, value: Value) -> Value:

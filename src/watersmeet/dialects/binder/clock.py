@@ -13,12 +13,13 @@ from typing import Any, Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.algebra.comparisons import MIRRORED
 from watersmeet.algebra.times import epoch_time, not_a_filter
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.values import Value, boolean, call, columns_of, duckdb_cast, family, wrap
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error
-from watersmeet.types import DATE, INTERVAL, TIMESTAMP
+from watersmeet.types import DATE, DAY_US, INTERVAL, TIMESTAMP
 from watersmeet.watermarks import NOW, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]
@@ -28,13 +29,10 @@ CLOCKS: Final = frozenset({
     "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp", "transaction_timestamp"})
 _BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp)
 _CLAUSES: Final = ("WHERE", "HAVING", "JOIN/ON")
-_COMPARISONS: Final = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ)
-_TURNED: Final = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
-_DAY_US: Final = 86_400_000_000
 #: The widths of date_trunc's units that have always the same, with the origin of their starts (1970-01-05 was a Monday).
 _WIDTHS_US: Final = {
     "microseconds": (1, 0), "milliseconds": (1_000, 0), "second": (1_000_000, 0), "minute": (60_000_000, 0),
-    "hour": (3_600_000_000, 0), "day": (_DAY_US, 0), "week": (7 * _DAY_US, 4 * _DAY_US)}
+    "hour": (3_600_000_000, 0), "day": (DAY_US, 0), "week": (7 * DAY_US, 4 * DAY_US)}
 
 
 def is_clock(node: exp.Expression) -> bool:
@@ -70,8 +68,8 @@ def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
     left, right = node.this, node.expression
     kind: Any = type(node)
     if reads_clock(left):
-        left, right, kind = right, left, _TURNED.get(kind)
-    if kind not in _COMPARISONS or reads_clock(left):
+        left, right, kind = right, left, MIRRORED.get(kind)
+    if kind not in MIRRORED or reads_clock(left):
         raise _with_text(not_a_filter(place_of(node)), ctx)
     value = bind(left, ctx)
     moment = bind(right, _Timeless(ctx))
@@ -125,7 +123,7 @@ class _Reader:
         if isinstance(node, exp.Cast):
             inner = self.term(node.this)
             if node.to.this == exp.DType.DATE:
-                return inner.after(Step("floor", _DAY_US))
+                return inner.after(Step("floor", DAY_US))
             if node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ):
                 return inner
         if isinstance(node, (exp.Add, exp.Sub)):
@@ -161,7 +159,7 @@ class _Reader:
         try:
             kind, _ = self._ctx.type_of(node)
             if kind is not None and kind.is_integer:
-                return int(self._ctx.constant(node)) * _DAY_US
+                return int(self._ctx.constant(node)) * DAY_US
             length_us, months, years = (self._ctx.constant(p) for p in parts)
         except duckdb.Error:
             raise self._refusal() from None

@@ -21,7 +21,7 @@ from watersmeet.dialects.binder.formats import formatted, strptime_format
 from watersmeet.dialects.binder.signatures import builders, fill, signature
 from watersmeet.dialects.binder.values import Value, call, duckdb_cast, string
 from watersmeet.errors import did_you_mean
-from watersmeet.types import DATE, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
+from watersmeet.types import DATE, DAY_US, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 
 def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -97,7 +97,6 @@ _MONTHS: Final = "(extract('year' FROM a0) * 12 + extract('month' FROM a0))"
 _DAYS: Final = "extract('day' FROM a0)"
 _MICROS: Final = ("(extract('hour' FROM a0) * 3600000000 + extract('minute' FROM a0) * 60000000 + "
                   "extract('microseconds' FROM a0))")
-_DAY: Final = 86_400_000_000
 
 
 def _interval(months: str, days: str, micros: str) -> str:
@@ -105,10 +104,10 @@ def _interval(months: str, days: str, micros: str) -> str:
 
 
 _JUSTIFIED_DAYS: Final = _interval(f"{_MONTHS} + trunc({_DAYS} / 30)", f"{_DAYS} % 30", _MICROS)
-_JUSTIFIED_HOURS: Final = _interval(_MONTHS, f"{_DAYS} + trunc({_MICROS} / {_DAY})", f"{_MICROS} % {_DAY}")
+_JUSTIFIED_HOURS: Final = _interval(_MONTHS, f"{_DAYS} + trunc({_MICROS} / {DAY_US})", f"{_MICROS} % {DAY_US}")
 #: Everything in microseconds, a month as 30 days: one sign for all parts.
-_ALL: Final = f"(({_MONTHS} * 30 + {_DAYS}) * {_DAY} + {_MICROS})"
-_JUSTIFIED: Final = _interval(f"trunc({_ALL} / {30 * _DAY})", f"trunc({_ALL} % {30 * _DAY} / {_DAY})", f"{_ALL} % {_DAY}")
+_ALL: Final = f"(({_MONTHS} * 30 + {_DAYS}) * {DAY_US} + {_MICROS})"
+_JUSTIFIED: Final = _interval(f"trunc({_ALL} / {30 * DAY_US})", f"trunc({_ALL} % {30 * DAY_US} / {DAY_US})", f"{_ALL} % {DAY_US}")
 
 #: The start of the bin: what is beyond the origin, less the rest of a division that goes down also below the origin.
 _BEYOND: Final = "(epoch_us(a1) - epoch_us(a2))"

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.cardinality import is_single_row
+from watersmeet.algebra.comparisons import NEGATED
 from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
 from watersmeet.algebra.scalars import conjuncts
 from watersmeet.dialects.binder.aggregatecalls import UNORDERED
@@ -30,8 +31,7 @@ from watersmeet.dialects.binder.values import Value, wrap
 from watersmeet.dialects.queries import place_of
 from watersmeet.types import BIGINT, BOOLEAN
 
-_NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
-    exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
+_NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
 
 #: Which values of a set decide whether `x op y` is true for some of its y.
 _DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {

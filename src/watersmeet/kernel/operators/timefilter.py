@@ -32,11 +32,10 @@ from watersmeet.kernel.run import Run, make_run
 from watersmeet.kernel.state import State
 from watersmeet.kernel.times import MOST_DAYS
 from watersmeet.kernel.trace import Trace
-from watersmeet.types import arrow_schema
+from watersmeet.types import DAY_US, arrow_schema
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 4096
-_DAY_US: Final = 86_400_000_000
 
 
 def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
@@ -49,7 +48,7 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
     if not (inputs[0].num_rows or rows.runs):
         return nothing
     passed = state.trace(op.id, "passed")
-    line = _Line(op, passed, _DAY_US if ctx.schemas[0][op.column].type.name == "date" else 1)
+    line = _Line(op, passed, DAY_US if ctx.schemas[0][op.column].type.name == "date" else 1)
     line.move(watermarks.value(op.bound, ctx.watermarks))
     change = by_value(inputs[0], op.column)
     cut = line.now(change)
