@@ -148,3 +148,38 @@ def asof(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Seque
         sides = {"l": l_row, "r": chosen}
         result[tuple(sides[name[0]][int(name[1:])] for name in output)] += l_count
     return result
+
+
+class LookUp:
+    """A look-up join in which left rows that met nothing wait for their first match; rows only come on the left.
+
+    A left row meets the right rows as they are at the end of the epoch in which it comes (kind left: if none fits, it comes out with
+    NULLs). If none fits it waits, and comes out with all that fit at the end of the first epoch in which some do; then it is
+    done, whatever comes. fits: of a left and a right row.
+    """
+
+    def __init__(self, kind: str, fits: Callable[[Row, Row], bool], output: Sequence[str], right_width: int) -> None:
+        self._kind = kind
+        self._fits = fits
+        self._output = output
+        self._nothing = (None,) * right_width
+        self.waiting: list[Row] = []
+
+    def epoch(self, came: Iterable[Row], right: Counter[Row]) -> Counter[Row]:
+        """What comes out in an epoch with the left rows `came` that ends with the content `right`."""
+        result: Counter[Row] = Counter()
+        waiting, fresh = self.waiting, list(came)
+        self.waiting = []
+        for number, left in enumerate([*waiting, *fresh]):
+            met = [(r, n) for r, n in right.items() if n > 0 and self._fits(left, r)]
+            for r, n in met:
+                result[self._project(left, r)] += n
+            if not met:
+                self.waiting.append(left)
+                if number >= len(waiting) and self._kind == "left":
+                    result[self._project(left, self._nothing)] += 1
+        return result
+
+    def _project(self, left: Row, right: Row) -> Row:
+        sides = {"l": left, "r": right}
+        return row(sides[name[0]][int(name[1:])] for name in self._output)

@@ -226,8 +226,9 @@ class Apply(Relation):
 class TemporalJoin(Relation):
     """Each left row with the right rows of its key as they are when it comes; later changes of the right side change nothing.
 
-    kind left: rows that meet nothing stay, with NULLs. right: a Scan, which nothing is moved into. looked_up: the column
-    ids of its primary key and indexes, by which rows can be looked up; None: by any column.
+    kind left: rows that meet nothing stay, with NULLs. looked_up: the column ids of the primary key and the indexes of the right
+    side, a Scan, by which rows can be looked up; None: by any column, of any right side. waits: a row that met nothing when it
+    came waits for the first right rows that fit it and then comes out with them, once (`circuit.operators.TemporalJoin`).
     """
 
     left: Relation
@@ -237,6 +238,7 @@ class TemporalJoin(Relation):
     residual: Scalar | None
     looked_up: tuple[tuple[str, ...], ...] | None
     span: Span | None = field(default=None, compare=False)
+    waits: bool = False
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:

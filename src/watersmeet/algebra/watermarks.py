@@ -69,8 +69,8 @@ def watermarks(node: Relation) -> Watermarks:
         # Rows wait, or go, by their time alone: of other columns old values come late.
         own = watermarks(node.input).get(node.column, ())
         return _present([(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])
-    if isinstance(node, TemporalJoin):
-        return watermarks(node.left)
+    if isinstance(node, TemporalJoin):  # a row that waited comes out however old it is
+        return {} if node.waits else watermarks(node.left)
     if isinstance(node, Versions):
         return {node.made[0].id: (Term(node.scan.relation_id),)}
     if isinstance(node, AsofJoin):

@@ -232,7 +232,9 @@ class TemporalJoin(Operator):
 
     Changes of the right side change nothing that came out. left_keys, right_keys, null_safe, residual, output: as in `Join`;
     no keys: right is copied to every bucket. memo: left rows may go: what each met is remembered, to be taken back.
-    owner: the view whose history the memo is, so that no other view ever shares it; empty without a memo.
+    waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch that ends with
+    right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
+    owner: the view whose history the memo is, or the rows that wait, so that no other view ever shares it; empty without these.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -244,6 +246,10 @@ class TemporalJoin(Operator):
     memo: bool
     owner: str
     output: tuple[str, ...]
+    waits: bool = False
+
+    def __post_init__(self) -> None:
+        assert not (self.memo and self.waits)
 
 
 @dataclass(frozen=True)
@@ -535,7 +541,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "residual")
+_LATER: Final = ("late", "time", "retain", "newest", "residual", "waits")
 
 
 def _tuples(value: Any) -> Any:

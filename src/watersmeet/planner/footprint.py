@@ -112,6 +112,10 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         columns = names.columns(op.inputs[0])
         yield Arrangement(op.id, (), columns, names.columns(op.id),
                           "unbounded: keeps what every left row met that is not deleted", append_only=False)
+    elif isinstance(op, TemporalJoin) and op.waits:
+        columns = names.columns(op.inputs[0])
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.left_keys), columns,
+                          "unbounded: keeps every left row that has met nothing yet", append_only=False)
     elif isinstance(op, DynamicFilter):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
         yield Arrangement(op.id, (), (columns[op.column],), columns, _kept_bound(source), source.append_only)

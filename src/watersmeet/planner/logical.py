@@ -35,7 +35,7 @@ from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.names import bound_text, frame_text, sort_text
-from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, listed
+from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, Fields, listed
 from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.planner.times import watermark_text
 
@@ -136,7 +136,8 @@ def _(node: TemporalJoin, names: _Names) -> PlanTree:
     inputs = (_print(node.left, names), _print(node.right, names))
     on = _shown([as_predicate(k) for k in node.keys] + conjuncts(node.residual), names)
     output = listed([names[c.id] for c in node.columns])
-    return PlanTree("LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), ("output", output)), inputs)
+    waits: Fields = (("waits_for_first_match", "true"),) if node.waits else ()
+    return PlanTree("LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), *waits, ("output", output)), inputs)
 
 
 @_print.register

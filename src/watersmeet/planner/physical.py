@@ -190,7 +190,8 @@ class PhysicalPrinter:
 
     def _temporal(self, op: TemporalJoin) -> tuple[str, Fields]:
         parts = [*self._equalities(op), *self._residual(op)]
-        return "StreamTemporalJoin", (("type", JOIN_TYPES[op.join_kind]), ("append_only", str(not op.memo).lower()),
+        waits: Fields = (("waits_for_first_match", "true"),) if op.waits else ()
+        return "StreamTemporalJoin", (("type", JOIN_TYPES[op.join_kind]), ("append_only", str(not op.memo).lower()), *waits,
                                       ("predicate", " AND ".join(parts) or "true"),
                                       ("nested_loop", str(not op.left_keys).lower()),
                                       ("output", listed(self._names.shown(op.id))))

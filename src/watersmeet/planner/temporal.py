@@ -35,6 +35,9 @@ class TemporalLowering(Arranging):
         inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=unarranged),
                   self._input(node.right, reads, [k.right for k in pairs], movable=False))
         memo = not inputs[0].stream.operator.append_only
+        if memo and node.waits:
+            raise error("TEMPORAL_KIND", "rows that wait for their first match must only come, and rows of the left side go again",
+                        span=node.span, hint="Write an inner join, or a left side that only grows.")
         if memo and not pairs:
             raise error("TEMPORAL_KIND", "Nested-loop Temporal join requires the left hash side to be append only",
                         span=node.span, hint="Please ensure the left hash side is append only.")
@@ -51,8 +54,8 @@ class TemporalLowering(Arranging):
             residual = sql(node.residual.substitute(columns).expression)
         made = self.builder.add(operators.TemporalJoin(
             (left.operator.id, right.operator.id), schema, append_only=not memo, join_kind=node.kind, left_keys=left.keys,
-            right_keys=right.keys, null_safe=tuple(pairs[i].null_safe for i in order), residual=residual, memo=memo, owner=self.view if memo else "",
-            output=tuple(f"{s}{p}" for s, p in tokens)))
+            right_keys=right.keys, null_safe=tuple(pairs[i].null_safe for i in order), residual=residual, memo=memo,
+            owner=self.view if memo or node.waits else "", output=tuple(f"{s}{p}" for s, p in tokens), waits=node.waits))
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:

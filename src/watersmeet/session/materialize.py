@@ -54,7 +54,7 @@ def make(session: Session, bound: Bound) -> None:
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
                              join_order(session.variables), catalog=session.catalog,
                              share=shares(session.variables), multiway=joins_many(session.variables), late=_late(session))
-    if any(isinstance(o, TemporalJoin) and o.owner == bound.relation.id for o in operators):
+    if any(isinstance(o, TemporalJoin) and o.memo and o.owner == bound.relation.id for o in operators):
         session.notice(_MEMO)
     fill(session, bound.relation, operators)
 

@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.errors import error
 from watersmeet.kernel.memo import MEMO
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.run import Run
+from watersmeet.kernel.waiting import WAITING
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.context import Session
@@ -53,7 +54,7 @@ def database_status(session: Session) -> dict[str, Any]:
 def join_state(session: Session, name: str) -> dict[str, int]:
     """Rows that a view's last join keeps of its `left` and `right` inputs. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
 
-    Those of the arrangements that it reads; of a temporal join the left rows whose look-up it remembers.
+    Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
     """
     relation = session.catalog.by_name(name)
     if relation is None or relation.kind != "materialized view":
@@ -70,7 +71,8 @@ def join_state(session: Session, name: str) -> dict[str, int]:
         return held
     kept = [(i, ROWS) for i in joins[-1].inputs]
     if joins[-1].kind == "temporal":
-        kept = [(joins[-1].id, MEMO), *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators})]
+        waits = isinstance(joins[-1], TemporalJoin) and joins[-1].waits
+        kept = [(joins[-1].id, WAITING if waits else MEMO), *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators})]
     sides = list(zip(held, kept, strict=False))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():

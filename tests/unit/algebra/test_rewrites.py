@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.trees import group, join, project, scan, topn, union, values, where, window
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, Values
+from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, TemporalJoin, Values
 from watersmeet.algebra.rewrites import (
     connect_joins,
     factor_disjunctions,
@@ -332,3 +332,32 @@ def test_functions_that_nobody_reads_are_not_computed():
     assert "sum" not in shape(pruned)
     assert [c.name for node in walk(pruned) if isinstance(node, Scan) for c in node.columns] == ["k", "x"]
     assert shape(prune_columns(project(NUMBERED, p="a.y"))) == "Project exprs: [a.y]\n└─Scan table: a"
+
+
+def looked_up(kind, residual=None, waits=True, by=None):
+    joined = join(a, b, "inner", "a.k = b.k", residual)
+    return TemporalJoin(a, b, kind, joined.keys, joined.residual, by, waits=waits)
+
+
+@pytest.mark.parametrize(("kind", "predicate", "waits", "expected"), [
+    ("left", "a.x > 1", True, "LeftOuter left"), ("left", "b.x > 1", True, "Inner above"), ("inner", "b.x > 1", True, "Inner above"),
+    ("inner", "a.x > b.x", True, "Inner above"), ("left", "b.x IS NULL", True, "LeftOuter above"),
+    ("inner", "a.x > b.x", False, "Inner residual"), ("inner", "b.x > 1", False, "Inner right"), ("left", "b.x > 1", False, "Inner right")])
+def test_what_is_said_above_a_look_up_is_no_match_for_rows_that_wait(kind, predicate, waits, expected):
+    """A row that waits is done with its first match, also if that is filtered out above (LS-24, LS-44)."""
+    tree = push_filters(where(looked_up(kind, waits=waits), predicate))
+    place = "above" if isinstance(tree, Filter) else "residual"
+    node = tree.input if isinstance(tree, Filter) else tree
+    place = "left" if isinstance(node.left, Filter) else "right" if isinstance(node.right, Filter) else place
+    assert f"{'LeftOuter' if node.kind == 'left' else 'Inner'} {place}" == expected
+    assert node.waits == waits
+
+
+@pytest.mark.parametrize(("kind", "residual", "by", "expected"), [
+    ("left", "b.x > 1", None, "right"), ("inner", "b.x > 1", None, "right"), ("left", "a.x > 1", None, "residual"),
+    ("inner", "a.x > 1", None, "left"), ("left", "a.x > b.x", None, "residual"), ("left", "b.x > 1", (("b.k",),), "residual")])
+def test_what_on_says_of_one_side_of_a_look_up_goes_below(kind, residual, by, expected):
+    """Not where the right side is looked up by a key or index of its own (RW-52), and not where left rows have to stay."""
+    node = push_filters(looked_up(kind, residual, by=by))
+    assert ("left" if isinstance(node.left, Filter) else "right" if isinstance(node.right, Filter) else "residual") == expected
+    assert (node.residual is None) == (expected != "residual")

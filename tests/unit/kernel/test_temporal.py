@@ -23,10 +23,10 @@ RESIDUALS = {None: lambda l, r: True, "l1 = r1": lambda l, r: l[1] is not None a
 EVALUATOR = Evaluator()
 
 
-def make(kind, *, memo, residual=None, keys=(0,), null_safe=(False,)):
+def make(kind, *, memo, residual=None, keys=(0,), null_safe=(False,), waits=False):
     output = ("l0", "l1", "l2", "r1", "r2")
     fields = tuple(Field(o, SCHEMA[int(o[1])].type) for o in output)
-    return TemporalJoin(("l", "r"), fields, not memo, kind, keys, keys, null_safe, residual, memo, "v1" if memo else "", output)
+    return TemporalJoin(("l", "r"), fields, not memo, kind, keys, keys, null_safe, residual, memo, "v1" if memo or waits else "", output, waits)
 
 
 def step(op, left, right, state, epoch):

@@ -125,25 +125,37 @@ def _(node: Expand, parts: list[Scalar], rejected: _Ids) -> Relation:
 def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     """What is said of left rows goes below; in an inner join the rest is said of what is looked up.
 
-    Comparisons with the time stay above: below they would take rows back, which the join then has to remember.
+    Comparisons with the time stay above: below they would take rows back, which the join then has to remember. Where rows wait for
+    their first match, only the condition of the join says what a match is: nothing else may go into it.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
     keys, residual = list(node.keys), conjuncts(node.residual)
-    if kind == "inner":
+    if kind == "inner" and not node.waits:
         parts = [*parts, *(p for p in residual if mentions_time(p) and p not in parts)]
         residual = [p for p in residual if not mentions_time(p)]
     timed = [p for p in parts if mentions_time(p)]
     pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p) and p not in timed]
-    inside = [p for p in parts if p not in pushed and p not in timed] if kind == "inner" else []
+    inside = [p for p in parts if p not in pushed and p not in timed] if kind == "inner" and not node.waits else []
     for part in inside:
         pair = key_pair(part, node.left, node.right)
         if pair is None:
             residual.append(part)
         else:
             keys.append(pair)
-    left = _push(node.left, pushed, dropped & node.left.ids)
-    joined = replace(node, kind=kind, left=left, keys=tuple(dict.fromkeys(keys)),
+    below: dict[str, list[Scalar]] = {"left": list(pushed), "right": []}
+    for part in list(residual):
+        if part.columns and not is_volatile(part) and not mentions_time(part):
+            if kind == "inner" and part.columns <= node.left.ids:
+                below["left"].append(part)
+            elif node.looked_up is None and part.columns <= node.right.ids:
+                below["right"].append(part)
+            else:
+                continue
+            residual.remove(part)
+    left = _push(node.left, below["left"], dropped & node.left.ids)
+    right = _push(node.right, below["right"], _NONE) if below["right"] else node.right
+    joined = replace(node, kind=kind, left=left, right=right, keys=tuple(dict.fromkeys(keys)),
                      residual=conjunction(list(dict.fromkeys(residual))))
     return filtered(joined, [p for p in parts if p not in pushed and p not in inside])
 

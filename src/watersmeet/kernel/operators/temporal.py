@@ -3,7 +3,8 @@
 Within an epoch the right side changes first: with R, dR its content and change, new left rows meet R + dR, and dR itself
 changes nothing. So rows that arrive together find each other however they were cut into epochs.
 
-Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`).
+Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`). Where those that
+met nothing wait for their first match, they are kept until then (`waiting`): those of before are looked up in R + dR like the new ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.kernel.arranged import Arranged
@@ -25,17 +25,22 @@ from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs
 from watersmeet.kernel.run import arrange
 from watersmeet.kernel.state import State
+from watersmeet.kernel.waiting import Waiting
+from watersmeet.types import arrow_schema
 
 
 def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta:
-    """The changes of the output: of left rows that came, what they meet now; of those that went, what they met then."""
+    """The changes of the output: of left rows that came, or that waited, what they meet now; of those that went, what they met then."""
     delta: Delta = inputs[0]
     right: Arranged = inputs[1]
-    if not delta.num_rows:
-        return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
+    if not delta.num_rows and not (op.waits and right.change.num_rows):
+        return Delta.empty(arrow_schema(op.schema, positional=True))
     if not op.memo:
         out = JoinOutput(op.output, [f.type.arrow for f in op.schema])
-        _look_up(op, delta, right, out, ctx)
+        if op.waits:
+            _wait(op, delta, right, out, state, ctx)
+        else:
+            _look_up(op, delta, right, out, ctx)
         return out.delta()
     # An update that leaves a row as it was is no change: rows are counted before they are looked up.
     rows = arrange(delta, tuple(range(delta.columns.num_columns)))
@@ -47,12 +52,33 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
     return memo.changes()
 
 
+def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, state: State, ctx: StepContext) -> None:
+    """Adds what left rows meet that came or waited."""
+    every = replace(op, join_kind="left")  # rows that meet nothing wait, also in an inner join
+
+    def look_up(rows: Delta, met: PairOutput) -> Delta:
+        left, still = unkept(rows, op.left_keys, op.null_safe, right)
+        add_pairs(every, JoinSide(left, -1), JoinSide(still, 0), met, ctx)
+        return left.apart
+
+    waiting = Waiting(op, state, [f.type.arrow for f in ctx.schemas[0]], out)
+    waiting.look_up_again(right, look_up)
+    if delta.num_rows:
+        loose = waiting.look_up(delta, look_up)
+        if op.join_kind == "left":
+            _add_alone(loose, out)  # it can't match: no need to wait
+    waiting.keep()
+
+
 def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, ctx: StepContext) -> None:
     """Adds what the rows of `delta` meet, in a left join also those that meet nothing."""
     left, still = unkept(delta, op.left_keys, op.null_safe, right)
     add_pairs(op, JoinSide(left, -1 if op.join_kind == "left" else 0), JoinSide(still, 0), out, ctx)
-    if op.join_kind == "left" and left.loose.num_rows:
-        apart = left.apart
-        run = arrange(apart, ())
-        out.add(run, np.arange(run.num_rows), None, None, run.diff)
+    if op.join_kind == "left":
+        _add_alone(left.apart, out)
 
+
+def _add_alone(rows: Delta, out: PairOutput) -> None:
+    if rows.num_rows:
+        run = arrange(rows, ())
+        out.add(run, np.arange(run.num_rows), None, None, run.diff)
