@@ -13,6 +13,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Repeat,
     Scan,
     TimeFilter,
@@ -130,6 +131,11 @@ def _(node: Union):
     names = ", ".join(f'"{c.id}"' for c in node.outputs)
     parts = " UNION ALL ".join(f"({to_sql(p)})" for p in node.parts)
     return f"(SELECT * FROM ({parts}) AS u({names}))"
+
+
+@_from.register
+def _(node: Repartition):
+    return _from(node.input)
 
 
 @_from.register

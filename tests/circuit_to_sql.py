@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     Join,
     Map,
     MultiJoin,
+    Repartition,
     Repeat,
     Scan,
     Sink,
@@ -164,6 +165,10 @@ def _time_filter(op: TimeFilter, circuit):
     return f'SELECT {columns}, _b FROM "{op.inputs[0]}" WHERE c{op.column} {op.comparison} {bound_sql(op.bound)}'
 
 
+def _repartition(op: Repartition, circuit):
+    return f'SELECT * FROM "{op.inputs[0]}"'
+
+
 def _repeat(op: Repeat, circuit):
     columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
     return f'SELECT {columns}{", " if columns else ""}_b FROM "{op.inputs[0]}", LATERAL range(c{len(op.schema)})'
@@ -263,6 +268,6 @@ def _arrange(op: Arrange, circuit):
 
 
 _BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           MultiJoin: _multijoin, Aggregate: _aggregate, Repeat: _repeat, DynamicFilter: _dynamic_filter,
+           MultiJoin: _multijoin, Aggregate: _aggregate, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
            TimeFilter: _time_filter, TopN: _topn,
            Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -344,6 +344,22 @@ class Cut(Relation):
 
 
 @dataclass(frozen=True)
+class Repartition(Relation):
+    """The input's rows as they are, with as many partitions as the relation that they are joined with has."""
+
+    input: Relation
+    partitions: int
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
+@dataclass(frozen=True)
 class AsofJoin(Relation):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 

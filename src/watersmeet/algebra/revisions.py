@@ -14,6 +14,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Scan,
     TemporalJoin,
     TimeFilter,
@@ -31,7 +32,7 @@ def revision(node: Relation) -> str | None:
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, Values):
         return None
-    if isinstance(node, (Cut, Filter, Project, Unnest, Expand, Union)):
+    if isinstance(node, (Cut, Filter, Project, Repartition, Unnest, Expand, Union)):
         return _first(node.inputs)
     if isinstance(node, TimeFilter):
         return None if node.final else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Repeat,
     Scan,
     SortKey,
@@ -38,7 +39,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate, Cut, Repeat, TimeFilter, Window, TopN, Unnest, Expand)):
+    if isinstance(node, (Filter, Project, Aggregate, Cut, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)):
         return replace(node, input=inputs[0])
     if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])

@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Repeat,
     Scan,
     TemporalJoin,
@@ -49,7 +50,7 @@ def watermarks(node: Relation) -> Watermarks:
     """The watermarks of the columns of `node` that have one."""
     if isinstance(node, Scan):
         return dict(node.watermarks)
-    if isinstance(node, (Cut, Filter, Repeat, Expand)):
+    if isinstance(node, (Cut, Filter, Repartition, Repeat, Expand)):
         return watermarks(node.input)
     if isinstance(node, Unnest):
         return _unnested(node, watermarks(node.input))

@@ -197,6 +197,17 @@ class Cut(Operator):
 
 
 @dataclass(frozen=True)
+class Repartition(Operator):
+    """The input's rows as they are: the step that gives a topic as many partitions as the one that it is joined with.
+
+    Buckets are not partitions, so that nothing moves; it says what a user of topics expects to see.
+    """
+
+    kind: ClassVar[str] = "repartition"
+    partitions: int
+
+
+@dataclass(frozen=True)
 class TimeFilter(Operator):
     """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
 
@@ -533,7 +544,7 @@ class Sink(Operator):
 
 KINDS = {cls.kind: cls for cls in (
     Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
-    Arrivals, Cut, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
+    Arrivals, Cut, Repartition, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {

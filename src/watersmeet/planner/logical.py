@@ -18,6 +18,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Repeat,
     Scan,
     SortKey,
@@ -90,6 +91,11 @@ def _(node: Arrivals, names: _Names) -> PlanTree:
     below = _print(node.scan, names)
     names.update({c.id: c.name for c in node.age})
     return PlanTree("LogicalArrivals", (), (below,))
+
+
+@_print.register
+def _(node: Repartition, names: _Names) -> PlanTree:
+    return PlanTree("LogicalRepartition", (("partitions", str(node.partitions)),), (_print(node.input, names),))
 
 
 @_print.register

@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Repeat,
     Scan,
     TemporalJoin,
@@ -161,12 +162,15 @@ class Lowering:
                                                                            (BIGINT, False)]), append_only=True))
         return of_operator(made, [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))])
 
-    @lower.register
-    def _(self, node: Cut, needed: _Ids) -> Stream:
+    @lower.register(Cut)
+    @lower.register(Repartition)
+    def _(self, node: Cut | Repartition, needed: _Ids) -> Stream:
         columns = [c for c in node.columns if c.id in needed] or [node.columns[0]]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
-        made = self.builder.add(operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment))
+        made = self.builder.add(
+            operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment) if isinstance(node, Cut) else
+            operators.Repartition((op.id,), op.schema, op.append_only, node.partitions))
         return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
 
     @lower.register

@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Repartition,
     Repeat,
     Scan,
     Sink,
@@ -124,7 +125,7 @@ class Names:
             return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
         if isinstance(op, Arrivals):
             return (*below[:-1], "_epoch", "_seq")
-        assert isinstance(op, (Exchange, Arrange, Cut, Repeat, Upsert, TopN, Sink)), op.kind
+        assert isinstance(op, (Exchange, Arrange, Cut, Repartition, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:

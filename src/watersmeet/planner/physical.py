@@ -21,6 +21,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Repartition,
     Repeat,
     Scan,
     Sink,
@@ -133,6 +134,8 @@ class PhysicalPrinter:
             return "StreamArrivals", ()
         if isinstance(op, Cut):
             return "StreamCut", (("keeps", op.keeps),)
+        if isinstance(op, Repartition):
+            return "StreamRepartition", (("partitions", str(op.partitions)),)
         if isinstance(op, Repeat):
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
         if isinstance(op, DynamicFilter):

@@ -13,6 +13,7 @@ from watersmeet.circuit.operators import (
     Join,
     MultiJoin,
     Operator,
+    Repartition,
     TemporalJoin,
     TimeFilter,
 )
@@ -29,12 +30,14 @@ def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequenc
     """Tables, sources and materialised views, with an arrow for each use of a relation by a view.
 
     An arrow says what the view does first with the relation: `left join on k`, `group by x`. Plain views are part
-    of the views that read them. facts: further lines for a relation, by id.
+    of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a relation, by id.
     """
     shown = [r for r in catalog.relations.values() if r.kind in _STYLES]
     boxes = tuple(Box(r.id, r.name, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
-    arrows = [a for r in shown if r.kind == "materialized view" and r.id in producers
-              for a in _arrows(r, catalog, producers)]
+    views = [r for r in shown if r.kind == "materialized view" and r.id in producers]
+    steps = {o.id: o for r in views for o in producers[r.id] if isinstance(o, Repartition)}
+    boxes += tuple(Box(o.id, "Repartition", (f"{o.partitions} partitions",)) for o in steps.values())
+    arrows = [a for r in views for a in _arrows(r, catalog, producers)]
     return Diagram(title, boxes, tuple(dict.fromkeys(arrows)))
 
 
@@ -50,19 +53,22 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
     operators = {op.id: op for op in producers[view.id]}
     names = Names(operators, catalog, leaves(operators, catalog, others))
     sink = producers[view.id][-1]
-    pending: list[tuple[Operator, str]] = [(operators[sink.inputs[0]], "")]
+    pending: list[tuple[Operator, str, str]] = [(operators[sink.inputs[0]], "", view.id)]
     seen = set()
     while pending:
-        op, use = pending.pop()
+        op, use, target = pending.pop()
         relation = names.relation(op)
         if relation is not None:
-            yield Arrow(relation.id, view.id, use)
+            yield Arrow(relation.id, target, use)
             continue
-        if (op.id, use) in seen:
+        if (op.id, use, target) in seen:
             continue
-        seen.add((op.id, use))
+        seen.add((op.id, use, target))
+        if isinstance(op, Repartition):
+            yield Arrow(op.id, target, use)
+            use, target = "", op.id
         for side, i in reversed(list(enumerate(op.inputs))):
-            pending.append((operators[i], _use(op, side, names) or use))
+            pending.append((operators[i], _use(op, side, names) or use, target))
 
 
 def _upstream(view: Relation, catalog: Catalog) -> set[str]:

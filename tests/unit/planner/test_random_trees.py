@@ -11,7 +11,7 @@ from tests.circuit_to_sql import run
 from tests.thorough import THOROUGH
 from tests.trees import group, join, project, recent, scan, sink_of, topn, union, unnest, values, where, window
 
-from watersmeet.algebra.relations import Column, Project, Union
+from watersmeet.algebra.relations import Column, Project, Repartition, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.circuit.circuit import Circuit
@@ -84,7 +84,7 @@ class Trees:
                 return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
             name = rng.choice("abc")
             return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest", "window", "topn", "recent"])
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest", "window", "topn", "recent", "repartition"])
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -98,6 +98,8 @@ class Trees:
         if kind == "recent":
             below = self.tree(depth - 1)
             return recent(below, self.ref(below), rng.choice(["<", "<=", ">", ">="]), rng.choice([-1, 0, 1]), self.next("time"))
+        if kind == "repartition":
+            return Repartition(self.tree(depth - 1), 4)
         if kind == "union":
             parts = [self.tree(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
             width = min(len(x.columns) for x in parts)
@@ -234,5 +236,5 @@ def test_every_kind_of_operator_occurs():
         except Error:
             continue
     assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn", "timefilter",
-                     "window", "sink"}
+                     "window", "repartition", "sink"}
     assert isinstance(union(scan("a")), Union)

@@ -18,6 +18,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     Repeat,
     Scan,
     TemporalJoin,
@@ -177,8 +178,9 @@ def _(node: Arrivals, needed: _Ids) -> Relation:
     return replace(node, scan=scan)
 
 
-@_prune.register
-def _(node: Cut, needed: _Ids) -> Relation:
+@_prune.register(Cut)
+@_prune.register(Repartition)
+def _(node: Cut | Repartition, needed: _Ids) -> Relation:
     return replace(node, input=_prune(node.input, needed))
 
 

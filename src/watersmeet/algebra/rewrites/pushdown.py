@@ -33,6 +33,7 @@ from watersmeet.algebra.relations import (
     KeyPair,
     Project,
     Relation,
+    Repartition,
     Repeat,
     TemporalJoin,
     TimeFilter,
@@ -160,13 +161,10 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     return filtered(joined, [p for p in parts if p not in pushed and p not in inside])
 
 
-@_push.register
-def _(node: Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
-    return replace(node, input=_push(node.input, parts, rejected))
-
-
-@_push.register
-def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
+@_push.register(Repeat)
+@_push.register(Repartition)
+@_push.register(Cut)
+def _(node: Repeat | Repartition | Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
 
 

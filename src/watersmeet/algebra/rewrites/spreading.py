@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Relation,
+    Repartition,
     TemporalJoin,
     TimeFilter,
     TopN,
@@ -42,7 +43,7 @@ def spread_for_readers(tree: Relation) -> Relation:
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
     """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
-    if isinstance(node, (Cut, Filter)):
+    if isinstance(node, (Cut, Filter, Repartition)):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
@@ -102,7 +103,7 @@ def _kept_sides(node: Join) -> tuple[int, ...]:
 
 def _groups(node: Relation) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
-    if isinstance(node, (Cut, Filter, TimeFilter)):
+    if isinstance(node, (Cut, Filter, Repartition, TimeFilter)):
         return _groups(node.input)
     if isinstance(node, Project):
         below = _groups(node.input)

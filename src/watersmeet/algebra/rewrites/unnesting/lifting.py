@@ -36,6 +36,7 @@ from watersmeet.algebra.relations import (
     KeyPair,
     Project,
     Relation,
+    Repartition,
     Repeat,
     TemporalJoin,
     TimeFilter,
@@ -361,8 +362,9 @@ class Lifting:
             times = _mapped(node.times, mapping)
         return replace(below, relation=Repeat(below.relation, times))
 
-    @_lift.register
-    def _(self, node: Cut) -> Lifted:
+    @_lift.register(Cut)
+    @_lift.register(Repartition)
+    def _(self, node: Cut | Repartition) -> Lifted:
         below = self._settled(self.lift(node.input))
         return replace(below, relation=replace(node, input=below.relation))
 
