@@ -6,7 +6,17 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.property.sqlstream_rules import Condition, Range, Rows, Stream, Unit, Window, join, with_kept_table, with_table
+from tests.property.sqlstream_rules import (
+    Condition,
+    Range,
+    Rows,
+    Stream,
+    Unit,
+    Window,
+    join,
+    with_kept_table,
+    with_table,
+)
 
 #: The streams as they are, and the rows of the table when the query started.
 Inputs = Callable[[Mapping[str, Stream], Sequence[tuple]], Stream]

@@ -259,7 +259,8 @@ class TimeFilter(Relation):
     """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which only rises.
 
     As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
-    and is never taken back (EMIT ON WINDOW CLOSE). scatter: what says where rows go if they have to move.
+    and is never taken back (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, rows that come out are not taken back whatever becomes
+    of them below. scatter: what says where rows go if they have to move.
     """
 
     input: Relation
@@ -268,8 +269,10 @@ class TimeFilter(Relation):
     bound: Watermark
     final: bool = False
     scatter: tuple[Scalar, ...] = ()
+    stays: bool = False
 
     def __post_init__(self) -> None:
+        assert not self.stays or self.comparison[0] == "<"
         assert self.column in self.input.ids
         assert self.bound
 

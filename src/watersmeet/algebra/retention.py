@@ -70,6 +70,26 @@ def of_partition(node: Window | TopN) -> tuple[int, Watermark] | None:
     return next(((i, w) for i, k in enumerate(node.partition) if (w := of_scalar(k, below))), None)
 
 
+def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
+    """The time that orders the rows of a window, its watermark, and how many of the rows below that are still asked for.
+
+    None if they all are: functions that look further than a fixed number of rows ask for the first one, however old it is. Of windows
+    without a partition only: rows of a partition that sees no new ones would stay anyway.
+    """
+    first = {c.order[0] if c.order else None for c in node.calls}
+    if node.partition or len(first) != 1 or not all(c.function in ("lag", "lead") for c in node.calls):
+        return None
+    key = first.pop()
+    if key is None or key.descending or key.value.nullable:
+        return None
+    mark = of_scalar(key.value, watermarks(node.input))
+    if not mark:
+        return None
+    # The last rows still change with those that come, and then all their values are asked for again.
+    distances = [c.number if c.function == "lead" else -c.number for c in node.calls]
+    return key.value, mark, max(1, max(0, *distances) - min(0, *distances))
+
+
 @dataclass(frozen=True)
 class _Side:
     """One side of a join. bounds: between its times and those of the other side."""

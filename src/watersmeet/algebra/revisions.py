@@ -35,7 +35,7 @@ def revision(node: Relation) -> str | None:
     if isinstance(node, (Cut, Filter, Project, Repartition, Unnest, Expand, Union)):
         return _first(node.inputs)
     if isinstance(node, TimeFilter):
-        return None if node.final else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)
+        return None if node.final or node.stays else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)
     if isinstance(node, TemporalJoin):
         return revision(node.left)
     if isinstance(node, (Join, AsofJoin)):

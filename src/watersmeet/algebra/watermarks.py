@@ -15,6 +15,7 @@ from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.relations import (
     Aggregate,
+    Arrivals,
     AsofJoin,
     Cut,
     Expand,
@@ -42,6 +43,9 @@ from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 _BACK: Final = ("row_number", "rank", "dense_rank")
 _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
+#: The time after all others.
+INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIMESTAMP)
+
 #: By id of the column.
 Watermarks = Mapping[str, Watermark]
 
@@ -65,11 +69,14 @@ def watermarks(node: Relation) -> Watermarks:
         # rows are ordered if they look back only.
         below = watermarks(node.input)
         bound = [k.column for k in node.partition] + ([_looking_back(node)] if isinstance(node, Window) else [])
-        return _present((c, below.get(c, ())) for c in bound if c is not None)
+        ahead = [(c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True)] if isinstance(node, Window) else []
+        return _present([*((c, below.get(c, ())) for c in bound if c is not None), *ahead])
     if isinstance(node, TimeFilter):
         # Rows wait, or go, by their time alone: of other columns old values come late.
         own = watermarks(node.input).get(node.column, ())
         return _present([(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])
+    if isinstance(node, Arrivals):
+        return watermarks(node.scan)
     if isinstance(node, TemporalJoin):  # a row that waited comes out however old it is
         return {} if node.waits else watermarks(node.left)
     if isinstance(node, Versions):
@@ -114,6 +121,14 @@ def _looking_back(node: Window) -> str | None:
             return None
     first = {c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None for c in node.calls}
     return first.pop() if len(first) == 1 else None
+
+
+def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
+    """Of `lead(t, n, 'infinity') OVER (ORDER BY t)`: it changes only to and from what comes, or to a later one."""
+    if call.function != "lead" or call.number < 0 or not call.order or call.order[0].descending:
+        return ()
+    time, *default = call.arguments
+    return of_scalar(time, below) if time == call.order[0].value and all(d.expression == INFINITY for d in default) else ()
 
 
 def _looks_back(call: WindowCall) -> bool:

@@ -113,7 +113,7 @@ class Arrange(Operator):
     stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
     time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a watermark;
     NULL is of no use unless it meets NULL. Of others nobody may ask anything. time None: all rows are of use. newest: of the rows of a key that are
-    below the bound the newest (there may be several with one time) are of use as well.
+    below the bound the `depth` newest are of use as well, and those with the time of the last of these.
     """
 
     kind: ClassVar[str] = "arrange"
@@ -123,6 +123,7 @@ class Arrange(Operator):
     time: int | None = None
     retain: Watermark = ()
     newest: bool = False
+    depth: int = 1
 
     @property
     def is_timed(self) -> bool:
@@ -214,7 +215,8 @@ class TimeFilter(Operator):
     bound: a watermark (`watersmeet.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`: rows wait
     until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken back
     when the bound passes them. NULL never passes. What the bound has passed is not kept. keep: positions of the
-    input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error.
+    input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error. stays: (of `<`, `<=`)
+    what has come out is not taken back, whatever becomes of it below.
     """
 
     kind: ClassVar[str] = "timefilter"
@@ -222,6 +224,10 @@ class TimeFilter(Operator):
     comparison: Comparison
     bound: Watermark
     keep: tuple[int, ...]
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        assert not self.stays or (self.append_only and self.comparison[0] == "<")
 
     @property
     def is_timed(self) -> bool:
@@ -552,7 +558,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "residual", "waits")
+_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "residual", "waits")
 
 
 def _tuples(value: Any) -> Any:

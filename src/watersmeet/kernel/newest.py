@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from watersmeet.kernel.hashing import Hashes
 from watersmeet.kernel.merge import merge_in_segments, merge_runs
 from watersmeet.kernel.order import stretches
 from watersmeet.kernel.run import Run
@@ -33,18 +34,19 @@ _NEVER: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Newest:
-    """Of use are rows whose `column` (a date or timestamp) is not below `bound_us`, and of each key the newest others.
+    """Of use are rows whose `column` (a date or timestamp) is not below `bound_us`, and of each key the `depth` newest others.
 
-    Of these there may be several with one time. Rows with NULL in the column are of no use.
+    Those of one time as the last of these are of use, too. Rows with NULL in the column are of no use.
     """
 
     column: int
     bound_us: int
+    depth: int = 1
 
     def take_in(self, trace: Trace, change: Run) -> None:
         """Adds changes to the trace, and takes rows that are of no more use out of it if there are enough of them."""
         run = self._pruned(change)
-        _told(run, self.column)
+        self._told(run)
         trace.append(run, self.merge)
         if self._is_due(trace):
             merged = merge_in_segments(trace.runs, self.merge, whole=True)
@@ -54,11 +56,11 @@ class Newest:
     def merge(self, runs: Sequence[Run], /, *, whole: bool) -> Run:
         """One run of what is of use of the newest runs of a trace."""
         merged = self._pruned(merge_runs(runs, whole=whole))
-        _told(merged, self.column)
+        self._told(merged)
         return merged
 
     def _is_due(self, trace: Trace) -> bool:
-        told = [_told(run, self.column) for run in trace.runs]
+        told = [self._told(run) for run in trace.runs]
         passed = [t.passed(self.bound_us) for t in told]
         if not any(passed):
             return False
@@ -75,17 +77,31 @@ class Newest:
         if run.pure and run.num_rows:
             # What is in a newest run with a diff above 0 is there: nothing below the bound goes any more.
             passed = kept & (times < self.bound_us) & (run.diff > 0)
-            starts, lengths = stretches(run.hash)
-            newest = np.maximum.reduceat(np.where(passed, times, _NEVER), starts)
-            kept &= ~passed | (times == np.repeat(newest, lengths))
+            if self.depth == 1:
+                starts, lengths = stretches(run.hash)
+                newest = np.maximum.reduceat(np.where(passed, times, _NEVER), starts)
+                kept &= ~passed | (times == np.repeat(newest, lengths))
+            else:
+                places = np.flatnonzero(passed)
+                kept[places] = _newer(run.hash[places], times[places]) < self.depth
         return run if kept.all() else run.take(np.flatnonzero(kept))
+
+    def _told(self, run: Run) -> _Told:
+        """What the run tells; found out once, stored with it."""
+        if run.note is None:
+            times, known = microseconds(run.arrays[self.column])
+            there = run.diff > 0 if known is None else known & (run.diff > 0)
+            run.note = _tell(run.hash[there], times[there], self.depth, pure=run.pure)
+        times, rows, successors, succeeded = run.note
+        return _Told(np.array(times, np.int64), rows, np.array(successors, np.int64), succeeded)
 
 
 @dataclass(frozen=True, eq=False)
 class _Told:
     """What a run tells of its times: samples, ascending, and of how many rows each is.
 
-    times: of all rows; successors: of the next newer row of the same key in the run, where there is one.
+    times: of all rows; successors: of the row of the same key in the run that makes it of no use, where there is one: the next
+    newer one, or the one that is `depth` places newer.
     """
 
     times: Ints
@@ -98,7 +114,7 @@ class _Told:
         return _below(self.times, self.rows, bound_us)
 
     def dead(self, bound_us: int) -> int:
-        """About how many rows are older than another of their key below the bound; 0 only if none is."""
+        """About how many rows are older than enough others of their key below the bound; 0 only if none is."""
         return _below(self.successors, self.succeeded, bound_us)
 
 
@@ -106,23 +122,33 @@ def _below(sample: Ints, count: int, bound_us: int) -> int:
     return -(-int(np.searchsorted(sample, bound_us)) * count // len(sample)) if count else 0
 
 
-def _told(run: Run, column: int) -> _Told:
-    """What the run tells; found out once, stored with it."""
-    if run.note is None:
-        times, known = microseconds(run.arrays[column])
-        there = run.diff > 0 if known is None else known & (run.diff > 0)
-        hashes, times = run.hash[there], times[there]
-        order = np.lexsort((times, hashes))
-        hashes, times = hashes[order], times[order]
-        first = np.ones(len(times), np.bool_)  # rows of one key and time have one fate
-        first[1:] = (hashes[1:] != hashes[:-1]) | (times[1:] != times[:-1])
-        starts = np.flatnonzero(first)
-        follows = (hashes[starts[1:]] == hashes[starts[:-1]]) & run.pure
-        lengths = np.diff(starts, append=len(times))[:-1]
-        successors = np.sort(np.repeat(times[starts[1:]][follows], lengths[follows]))
-        run.note = [_sample(np.sort(times)).tolist(), len(times), _sample(successors).tolist(), len(successors)]
-    times, rows, successors, succeeded = run.note
-    return _Told(np.array(times, np.int64), rows, np.array(successors, np.int64), succeeded)
+def _tell(hashes: Hashes, times: Ints, depth: int, *, pure: bool) -> list[Any]:
+    """The fields of `_Told`, as they are stored."""
+    order = np.lexsort((times, hashes))
+    hashes, times = hashes[order], times[order]
+    ends = _ends(hashes, times)
+    behind = ends + depth - 1  # where the row is that is `depth` places newer than all of this one's time
+    follows = np.flatnonzero(behind < len(times)) if pure else np.zeros(0, np.int64)
+    follows = follows[hashes[behind[follows]] == hashes[follows]]
+    successors = np.sort(times[behind[follows]])
+    return [_sample(np.sort(times)).tolist(), len(times), _sample(successors).tolist(), len(successors)]
+
+
+def _newer(hashes: Hashes, times: Ints) -> Ints:
+    """How many rows of the same key have a later time."""
+    order = np.lexsort((times, hashes))
+    hashes, times = hashes[order], times[order]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.searchsorted(hashes, hashes, side="right") - _ends(hashes, times)
+    return found
+
+
+def _ends(hashes: Hashes, times: Ints) -> Ints:
+    """Of each row the place behind the last one with its key and time; rows are ordered by both."""
+    last = np.ones(len(times), np.bool_)
+    last[:-1] = (hashes[1:] != hashes[:-1]) | (times[1:] != times[:-1])
+    places = np.flatnonzero(last) + 1
+    return places[np.searchsorted(places, np.arange(len(times)), side="right")]
 
 
 def _sample(ordered: Ints) -> Ints:

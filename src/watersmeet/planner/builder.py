@@ -47,10 +47,10 @@ class Builder:
         return self.exchange(op, range(len(op.schema)))
 
     def arrange(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, *, time: int | None = None,
-                retain: Watermark = (), newest: bool = False) -> Operator:
-        """The arrangement of `op` by `keys` in `stage`. time, retain, newest: see `Arrange`; without `retain` they say nothing."""
+                retain: Watermark = (), newest: bool = False, depth: int = 1) -> Operator:
+        """The arrangement of `op` by `keys` in `stage`. time, retain, newest, depth: see `Arrange`; without `retain` they say nothing."""
         return self.add(Arrange((op.id,), _canonical(op), op.append_only, keys, null_safe, stage, time if retain else None, retain,
-                                newest and bool(retain)))
+                                newest and bool(retain), depth if retain else 1))
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
         """`top` and all that it reads, inputs first."""

@@ -138,7 +138,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
 
 def _arrange_bound(op: Arrange, circuit: Circuit, names: Names) -> str:
     if op.newest:
-        return _newest_bound("row")
+        return _newest_bound("row" if op.depth == 1 else f"{op.depth} rows")
     if op.time is not None:
         time = names.columns(op.id)[op.time]
         return f"bounded: keeps rows with {time} >= {names.watermark(op.retain)}"

@@ -186,9 +186,9 @@ class Lowering:
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         keep = tuple(sorted(set(places.values()))) or (positions[identity(time)],)
         schema = positional((op.schema[k].type, op.schema[k].nullable) for k in keep)
-        append_only = node.final or (op.append_only and node.comparison[0] == "<")
+        append_only = node.final or node.stays or (op.append_only and node.comparison[0] == "<")
         made = self.builder.add(operators.TimeFilter((op.id,), schema, append_only, positions[identity(time)], node.comparison,
-                                                     node.bound, keep))
+                                                     node.bound, keep, node.stays))
         return of_operator(made, [(c, keep.index(places[c.id])) for c in columns])
 
     @lower.register

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.algebra.relations import Relation, SortKey, TopN, Window, WindowCall
-from watersmeet.algebra.retention import of_partition
+from watersmeet.algebra.retention import of_order, of_partition
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
@@ -61,8 +61,7 @@ class WindowLowering:
         keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
         specs = dict.fromkeys((_spec(call, below), call.type) for _, call in calls)
         op = self.grouped(below.operator, keys)
-        time, retain = _closed(node, below)
-        op = self.builder.arrange(op, keys, (True,) * len(keys), self.builder.placement.arrival(op.id), time=time, retain=retain)
+        op = self._kept(replace(node, calls=tuple(call for _, call in calls), outputs=tuple(c for c, _ in calls)), op, keys, below)
         fields = [(f.type, f.nullable) for f in op.schema]
         fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
         functions = tuple(spec for spec, _ in specs)
@@ -71,6 +70,16 @@ class WindowLowering:
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
         found += [(c, len(op.schema) + order.index((_spec(call, below), call.type))) for c, call in calls]
         return of_operator(made, found)
+
+    def _kept(self, node: Window, op: Operator, keys: tuple[int, ...], below: _Input) -> Operator:
+        """The arrangement of what the window may still ask for."""
+        stage, null_safe = self.builder.placement.arrival(op.id), (True,) * len(keys)
+        newest = of_order(node)
+        if newest is not None:
+            time, retain, depth = newest
+            return self.builder.arrange(op, keys, null_safe, stage, time=below.at(time), retain=retain, newest=True, depth=depth)
+        closed, retain = _closed(node, below)
+        return self.builder.arrange(op, keys, null_safe, stage, time=closed, retain=retain)
 
     def topn(self, node: TopN, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`."""

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-
 from tests.property.sqlstream_rules import Range, Rows, Stream, Unit, join, with_kept_table
 
 MINUTE = Range(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +128,20 @@ def test_final_rows_come_once_and_are_never_taken_back(small, monkeypatch):
         assert all((o.diff > 0).all() for o in outs)
         times = [r[1] for o in outs for r in rows_of(o)]
         assert times
+
+
+@pytest.mark.parametrize("comparison", ["<", "<="])
+def test_what_has_come_out_stays(comparison):
+    """What a filter that takes rows back adds, without what it takes back."""
+    for seed in range(6):
+        history = random_history(random.Random(seed), 40)
+        plain = filter_of(comparison, keep=(0, 1))
+        outs, _ = run(plain, history)
+        stays, _ = run(replace(plain, append_only=True, stays=True), history)
+        assert any((o.diff < 0).any() for o in outs)
+        for out, found in zip(outs, stays, strict=True):
+            expected = {values: diff for values, diff in zip(rows_of(out), out.diff.tolist()) if diff > 0}
+            assert dict(zip(rows_of(found), found.diff.tolist())) == expected
 
 
 def test_a_broken_promise_is_an_error():

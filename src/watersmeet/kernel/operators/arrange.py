@@ -41,7 +41,7 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
     if bound is None or op.time is None:
         trace.append(change)
     elif op.newest:
-        Newest(op.time, bound).take_in(trace, change)
+        Newest(op.time, bound, op.depth).take_in(trace, change)
     else:
         Retention(op.time, bound, nulls=op.keeps_null_times).take_in(trace, change)
     return Arranged(change, apart, lambda: before, exact=exact)

@@ -66,6 +66,8 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
     if not found:
         return nothing
     out = without_cancelling(Delta.concat(found).select(op.keep))
+    if op.stays:
+        return out.take(np.flatnonzero(out.diff > 0))
     if op.append_only and (out.diff < 0).any():
         raise error("INTERNAL_ERROR", "rows that were final are taken back")
     return out
