@@ -57,6 +57,7 @@ class Relation:
     mode: of a stream (a table of the Timeplus dialect), how its rows replace each other.
     defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get NULL.
     hidden: made for a query that runs until it is stopped; no statement names it.
+    max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Relation:
     mode: StreamMode | None = None
     defaults: dict[str, str] = field(default_factory=dict)
     hidden: bool = False
+    max_buffered_bytes: int | None = None
 
     @property
     def written(self) -> Schema:

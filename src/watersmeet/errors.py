@@ -27,6 +27,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "ASOF_KIND": Condition("0A000", "NotSupportedError"),
     "ASOF_WITHOUT_EQUALITY": Condition("42601"),
     "ASOF_WITHOUT_INEQUALITY": Condition("42601"),
+    "BUFFER_LIMIT": Condition("54000", "OperationalError"),
     "CATALOG_TYPE_MISMATCH": Condition("42809"),
     "COLUMN_NOT_GROUPED": Condition("42803"),
     "CONNECTION_CLOSED": Condition("08003", "InterfaceError"),
@@ -180,6 +181,13 @@ def error(condition: str, message: str, *, detail: str | None = None, hint: str 
 def _rebuild(condition: str, message: str, detail: str | None, hint: str | None, sql: str | None,
              span: Span | None) -> Error:
     return error(condition, message, detail=detail, hint=hint, sql=sql, span=span)
+
+
+def error_from_json(value: Any) -> Error:
+    """The error that `to_json` has written, without its place."""
+    if isinstance(value, dict) and value.get("condition") in CONDITIONS:
+        return error(value["condition"], value["message"], detail=value.get("detail"), hint=value.get("hint"))
+    return error("VIEW_FAILED", str(value))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -76,6 +76,15 @@ class Circuit:
                 reached.update(o.inputs)
         return reached
 
+    def without(self, relation_ids: Container[str]) -> Circuit:
+        """The circuit without the sinks of these relations, and without what only they read; itself if it has none of them."""
+        kept = {s.id for s in self.sinks if s.relation_id not in relation_ids}
+        if len(kept) == len(self.sinks):
+            return self
+        reached = self.upstream(kept)
+        operators = tuple(o for o in self.operators if o.id in reached)
+        return Circuit(self.buckets, operators, {o.id: self.stages[o.id] for o in operators})
+
     @cached_property
     def fingerprint(self) -> str:
         """Names the whole compiled plan; the plan file carries it."""

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from watersmeet.cli.render import errors_output
-from watersmeet.errors import CONDITIONS, DataError, Error, error
+from watersmeet.errors import DataError, Error, error
 
 REFUSED: Final = 1
 """A statement was refused, or the database can't be used."""
@@ -60,13 +60,6 @@ def error_text(err: Error) -> Text:
             style = "cyan"
         text.append(line if i == 0 else "\n" + line, style)
     return text
-
-
-def error_of(value: Any) -> Error:
-    """The error that a status shows as JSON."""
-    if isinstance(value, dict) and value.get("condition") in CONDITIONS:
-        return error(value["condition"], value["message"], detail=value.get("detail"), hint=value.get("hint"))
-    return error("VIEW_FAILED", str(value))
 
 
 def read_script(path: Path) -> str:

@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 from rich.console import Console
 from rich.live import Live
 
-from watersmeet.cli.failures import FAILED, error_of, print_error
+from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.progress import Rates, progress_line, progress_table
 from watersmeet.cli.render import errors_output, output, print_result
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connection import Connection
 from watersmeet.session.cursor import Cursor
 
@@ -101,7 +101,7 @@ def _watch(connection: Connection, console: Console, stop: _Stop, *, as_json: bo
         else:
             _log(connection, stop.event, pump, as_json=as_json)
     status = connection.status()
-    failure = error_of(status["error"]) if status["state"] == "failed" else pump.failure
+    failure = error_from_json(status["error"]) if status["state"] == "failed" else pump.failure
     if failure is not None:
         print_error(failure, as_json=as_json)
         return FAILED

@@ -11,11 +11,11 @@ from typing import Final
 from rich.console import Console
 
 from watersmeet.cli.editing import prompt_session
-from watersmeet.cli.failures import REFUSED, error_of, print_error, read_script
+from watersmeet.cli.failures import REFUSED, print_error, read_script
 from watersmeet.cli.render import errors_output, output
 from watersmeet.cli.run import print_outcome
 from watersmeet.dialects import split_statements
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connection import Connection
 
 HELP: Final = r"""Statements end with a semicolon and may have several lines.
@@ -120,7 +120,7 @@ class Shell:
         """Says once that the views have stopped, as nothing else would."""
         found = self.connection.status()["error"]
         if found is not None and found != self._told:
-            print_error(error_of(found), console=self._err)
+            print_error(error_from_json(found), console=self._err)
         self._told = found
 
     def _names(self) -> list[str]:

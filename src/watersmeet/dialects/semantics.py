@@ -21,7 +21,7 @@ class Semantics:
     enrichment: an append-only left side looks up a right one that changes or stands still: later changes on the right
     give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()); so ASOF decides each left row when it comes, out of the
     `keep_versions` newest records of its key. refused_joins: kinds of joins that it does not have. settings: what a query may
-    say behind SETTINGS.
+    say behind SETTINGS. join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
     """
 
     folds_names: bool = True
@@ -32,13 +32,14 @@ class Semantics:
     history: Literal["all", "new"] = "all"
     enrichment: bool = False
     keep_versions: int = 3
+    join_max_buffered_bytes: int | None = None
     refused_joins: frozenset[str] = frozenset()
     settings: frozenset[str] = frozenset()
 
 
 RISINGWAVE: Final = Semantics()
 
-#: Document 003; rulings D-003-06 and D-003-17.
+#: Document 003; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(folds_names=False, schema="default", unnamed="text", repeated="qualified", continuous=True, history="new",
-                            enrichment=True, refused_joins=frozenset({"RIGHT", "CROSS"}),
+                            enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
                             settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls"}))

@@ -13,6 +13,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import risen
 from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.limits import Held
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.ticks import waiting
 from watersmeet.store.commits import Commit
@@ -55,10 +56,12 @@ def commit_epoch(db: Database, circuit: Circuit, intent: Intent, receipts: Itera
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
             relations[relation_id] = _add(relations.get(relation_id), change)
+    held = Held(db, circuit, intent, receipts, last, packs)
+    relations = {i: c for i, c in relations.items() if i not in held.failed}
     return db.log.append(Commit(
         "epoch", time_us=time.time_ns() // 1000, relations=relations, epoch=intent.epoch, frontier=intent.frontier,
         packs=packs, circuit=intent.circuit, catalog_version=db.catalog().version,
-        metrics=_metrics(db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us), retired=retired))
+        metrics=_metrics(db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us, held), retired=retired))
 
 
 def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str],
@@ -88,8 +91,10 @@ def _add(before: RelationChange | None, change: RelationChange) -> RelationChang
 
 
 def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
-             relations: dict[str, RelationChange], duration_us: int) -> dict[str, Any]:
-    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices, idle inputs, waiting (`ticks`). Since the beginning: totals by relation, errors.
+             relations: dict[str, RelationChange], duration_us: int, held: Held) -> dict[str, Any]:
+    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices, idle inputs, waiting (`ticks`), held and failed (`limits`).
+
+    Since the beginning: totals by relation, errors.
 
     slices: by source, what was taken: with it the sources remember what they gave.
     """
@@ -125,7 +130,8 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
     return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "slices": slices,
             "watermarks": _numbers(intent, receipts, before, known), "idle": sorted(intent.idle),
             "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
-            "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors}
+            "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors,
+            **({"held": held.bytes} if held.bytes else {}), **({"failed": held.failed} if held.failed else {})}
 
 
 def _numbers(intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:

@@ -6,13 +6,13 @@ commits anything. Planned epochs may run ahead of committed ones; when one fails
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.errors import error
+from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
@@ -21,6 +21,7 @@ from watersmeet.runtime.eventtimes import event_times
 from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
+from watersmeet.runtime.limits import failed_views
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild
 from watersmeet.runtime.status import state_sizes
@@ -56,6 +57,8 @@ class Coordinator:
         self._time_us = last.metrics.get("time_us", 0) if last else 0
         """The time of the last epoch planned."""
         self.progress = Progress.from_json(frontier.backfill) if frontier.backfill else None
+        self._failed = failed_views(last)
+        """By id, the error that stopped a view: it does not run."""
         self.committed_epoch = self.epoch
         """The last epoch committed."""
         self._last_commit = last.number if last else 0
@@ -83,8 +86,18 @@ class Coordinator:
         self._reader.close()
 
     def runs(self, circuit: Circuit) -> bool:
-        """True if `circuit` is the one that runs."""
-        return self.circuit is not None and self.circuit.fingerprint == circuit.fingerprint
+        """True if `circuit` is the one that runs, but for views that were stopped."""
+        return self.circuit is not None and self.circuit.fingerprint == circuit.without(self._failed).fingerprint
+
+    def shows(self, views: Iterable[str]) -> bool:
+        """True if all of `views` are live that were not stopped."""
+        return self.live_views >= set(views) - self._failed.keys()
+
+    def check_filled(self, views: Iterable[str]) -> None:
+        """Raises the error of a view among `views` that was stopped."""
+        for view in views:
+            if view in self._failed:
+                raise error_from_json(self._failed[view])
 
     @property
     def has_chores(self) -> bool:
@@ -111,6 +124,7 @@ class Coordinator:
         through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. STATE_MISMATCH if `circuit` would need other state for a live view than there is.
         """
         assert self.is_drained
+        circuit = circuit.without(self._failed)
         sinks = {s.relation_id for s in circuit.sinks}
         if self.progress is not None:
             if self.progress.rebuild and not self.runs(circuit):
@@ -145,6 +159,7 @@ class Coordinator:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state that could be made anew")
+        circuit = circuit.without(self._failed)
         last = self._db.log.last_epoch()
         check_rebuild(circuit, last.metrics.get("totals", {}) if last else {}, self._db.catalog().relations)
         save_circuit(self._db.layout, circuit)
@@ -155,6 +170,8 @@ class Coordinator:
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
         if self.circuit is None:
+            return None
+        if not self._shed():
             return None
         if self.progress is not None:
             return self._plan_backfill(self.circuit, self.progress)
@@ -170,6 +187,16 @@ class Coordinator:
         slices = batch.slices if batch else ()
         return self._intent(self.circuit, Intent(self.epoch + 1, self.circuit.fingerprint, self.inputs.frontier,
                                                  everywhere=prune or tick), slices)
+
+    def _shed(self) -> bool:
+        """Lets go of views that were stopped; False if that has to wait for planned epochs."""
+        assert self.circuit is not None
+        filling = set() if self.progress is None else set(self.progress.views) - self._failed.keys()
+        if filling or not any(s.relation_id in self._failed for s in self.circuit.sinks):
+            return True
+        if self.is_drained:
+            self.install(self.circuit)
+        return self.is_drained
 
     def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
         """True if an epoch without data is due because time has passed. at_once: however little that is."""
@@ -194,6 +221,7 @@ class Coordinator:
         assert commit.epoch is not None
         self.committed_epoch = commit.epoch
         self._last_commit = commit.number
+        self._failed = failed_views(commit)
         self.budget.ran(duration_s)
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)

@@ -52,7 +52,8 @@ class InProcessEngine:
                 coordinator = self._ready()
                 coordinator.install(circuit)
                 self._drain(coordinator)
-                if wanted <= coordinator.live_views and coordinator.runs(circuit):
+                coordinator.check_filled(new_views)
+                if coordinator.shows(wanted) and coordinator.runs(circuit):
                     return
 
     def notify(self) -> None:

@@ -20,6 +20,7 @@ class Receipt:
 
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
     wrote. operators: metrics by operator. sources: counts by relation. retired: files that its state needs no longer.
+    grown: by operator, by how many bytes its state has grown.
     """
 
     stage: int
@@ -29,12 +30,13 @@ class Receipt:
     operators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
+    grown: dict[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Compact JSON."""
         value = {"stage": self.stage, "bucket": self.bucket, "pack": self.pack,
                  "relations": {i: c.to_json() for i, c in self.relations.items()},
-                 "operators": self.operators, "sources": self.sources, "retired": self.retired}
+                 "operators": self.operators, "sources": self.sources, "retired": self.retired, "grown": self.grown}
         return json.dumps(value, separators=(",", ":")).encode()
 
     @staticmethod

@@ -14,7 +14,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sayings import read_sayings
-from watersmeet.runtime.tasks import SCRATCH
+from watersmeet.runtime.tasks import SCRATCH, held_bytes
 from watersmeet.store.commits import Commit
 
 Sizes = dict[str, tuple[int, int]]
@@ -28,7 +28,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     duration_us and rows of the newest epoch,
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted),
         state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as text;
-        None as long as one has none), held_back_by (the name of that input),
+        None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or None),
     sources: by id (those with a connector or an event time): name, rows, bytes, dead, late, ahead, first_dead, watermark (text),
         idle, and what the source itself says (`sources`),
     operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
@@ -55,7 +55,12 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
             view |= _held_back(inputs[sink.relation_id], numbers, commit.metrics.get("idle", ()), known)
             status["views"][sink.relation_id] = {
-                "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view}
+                "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view, "error": None}
+    for relation_id, failure in commit.metrics.get("failed", {}).items():
+        if relation_id in known:
+            status["views"][relation_id] = {
+                "name": known[relation_id].name, "ready": True, **_kept(totals.get(relation_id, {})), "state_rows": 0, "state_bytes": 0,
+                "expression_errors": 0, "watermark": None, "held_back_by": None, "error": failure}
     if sources is None:
         sources = read_sayings(db)
     scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.get("idle", ())
@@ -91,6 +96,16 @@ def _text(time_us: int | None) -> str | None:
         return "-infinity" if time_us < 0 else "infinity"
 
 
+def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
+    """By operator, the bytes of its state over all buckets. packs: by "stage/bucket"."""
+    found: dict[str, int] = {}
+    for key, pack in packs.items():
+        if key[0].isdigit():
+            for operator_id, size in held_bytes(db.packs.read_footer(pack)["state"]).items():
+                found[operator_id] = found.get(operator_id, 0) + size
+    return found
+
+
 def state_sizes(db: Database, commit: Commit) -> Sizes:
     """(rows, bytes) of state by operator, over all buckets."""
     sizes: Sizes = {}
@@ -123,13 +138,15 @@ def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict
 
 def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: dict[str, Any]) -> dict[str, Any]:
     upstream = circuit.upstream({sink_id})
-    inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
     return {
-        "rows_in": total.get("rows_in", 0),
-        "inserted": inserted,
-        "deleted": deleted,
-        "rows": inserted - deleted,
+        **_kept(total),
         "state_rows": sum(operators[o]["state_rows"] for o in upstream),
         "state_bytes": sum(operators[o]["state_bytes"] for o in upstream),
         "expression_errors": sum(operators[o]["expression_errors"] for o in upstream),
     }
+
+
+def _kept(total: dict[str, Any]) -> dict[str, int]:
+    """What a view has shown since it was made."""
+    inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
+    return {"rows_in": total.get("rows_in", 0), "inserted": inserted, "deleted": deleted, "rows": inserted - deleted}

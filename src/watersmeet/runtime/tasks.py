@@ -175,7 +175,7 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
     operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}
     sizes = {i: c.to_json() for i, c in counts.items()}
-    receipt = Receipt(stage, bucket, receipt.pack, receipt.relations, operators, sizes, receipt.retired)
+    receipt = Receipt(stage, bucket, receipt.pack, receipt.relations, operators, sizes, receipt.retired, receipt.grown)
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
 
 
@@ -254,7 +254,24 @@ def _write(job: Job, circuit: Circuit, stage: int, bucket: int, state: StageStat
         return Receipt(stage, bucket, relations=relations)
     now = manifest_files(_renamed(new, "", pack)) | {pack}
     old = manifest_files(manifest) | ({before} if before else set())
-    return Receipt(stage, bucket, pack, relations, retired=tuple(sorted(old - now)))
+    return Receipt(stage, bucket, pack, relations, retired=tuple(sorted(old - now)), grown=_grown(manifest, new))
+
+
+def _grown(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, int]:
+    """By operator, the bytes of its state less those that it had; those of which these are equal are left out."""
+    grown = held_bytes(now)
+    for operator_id, size in held_bytes(before).items():
+        grown[operator_id] = grown.get(operator_id, 0) - size
+    return {i: size for i, size in grown.items() if size}
+
+
+def held_bytes(manifest: Mapping[str, Any] | None) -> dict[str, int]:
+    """By operator, the bytes of its state and of its scratch copy, as a manifest lists them."""
+    held: dict[str, int] = {}
+    for name, traces in ({} if manifest is None else manifest["operators"]).items():
+        operator_id = name.removeprefix(SCRATCH)
+        held[operator_id] = held.get(operator_id, 0) + sum(r[2] for refs in traces.values() for r in refs)
+    return held
 
 
 def _add_change(writer: PackWriter, delta: Delta, names: list[str]) -> RelationChange:

@@ -20,6 +20,7 @@ from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import check_columns, may_create
+from watersmeet.session.failures import check_running
 from watersmeet.session.filling import fill
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import readable
@@ -47,8 +48,9 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
 
 
 def make(session: Session, bound: Bound) -> None:
-    """Compile and fill a view."""
+    """Compile and fill a view. The error of a view that it reads, if that was stopped."""
     database = session.database
+    check_running(session, bound.relation.depends_on)
     if any(isinstance(n, Cut) for n in walk(bound.tree)):
         database.flush()  # what was committed before the moment is history
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
@@ -80,7 +82,8 @@ def bind_running(session: Session, query: exp.Expression, text: str, name: str) 
     bound = bind_query(query, readable(session.catalog), text, session.dialect, moment=moment(session))
     session.notices.extend(bound.notices)
     relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns, sql=text,
-                        dialect=session.dialect, depends_on=bound.depends_on, watermarks=_watermarks(bound.tree), hidden=True)
+                        dialect=session.dialect, depends_on=bound.depends_on, watermarks=_watermarks(bound.tree), hidden=True,
+                        max_buffered_bytes=bound.max_buffered_bytes)
     return Bound(bound.tree, relation)
 
 
@@ -95,7 +98,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     check_columns(query.columns, statement)
     relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",
                         query.columns, sql=statement.sql, dialect=session.dialect, depends_on=query.depends_on,
-                        watermarks=_watermarks(query.tree))
+                        watermarks=_watermarks(query.tree), max_buffered_bytes=query.max_buffered_bytes)
     return Bound(query.tree, relation)
 
 

@@ -15,6 +15,7 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.batch import map_duckdb_error, to_duckdb
 from watersmeet.errors import Error, error
 from watersmeet.session.context import Session
+from watersmeet.session.failures import check_running
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema, arrow_schema
 
@@ -38,9 +39,10 @@ class Bounded:
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
-    """Bind a query to the relations that can be read now. Errors of the binder, with their places."""
+    """Bind a query to the relations that can be read now. Errors of the binder, with their places; of views that were stopped."""
     catalog = readable(session.catalog)
     query = to_duckdb(tree, catalog, text, session.dialect)
+    check_running(session, query.depends_on)
     return Bounded(query.sql, query.columns, query.depends_on, catalog, text)
 
 

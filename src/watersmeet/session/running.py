@@ -18,6 +18,7 @@ from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
 from watersmeet.session.context import Session
 from watersmeet.session.ddl import remove
+from watersmeet.session.failures import failure_of
 from watersmeet.session.materialize import bind_running, make
 from watersmeet.session.result import Result
 from watersmeet.store.changes import decode_change
@@ -61,7 +62,10 @@ class RunningQuery:
         self.append_only = session.catalog.relations[self.id].append_only
 
     def take(self) -> tuple[pa.Table, Diff]:
-        """The changes since the last call and how often each row came (above 0) or went; never waits."""
+        """The changes since the last call and how often each row came (above 0) or went; never waits.
+
+        Once all were given, the error that stopped the query, if one did.
+        """
         if self._reader is None:
             raise error("NO_RESULT", "the query has been stopped")
         head = self._log.head()
@@ -70,6 +74,8 @@ class RunningQuery:
         parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in blobs]
         self._taken = head
         self._reader.hold(head)
+        if not blobs and (failure := failure_of(self._session, self.id)) is not None:
+            raise failure
         empty = arrow_schema(self.columns, positional=False).empty_table()
         rows = pa.concat_tables([empty, *(t.rename_columns(empty.column_names) for t, _ in parts)])
         return rows, np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])

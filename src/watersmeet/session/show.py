@@ -77,10 +77,11 @@ def _jobs(session: Session, statement: Show) -> Result:
     state = status["state"]
     rows: list[tuple[Any, ...]] = []
     for view in status["views"]:
-        ready = state if view["ready"] else "filling"
+        failure = view["error"] or (status["error"] if state == "failed" else None)
+        ready = "failed" if view["error"] else state if view["ready"] else "filling"
         rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
                      view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
-                     view["expression_errors"], _message(status) if state == "failed" else None,
+                     view["expression_errors"], None if failure is None else _message(failure),
                      view["watermark"], view["held_back_by"]))
     rows += [(s["name"], session.catalog.relations[s["id"]].kind, state, None, s["rows"], None, None, None, None, None,
               sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s), s["watermark"], None) for s in status["sources"]]
@@ -92,7 +93,8 @@ def _errors(session: Session, statement: Show) -> Result:
     status = database_status(session)
     rows: list[tuple[Any, ...]] = []
     if status["error"] is not None:
-        rows.append((None, "view failed", None, None, _message(status)))
+        rows.append((None, "view failed", None, None, _message(status["error"])))
+    rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
     rows += [(v["name"], "expression", None, None, _nulls(v["expression_errors"]))
              for v in status["views"] if v["expression_errors"]]
     for source in status["sources"]:
@@ -200,9 +202,8 @@ def _is_like(name: str, statement: Show) -> bool:
     return statement.like is None or like(name, statement.like)
 
 
-def _message(status: dict[str, Any]) -> str:
-    found = status["error"]
-    return "" if found is None else f"{found['condition']}: {found['message']}"
+def _message(failure: dict[str, Any]) -> str:
+    return f"{failure['condition']}: {failure['message']}"
 
 
 def _source_detail(source: dict[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "asof join of an unsupported kind": ("ASOF_KIND",),
     "asof join without an equality condition": ("ASOF_WITHOUT_EQUALITY",),
     "asof join without an inequality condition": ("ASOF_WITHOUT_INEQUALITY",),
+    "buffered bytes limit exceeded": ("BUFFER_LIMIT",),
     "ambiguous column": ("AMBIGUOUS_COLUMN",),
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
     "direct join with a right side that cannot be looked up": ("DIRECT_RIGHT_SIDE",),

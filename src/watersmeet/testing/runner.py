@@ -26,7 +26,7 @@ from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
 #: Directives of the rich form that drive features which do not exist yet.
-_NOT_YET = ("external", "failed", "schema")
+_NOT_YET = ("external", "schema")
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
@@ -105,7 +105,7 @@ def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
         "explain": _explain, "plan": _plan, "state": _state, "at": _at, "start": _start, "stop": _stop,
-        "watermark": _watermark,
+        "watermark": _watermark, "failed": _failed,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
@@ -162,6 +162,22 @@ def _start(run: _Run, record: Record) -> None:
 
 def _stop(run: _Run, record: Record) -> None:
     run.started.pop(record.arguments[0]).query.close()
+
+
+def _failed(run: _Run, record: Record) -> None:
+    """A query that runs, or a view, must have been stopped with the condition."""
+    label, wanted = record.arguments[0], " ".join(record.arguments[1:])
+    try:
+        if label in run.started:
+            run.started[label].take()  # what it gave before
+            run.started[label].take()
+        else:
+            run.connection.execute(f'SELECT * FROM table("{label}")' if run.continuous else f'SELECT * FROM "{label}"')
+    except Error as err:
+        if not fulfils(wanted, err.condition):
+            raise Failure(f"stopped with {err.condition}, not with {wanted!r}:\n{err}") from err
+        return
+    raise Failure(f"{label} goes on, but must have been stopped")
 
 
 def _at(run: _Run, record: Record) -> None:

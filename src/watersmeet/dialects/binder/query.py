@@ -32,12 +32,14 @@ class BoundQuery:
 
     tree: its columns are `columns` in order. notices: what the user should know, no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is.
     """
 
     tree: Relation
     columns: Schema
     notices: tuple[str, ...]
     depends_on: tuple[str, ...]
+    max_buffered_bytes: int | None = None
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
@@ -57,7 +59,9 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     names = _names(bound.outputs, column_names, text, needs_names=needs_names)
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on))
+    given = binding.settings.get("join_max_buffered_bytes")
+    limit = binding.semantics.join_max_buffered_bytes if given is None else int(given)
+    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit)
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:

@@ -105,7 +105,8 @@ class SparkEngine:
                     coordinator = self._drained()
                     coordinator.install(circuit)
                     self._work_off(coordinator)
-                    if wanted <= coordinator.live_views and coordinator.runs(circuit):
+                    coordinator.check_filled(new_views)
+                    if coordinator.shows(wanted) and coordinator.runs(circuit):
                         return
             finally:
                 self._installing -= 1
@@ -213,10 +214,10 @@ class SparkEngine:
     def _work_off(self, coordinator: Coordinator) -> None:
         """Plans and awaits all epochs of a backfill, and what an install asks for."""
         while coordinator.progress is not None or coordinator.has_chores:
-            if len(self._planned) < _AHEAD:
-                self._add(coordinator.plan(_now_us()))
-            else:
+            intent = coordinator.plan(_now_us()) if len(self._planned) < _AHEAD else None
+            if intent is None:
                 self._wait()
+            self._add(intent)
         while not coordinator.is_drained:
             self._wait()
 

@@ -1,0 +1,171 @@
+"""Views over their limit of bytes stop, the others go on. Document 003, "Append JOIN Append" (TP-24, D-003-14)."""
+
+from __future__ import annotations
+
+import pytest
+
+import watersmeet
+from watersmeet import Error
+
+#: More than a few rows take, less than thousands.
+LIMIT = 20_000
+STREAMS = "CREATE STREAM l(i int, k string); CREATE STREAM r(j int, k string)"
+JOIN = "SELECT i, j FROM l JOIN r ON l.k = r.k"
+
+
+def connect(path=None, **options):
+    return watersmeet.connect(path, "timeplus", runtime="inprocess", **options)
+
+
+def insert(connection, relation, start, rows):
+    connection.deliver(relation, [[str(i), f"key {i}"] for i in range(start, start + rows)], None)
+    connection.execute("FLUSH")
+
+
+def jobs(connection):
+    cursor = connection.execute("SHOW JOBS")
+    names = [d[0] for d in cursor.description]
+    return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
+
+
+def content(connection, view):
+    return sorted(connection.execute(f"SELECT * FROM table({view})").fetchall())
+
+
+def refused(connection, sql):
+    with pytest.raises(Error) as found:
+        connection.execute(sql)
+    return found.value
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_view_over_its_limit_stops_and_the_others_go_on(tmp_path, parallelism):
+    with connect(tmp_path / "db", parallelism=parallelism) as connection:
+        connection.execute(STREAMS)
+        for name, limit in (("small", LIMIT), ("large", 10 * LIMIT)):
+            connection.execute(f"CREATE MATERIALIZED VIEW {name} AS {JOIN} SETTINGS join_max_buffered_bytes = {limit}")
+        connection.execute("CREATE VIEW plain AS SELECT i FROM small; "
+                           "CREATE MATERIALIZED VIEW above AS SELECT count(*) AS n FROM plain; "
+                           "CREATE MATERIALIZED VIEW counted AS SELECT k, count(*) AS n FROM l GROUP BY k")
+        insert(connection, "l", 0, 3)
+        insert(connection, "r", 0, 3)
+        assert content(connection, "small") == content(connection, "large") == [(0, 0), (1, 1), (2, 2)]
+        assert content(connection, "above") == [(3,)]
+        insert(connection, "l", 3, 2000)
+        insert(connection, "r", 3, 2)
+        assert len(content(connection, "large")) == 5
+        assert len(content(connection, "counted")) == 2003
+    with connect(tmp_path / "db") as connection:
+        insert(connection, "r", 5, 1)
+        assert len(content(connection, "large")) == 6
+        with watersmeet.connect(tmp_path / "db", "timeplus", read_only=True) as reader:
+            assert refused(reader, "SELECT * FROM table(small)").condition == "BUFFER_LIMIT"
+        err = refused(connection, "SELECT * FROM table(small)")
+        assert err.condition == "BUFFER_LIMIT"
+        assert err.message.startswith(
+            f'materialized view "small" was stopped: Streaming join\'s memory reaches max size: {LIMIT}, current total: ')
+        assert refused(connection, "SELECT * FROM table(plain)").condition == "BUFFER_LIMIT"
+        assert refused(connection, "SELECT * FROM table(above)").condition == "VIEW_FAILED"
+        assert refused(connection, "SELECT i FROM small").condition == "BUFFER_LIMIT"
+        assert refused(connection, "CREATE MATERIALIZED VIEW more AS SELECT i FROM plain").condition == "BUFFER_LIMIT"
+        shown = jobs(connection)
+        assert {n: j["state"] for n, j in shown.items()} == {
+            "small": "failed", "large": "running", "above": "failed", "counted": "running"}
+        assert shown["small"]["detail"].startswith("BUFFER_LIMIT: Streaming join's memory")
+        assert shown["small"]["rows"] == 3  # nothing of the epoch in which it was stopped
+        assert (shown["small"]["state_bytes"], shown["large"]["state_bytes"] > LIMIT) == (0, True)
+        assert [(r[0], r[1]) for r in connection.execute("SHOW ERRORS").fetchall()] == [("small", "view failed"), ("above", "view failed")]
+        connection.execute("DROP VIEW above; DROP VIEW plain; DROP VIEW small")
+        insert(connection, "r", 6, 1)
+        assert len(content(connection, "large")) == 7
+        assert {n: j["state"] for n, j in jobs(connection).items()} == {"large": "running", "counted": "running"}
+        connection.execute(f"CREATE MATERIALIZED VIEW small AS {JOIN}")
+        insert(connection, "l", 9000, 1)
+        insert(connection, "r", 9000, 1)
+        assert content(connection, "small") == [(9000, 9000)]
+
+
+def test_the_only_view_stops_and_the_database_goes_on(tmp_path):
+    with connect(tmp_path / "db") as connection:
+        connection.execute(STREAMS)
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {JOIN} SETTINGS join_max_buffered_bytes = 1")
+        insert(connection, "l", 0, 1)
+        insert(connection, "l", 1, 1)
+        assert refused(connection, "SELECT * FROM table(v)").condition == "BUFFER_LIMIT"
+        assert jobs(connection)["v"]["state"] == "failed"
+    with connect(tmp_path / "db", parallelism=2, rebuild=True) as connection:
+        insert(connection, "l", 2, 1)
+        assert jobs(connection)["v"]["state"] == "failed"
+        connection.execute("DROP VIEW v")
+        assert jobs(connection) == {}
+        insert(connection, "l", 3, 1)
+
+
+def test_what_it_holds_at_its_limit_is_not_too_much():
+    with connect() as connection:
+        connection.execute(f"{STREAMS}; CREATE MATERIALIZED VIEW v AS {JOIN}")
+        insert(connection, "l", 0, 5)
+        insert(connection, "r", 0, 3)
+        held = jobs(connection)["v"]["state_bytes"]
+        assert held > 0
+    for limit, condition in ((held, None), (held - 1, "BUFFER_LIMIT")):
+        with connect() as connection:
+            connection.execute(f"{STREAMS}; CREATE MATERIALIZED VIEW v AS {JOIN} SETTINGS join_max_buffered_bytes = {limit}")
+            insert(connection, "l", 0, 5)
+            insert(connection, "r", 0, 3)
+            if condition is None:
+                assert len(content(connection, "v")) == 3
+            else:
+                err = refused(connection, "SELECT * FROM table(v)")
+                assert err.condition == condition
+                assert f"current total: {held}, " in err.message
+
+
+def test_a_view_that_history_brings_over_its_limit_is_not_made():
+    with connect() as connection:
+        connection.execute("CREATE MUTABLE STREAM a(i int, k string) PRIMARY KEY i; CREATE MUTABLE STREAM b(j int, k string) PRIMARY KEY j; "
+                           "CREATE MATERIALIZED VIEW other AS SELECT i FROM a")
+        insert(connection, "a", 0, 500)
+        query = "SELECT i, j FROM a JOIN b ON a.k = b.k SETTINGS join_max_buffered_bytes = 1000"
+        for sql in (f"CREATE MATERIALIZED VIEW v AS {query}", query):
+            assert refused(connection, sql).condition == "BUFFER_LIMIT"
+        assert list(jobs(connection)) == ["other"]
+        insert(connection, "a", 500, 1)
+        assert len(content(connection, "other")) == 501
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT i, j FROM a JOIN b ON a.k = b.k")
+        assert content(connection, "v") == []
+
+
+def test_a_running_query_gives_what_came_before_and_then_says_what_happened():
+    with connect() as connection:
+        connection.execute(STREAMS)
+        running = connection.execute(f"{JOIN} SETTINGS join_max_buffered_bytes = {LIMIT}")
+        insert(connection, "l", 0, 2)
+        insert(connection, "r", 0, 2)
+        insert(connection, "l", 2, 2000)
+        assert sorted(running.fetchall()) == [(0, 0), (1, 1)]
+        with pytest.raises(Error) as found:
+            running.fetchall()
+        assert found.value.condition == "BUFFER_LIMIT"
+        assert found.value.detail.startswith("The query was stopped.")
+        running.close()
+        insert(connection, "l", 3000, 1)
+
+
+def test_joins_of_a_view_below_count_for_that_view():
+    with connect() as connection:
+        connection.execute(f"{STREAMS}; CREATE MATERIALIZED VIEW v AS {JOIN}")
+        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT i FROM v SETTINGS join_max_buffered_bytes = 1")
+        insert(connection, "l", 0, 50)
+        insert(connection, "r", 0, 1)
+        assert content(connection, "w") == [(0,)]
+
+
+def test_a_query_without_settings_has_the_default_of_the_product():
+    with connect() as connection:
+        connection.execute(f"{STREAMS}; CREATE MATERIALIZED VIEW v AS {JOIN}")
+        view = connection._session.catalog.by_name("v")
+        assert view.max_buffered_bytes == 524_288_000
+    with watersmeet.connect(runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t(a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        assert connection._session.catalog.by_name("v").max_buffered_bytes is None
