@@ -167,3 +167,8 @@ def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
         numbers = [int(p.name) for p in tree.expressions]
         return numeric(numbers[0], numbers[1] if len(numbers) > 1 else 0, text, span)
     return SqlType(name)
+
+
+def type_named(text: str) -> SqlType:
+    """The type that a text such as `int` or `numeric(10, 2)` names. UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    return type_of_tree(exp.DataType.build(text, dialect="postgres", udt=True), text, Span(0, len(text)))

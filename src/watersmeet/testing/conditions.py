@@ -12,10 +12,13 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "asof join without an inequality condition": ("ASOF_WITHOUT_INEQUALITY",),
     "buffered bytes limit exceeded": ("BUFFER_LIMIT",),
     "ambiguous column": ("AMBIGUOUS_COLUMN",),
+    "both sources in one condition not split by and": ("ON_NOT_SPLIT",),
+    "both sources on one side of an equality": ("ON_ONE_SIDE",),
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
     "direct join with a right side that cannot be looked up": ("DIRECT_RIGHT_SIDE",),
     "direct join without a usable key": ("DIRECT_KEY",),
     "join kind is not supported": ("JOIN_KIND",),
+    "key formats differ": ("KEY_FORMATS",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
     "syntax error": ("SYNTAX_ERROR",),
     "temporal join condition covers no primary key or index key": ("TEMPORAL_KEY",),
@@ -23,6 +26,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "temporal join right side is not a table, index or materialized view": ("TEMPORAL_RIGHT_SIDE",),
     "unknown column": ("UNDEFINED_COLUMN",),
     "unknown relation": ("UNDEFINED_RELATION",),
+    "unknown source": ("UNDEFINED_RELATION",),
     "window join of different windows": ("WINDOW_JOIN",),
 }
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from watersmeet.dialects import language_named
+from watersmeet.dialects.sqltypes import type_named
 from watersmeet.errors import Error
 from watersmeet.session.connection import Connection
 from watersmeet.session.running import RunningQuery
@@ -26,7 +27,7 @@ from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
 #: Directives of the rich form that drive features which do not exist yet.
-_NOT_YET = ("external", "schema")
+_NOT_YET = ("external",)
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
@@ -104,7 +105,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
 def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
-        "explain": _explain, "plan": _plan, "state": _state, "at": _at, "start": _start, "stop": _stop,
+        "explain": _explain, "plan": _plan, "schema": _schema, "state": _state, "at": _at, "start": _start, "stop": _stop,
         "watermark": _watermark, "failed": _failed,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
@@ -324,6 +325,19 @@ def _plan(run: _Run, record: Record) -> None:
     for assertion in record.expected or ():
         if (found := broken(assertion.strip(), lines)) is not None:
             raise Failure(f"{assertion}: {found}\n" + "\n".join(lines))
+
+
+def _schema(run: _Run, record: Record) -> None:
+    """`union(null, T)` is a column that may be NULL."""
+    cursor = run.connection.cursor()
+    cursor.execute(f"DESCRIBE {record.arguments[0]}")
+    found = {row[0]: (row[1], not row[2]) for row in cursor.fetchall()}
+    for line in record.expected or ():
+        name, kind = _cells(line)
+        union = re.fullmatch(r"union\(null, (.+)\)", kind)
+        wanted = (type_named(union[1] if union else kind).sql, union is not None)
+        if found.get(name) != wanted:
+            raise Failure(f"{line}: it is {found.get(name)}")
 
 
 def _state(run: _Run, record: Record) -> None:
