@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from watersmeet.algebra.scalars import Scalar, conjuncts
@@ -101,7 +101,15 @@ class PhysicalPrinter:
                 isinstance(op, (Aggregate, TopN)) and self._operators[op.inputs[0]].append_only):
             flags = (*flags, "append_only")
         name, fields = self._described(op)
-        return self._node(op, name, fields, inputs, flags)
+        node = self._node(op, name, fields, inputs, flags)
+        return self._filtered(op, self._residual(op), node) if isinstance(op, Join) and self._filters_above(op) else node
+
+    def _filters_above(self, op: Join) -> bool:
+        """Whether the residual is shown as RisingWave shows it, as a filter above the join: in inner joins whose sides it does not clean."""
+        return op.join_kind == "inner" and bool(op.left_keys) and op.residual is not None and not cleaning(op, self._operators, self._names)[1]
+
+    def _filtered(self, op: Operator, parts: Sequence[str], node: PlanTree) -> PlanTree:
+        return self._node(op, "StreamFilter", (("predicate", " AND ".join(parts)),), (node,)) if parts else node
 
     def _node(self, op: Operator, name: str, fields: Fields, inputs: tuple[PlanTree, ...],
               flags: tuple[str, ...] = ()) -> PlanTree:
@@ -214,7 +222,7 @@ class PhysicalPrinter:
                                   ("output", listed(self._names.shown(op.id))))
 
     def _join(self, op: Join) -> tuple[str, Fields]:
-        parts = [*self._equalities(op), *self._residual(op)]
+        parts = [*self._equalities(op), *([] if self._filters_above(op) else self._residual(op))]
         fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"), *_emission(op))
         fields += cleaning(op, self._operators, self._names)[1]
         output = ("output", listed(self._names.shown(op.id)))
@@ -248,13 +256,11 @@ class PhysicalPrinter:
             parts = [f"{names[first][a]} = {names[middle][b]}" for a, b in pairs]
             fields: Fields = (("type", "Inner"), ("predicate", " AND ".join(parts)))
             if end - first == len(inputs):
-                if op.residual is not None:
-                    parts.append(predicate_text(op.residual, self._names.by_token(op)))
-                fields = (("type", "Inner"), ("predicate", " AND ".join(parts)), ("output", listed(self._names.shown(op.id))))
+                fields = (*fields, ("output", listed(self._names.shown(op.id))))
             flags = ("append_only", "multi_way") if op.append_only else ("multi_way",)
             return self._node(op, "StreamHashJoin", fields, (part(first, middle), part(middle, end)), flags)
 
-        return part(0, len(inputs))
+        return self._filtered(op, [] if op.residual is None else [predicate_text(op.residual, self._names.by_token(op))], part(0, len(inputs)))
 
     def _unnest(self, op: Unnest) -> tuple[str, Fields]:
         """RisingWave's ProjectSet, which walks several functions side by side; LEFT JOIN LATERAL is marked `outer`."""

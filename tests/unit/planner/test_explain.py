@@ -26,13 +26,14 @@ def test_joins_filters_and_groups():
 StreamMaterialize { columns: [o0, o1, o2, o3], stream_key: [o0], pk_columns: [o0], pk_conflict: NoCheck }
 └─StreamHashAgg { group_key: [a.k], aggs: [sum(c.x), count, count(distinct c.y)] }
   └─StreamHashJoin { type: LeftOuter, predicate: a.k IS NOT DISTINCT FROM c.k, output: [a.k, c.x, c.y, b._row_id, c._row_id] }
-    ├─StreamHashJoin { type: Inner, predicate: a.k = b.k AND (a.x > b.x), output: [a.k, b._row_id] }
-    │ ├─StreamExchange { dist: HashShard(a.k) }
-    │ │ └─StreamProject { exprs: [a.k, a.x] }
-    │ │   └─StreamFilter { predicate: (a.y < 10:Int32) AND IsNotNull(a.x) }
-    │ │     └─StreamTableScan { table: a, columns: [k, x, y] }
-    │ └─StreamExchange { dist: HashShard(b.k) }
-    │   └─StreamTableScan { table: b, columns: [k, x, _row_id] }
+    ├─StreamFilter { predicate: (a.x > b.x) }
+    │ └─StreamHashJoin { type: Inner, predicate: a.k = b.k, output: [a.k, b._row_id] }
+    │   ├─StreamExchange { dist: HashShard(a.k) }
+    │   │ └─StreamProject { exprs: [a.k, a.x] }
+    │   │   └─StreamFilter { predicate: (a.y < 10:Int32) AND IsNotNull(a.x) }
+    │   │     └─StreamTableScan { table: a, columns: [k, x, y] }
+    │   └─StreamExchange { dist: HashShard(b.k) }
+    │     └─StreamTableScan { table: b, columns: [k, x, _row_id] }
     └─StreamExchange { dist: HashShard(c.k) }
       └─StreamTableScan { table: c, columns: [k, x, y, _row_id] }"""
 
