@@ -21,6 +21,13 @@ StreamMode = Literal["append", "mutable", "versioned_kv", "changelog_kv"]
 #: In rows that are written to a changelog stream: 1 for a row that comes, -1 for one that goes (ruling D-003-09).
 DELTA_COLUMN: Final = "_tp_delta"
 
+#: Columns of a topic beside the fields of its records' values: their key, their time, and whether the value is NULL (a tombstone).
+KEY_COLUMN: Final = "_key"
+RECORD_TIME: Final = "@time"
+TOMBSTONE: Final = "@deleted"
+#: In topics that a processor writes: by which the records are ordered.
+RECORD_NUMBER: Final = "@offset"
+
 #: The default of a column that gets the time at which a row came.
 ARRIVAL: Final = "now()"
 
@@ -37,6 +44,26 @@ class EventTime:
     delay_us: int
     ahead_us: int = DAY_US
     idle_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
+
+    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record with a value
+    leaves out. compacted: its records are the changes of a table, of each key the newest.
+    """
+
+    key_format: str | None
+    value_format: str
+    partitions: int
+    required: tuple[str, ...] = ()
+    compacted: bool = False
+
+    @staticmethod
+    def from_json(value: Any) -> Topic:
+        """The inverse of `asdict`."""
+        return Topic(**{**value, "required": tuple(value["required"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +85,7 @@ class Relation:
     defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get NULL.
     hidden: made for a query that runs until it is stopped; no statement names it.
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
+    topic: of a topic (Lenses), whose rows are records in the order in which they came.
     """
 
     id: str
@@ -79,11 +107,13 @@ class Relation:
     defaults: dict[str, str] = field(default_factory=dict)
     hidden: bool = False
     max_buffered_bytes: int | None = None
+    topic: Topic | None = None
 
     @property
     def written(self) -> Schema:
-        """The columns whose values a row without column list has: not the one that is filled with its arrival."""
-        return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL)
+        """The columns whose values a row without column list has: not those that are filled by themselves."""
+        own = (TOMBSTONE, RECORD_NUMBER) if self.topic is not None else ()
+        return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
 
     @property
     def is_stored(self) -> bool:
@@ -114,6 +144,7 @@ class Relation:
         for name in ("primary_key", "depends_on", "index_columns", "included"):
             values[name] = tuple(value.get(name, ()))
         values["event_time"] = EventTime(**value["event_time"]) if value.get("event_time") else None
+        values["topic"] = Topic.from_json(value["topic"]) if value.get("topic") else None
         values["watermarks"] = {n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()}
         return Relation(**values)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Token
 
 from watersmeet.dialects import ddl
+from watersmeet.dialects.lenses import ddl as lenses
+from watersmeet.dialects.lenses.grammar import WatersmeetLenses
+from watersmeet.dialects.lenses.processors import goes_on, read_insert
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
-from watersmeet.dialects.semantics import RISINGWAVE, TIMEPLUS, Semantics
+from watersmeet.dialects.semantics import LENSES, RISINGWAVE, TIMEPLUS, Semantics
 from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.timeplus import ddl as timeplus
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
@@ -19,11 +23,20 @@ from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import did_you_mean, error
 
 
+def _no_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement | None:  # noqa: ARG001 - the signature of all
+    return None
+
+
+def _never(tokens: Sequence[Token]) -> bool:  # noqa: ARG001 - the signature of all
+    return False
+
+
 @dataclass(frozen=True)
 class Language:
     """A dialect.
 
-    create, drop: read what follows CREATE and DROP.
+    create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for one that only writes
+    rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`.
     """
 
     name: str
@@ -31,6 +44,8 @@ class Language:
     semantics: Semantics
     create: Callable[[Cursor, Dialect, dict[str, Any]], Statement] = ddl.read_create
     drop: Callable[[Cursor, dict[str, Any]], Statement] = ddl.read_drop
+    insert: Callable[[Cursor, Dialect, dict[str, Any]], Statement | None] = _no_insert
+    goes_on: Callable[[Sequence[Token]], bool] = _never
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -40,9 +55,10 @@ class Language:
 
 _LANGUAGES: Final[dict[str, Language]] = {
     "risingwave": Language("risingwave", WatersmeetRisingWave, RISINGWAVE),
+    "lenses": Language("lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on),
     "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop),
 }
-_PLANNED: Final = ("lenses", "sqlstream")
+_PLANNED: Final = ("sqlstream",)
 
 
 def language_named(name: str) -> Language:
@@ -51,6 +67,6 @@ def language_named(name: str) -> Language:
         return _LANGUAGES[name]
     if name in _PLANNED:
         raise error("FEATURE_NOT_SUPPORTED", f"the dialect {name} is not supported yet",
-                    hint="The dialects risingwave and timeplus are.")
+                    hint="The dialects risingwave, timeplus and lenses are.")
     raise error("INVALID_PARAMETER", f'unknown dialect "{name}"',
                 hint=did_you_mean(name, _LANGUAGES) or "The dialects are: " + ", ".join(_LANGUAGES) + ".")

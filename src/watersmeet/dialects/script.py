@@ -43,8 +43,45 @@ _WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
 
 
 def read_script(text: str, language: Language, parameters: Parameters = ()) -> list[Statement]:
-    """The statements of `text` in order; empty ones are dropped."""
-    return [_read(part, text, language, parameters) for part in cut(tokenize(text, language)) if part]
+    """The statements of `text` in order; empty ones are dropped.
+
+    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them: SYNTAX_ERROR if there is none.
+    """
+    found: list[Statement] = []
+    before: list[Token] = []
+    unused: Sequence[Token] = ()
+    for part in cut(tokenize(text, language)):
+        if language.goes_on(part):
+            before = _listed(before, part)
+            unused = part
+            continue
+        place = _first_select(part) if before and part and part[0].text.upper() != "SET" else None
+        if place is not None:
+            unused = ()
+        if part:
+            found.append(_read(part, text, language, parameters, [] if place is None else before, place or 0))
+    if unused:
+        raise syntax_error(text, None, end=unused[-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow.")
+    return found
+
+
+def _listed(before: Sequence[Token], part: Sequence[Token]) -> list[Token]:
+    """`WITH a …` and `WITH b …` as `WITH a …, b …`."""
+    if not before:
+        return list(part)
+    word = part[0]
+    comma = Token(TokenType.COMMA, ",", word.line, word.col, word.start, word.end, [])
+    return [*before, comma, *part[1:]]
+
+
+def _first_select(part: Sequence[Token]) -> int | None:
+    """The place of the SELECT of a statement that is in no parentheses."""
+    depth = 0
+    for i, token in enumerate(part):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0 and token.token_type == TokenType.SELECT:
+            return i
+    return None
 
 
 def tokenize(text: str, language: Language) -> list[Token]:
@@ -96,9 +133,15 @@ def cut(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Parameters) -> Statement:
+def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Parameters, before: Sequence[Token] = (),
+          place: int = 0) -> Statement:
+    """The statement; `before` is put before its token number `place`."""
     span = span_of(tokens)
-    base = {"text": text, "sql": text[span.start : span.end], "span": span}
+    sql = text[span.start : span.end]
+    if before:
+        sql = f"{text[before[0].start : before[-1].end + 1]};\n{sql}"
+        tokens = [*tokens[:place], *before, *tokens[place:]]
+    base = {"text": text, "sql": sql, "span": span}
     return _dispatch(Cursor(tokens, text, folds=language.semantics.folds_names), base, language, parameters)
 
 
@@ -111,6 +154,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         raise syntax_error(cursor.text, token)
     if word in _QUERIES:
         return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, language.grammar, parameters))
+    if word == "INSERT" and (made := language.insert(cursor, language.grammar, base)) is not None:
+        return made
     if word in _DML:
         return utility.read_dml(cursor, language.grammar, base, parameters)
     if parameters:

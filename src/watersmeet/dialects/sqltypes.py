@@ -98,7 +98,7 @@ def _read_element(cursor: Cursor) -> SqlType:
         cursor.index += 1
         return _read_struct(cursor)
     place = cursor.name(reserved=True)
-    name = place.name
+    name = place.name.lower()
     if name in ("character", "char") and cursor.take("VARYING"):
         name = "varchar"
     elif name == "double":

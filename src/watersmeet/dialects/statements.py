@@ -108,6 +108,28 @@ class CreateStream(CreateRelation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateTopic(CreateRelation):
+    """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
+
+    columns: `_key` and the fields, as they are declared.
+    """
+
+    key_format: str
+    value_format: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateProcessor(Statement):
+    """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a topic as it runs."""
+
+    target: Name
+    query: exp.Expression
+    key_format: str | None = None
+    value_format: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateView(Statement):
     """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
 

@@ -87,8 +87,9 @@ class Cursor:
         """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser wants them."""
         if not tokens:
             return []
-        start, end = tokens[0].start, tokens[-1].end
-        return [t for t in self._originals if start <= t.start and t.end <= end]
+        places = [i for i, t in enumerate(self._originals)
+                  if t.start <= tokens[0].start <= t.end or t.start <= tokens[-1].end <= t.end]
+        return list(self._originals[places[0] : places[-1] + 1])
 
     def at(self, *words: str) -> bool:
         """True if the next tokens are these words (upper case) or signs, none of them quoted."""

@@ -139,6 +139,8 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
         return Refused(**base, error=not_supported("SET TRANSACTION", cursor.text, span_of(cursor.tokens[:2])))
     else:
         name = cursor.name(reserved=True).name
+        while cursor.take("."):
+            name += "." + cursor.name(reserved=True).name
         if not cursor.take("TO"):
             cursor.expect("=")
     if cursor.take("DEFAULT"):

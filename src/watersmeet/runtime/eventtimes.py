@@ -65,7 +65,7 @@ def observe(times: pa.ChunkedArray, diff: npt.NDArray[np.int64], event_time: Eve
 def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, dict[str, Any]]:
     """JSON for an intent: the event times of the relations that the circuit reads.
 
-    drops: whether late rows go. A table that keeps the last row of each key shows every row that was written.
+    drops: whether late rows go. A table that keeps the last row of each key shows every row that was written, and so does a topic.
     """
     found = {}
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
@@ -73,7 +73,7 @@ def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, di
         if relation is not None and relation.event_time is not None:
             time = relation.event_time
             found[relation_id] = {"column": relation.column(time.column).to_json(), "delay_us": time.delay_us, "ahead_us": time.ahead_us,
-                                  "drops": bool(relation.time_columns)}
+                                  "drops": bool(relation.time_columns) and relation.topic is None}
     return found
 
 

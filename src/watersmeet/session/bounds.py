@@ -11,7 +11,9 @@ from watersmeet.session.context import Session
 
 
 def runs_on(session: Session, query: exp.Expression) -> bool:
-    """True if the query runs until it is stopped: it names a relation that is not bounded by `table(…)`."""
+    """True if the query runs until it is stopped: a SELECT STREAM or TABLE, or it names a relation that is not bounded by `table(…)`."""
+    if query.args.get("nature") is not None:
+        return True
     if not language_named(session.dialect).semantics.continuous:
         return False
     return _names_stream(query, session.catalog)

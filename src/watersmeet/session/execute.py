@@ -14,7 +14,19 @@ import pyarrow as pa
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
-from watersmeet.session import bounds, ddl, dml, explain, materialize, select, settings, show, streams, transactions
+from watersmeet.session import (
+    bounds,
+    ddl,
+    dml,
+    explain,
+    materialize,
+    select,
+    settings,
+    show,
+    streams,
+    topics,
+    transactions,
+)
 from watersmeet.session.bulk import insert_many
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.queries import failed_query
@@ -27,9 +39,11 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.Commit: transactions.commit_statement,
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: materialize.create_materialized_view,
+    st.CreateProcessor: topics.create_processor,
     st.CreateSource: ddl.create_source,
     st.CreateStream: streams.create_stream,
     st.CreateTable: ddl.create_table,
+    st.CreateTopic: topics.create_topic,
     st.CreateView: ddl.create_view,
     st.Delete: dml.delete,
     st.Describe: show.describe,
@@ -46,8 +60,8 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
-_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateSource, st.CreateStream, st.CreateTable, st.CreateView,
-               st.Drop)
+_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateProcessor, st.CreateSource, st.CreateStream,
+               st.CreateTable, st.CreateTopic, st.CreateView, st.Drop)
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:

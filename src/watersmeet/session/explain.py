@@ -16,6 +16,7 @@ from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
 from watersmeet.session.streams import create_stream
+from watersmeet.session.topics import bind_processor, create_topic
 
 _TITLE: Final = "QUERY PLAN"
 
@@ -28,6 +29,7 @@ _MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
     st.CreateSource: ddl.create_source,
     st.CreateStream: create_stream,
     st.CreateTable: ddl.create_table,
+    st.CreateTopic: create_topic,
     st.CreateView: ddl.create_view,
     st.Drop: ddl.drop,
 }
@@ -41,6 +43,9 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     if isinstance(inner, st.CreateMaterializedView):
         options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
         return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
+    if isinstance(inner, st.CreateProcessor):
+        options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
+        return lines_result("EXPLAIN", _TITLE, _lines(session, bind_processor(session, inner), options))
     if isinstance(inner, st.Select) and runs_on(session, inner.query):
         options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
         return lines_result("EXPLAIN", _TITLE, _lines(session, bind_running(session, inner.query, inner.text, "query"), options))

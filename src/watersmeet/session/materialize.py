@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Cut, Scan
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
-from watersmeet.algebra.trees import walk
+from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
@@ -81,10 +81,11 @@ def bind_running(session: Session, query: exp.Expression, text: str, name: str) 
     """What a query gives that runs until it is stopped, as a view `name` that no statement names."""
     bound = bind_query(query, readable(session.catalog), text, session.dialect, moment=moment(session))
     session.notices.extend(bound.notices)
-    relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns, sql=text,
-                        dialect=session.dialect, depends_on=bound.depends_on, watermarks=_watermarks(bound.tree), hidden=True,
+    tree = exactly(bound.tree, bound.tree.columns[: len(bound.columns) - bound.facets])
+    relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns[: len(tree.columns)], sql=text,
+                        dialect=session.dialect, depends_on=bound.depends_on, watermarks=watermarks_of(tree), hidden=True,
                         max_buffered_bytes=bound.max_buffered_bytes)
-    return Bound(bound.tree, relation)
+    return Bound(tree, relation)
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
@@ -98,11 +99,11 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     check_columns(query.columns, statement)
     relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",
                         query.columns, sql=statement.sql, dialect=session.dialect, depends_on=query.depends_on,
-                        watermarks=_watermarks(query.tree), max_buffered_bytes=query.max_buffered_bytes)
+                        watermarks=watermarks_of(query.tree), max_buffered_bytes=query.max_buffered_bytes)
     return Bound(query.tree, relation)
 
 
-def _watermarks(tree: Tree) -> dict[str, Watermark]:
+def watermarks_of(tree: Tree) -> dict[str, Watermark]:
     """The watermarks of the columns by name, as the plan keeps them."""
     if not any(isinstance(n, Scan) and n.watermarks for n in walk(tree)):
         return {}

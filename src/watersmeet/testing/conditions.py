@@ -17,17 +17,23 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "column is neither aggregated nor grouped": ("COLUMN_NOT_GROUPED",),
     "direct join with a right side that cannot be looked up": ("DIRECT_RIGHT_SIDE",),
     "direct join without a usable key": ("DIRECT_KEY",),
+    "join and group by in one query": ("JOIN_AND_GROUP",),
     "join kind is not supported": ("JOIN_KIND",),
     "key formats differ": ("KEY_FORMATS",),
+    "join of more than two sources": ("JOIN_SOURCES",),
+    "join type not allowed for these sources": ("RECORD_JOIN_KIND",),
+    "stream to stream join without within": ("STREAM_JOIN_WITHOUT_WITHIN",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
     "syntax error": ("SYNTAX_ERROR",),
     "temporal join condition covers no primary key or index key": ("TEMPORAL_KEY",),
     "temporal join of an unsupported kind": ("TEMPORAL_KIND",),
     "temporal join right side is not a table, index or materialized view": ("TEMPORAL_RIGHT_SIDE",),
+    "two different within": ("TWO_WITHIN",),
     "unknown column": ("UNDEFINED_COLUMN",),
     "unknown relation": ("UNDEFINED_RELATION",),
     "unknown source": ("UNDEFINED_RELATION",),
     "window join of different windows": ("WINDOW_JOIN",),
+    "within on a join that is not stream to stream": ("WITHIN_NOT_ALLOWED",),
 }
 
 

@@ -59,11 +59,12 @@ class _Started:
 
 @dataclass(slots=True)
 class _Run:
-    """continuous: in the script's dialect a SELECT of a stream runs until it is stopped."""
+    """continuous: in the script's dialect a SELECT of a stream runs until it is stopped. records: relations are topics of records."""
 
     script: Script
     connection: Connection
     continuous: bool = False
+    records: bool = False
     seen: dict[str, Counter[Row]] = field(default_factory=dict)
     """By view or query, its content at the previous `expect`."""
     started: dict[str, _Started] = field(default_factory=dict)
@@ -82,7 +83,8 @@ def run_script(script: Script, connect: Connect) -> Outcome:
     records = script.records[1:] if script.rich else script.records
     outcome = Outcome()
     with connect(dialect=dialect, replace_connectors=script.rich) as connection:
-        run = _Run(script, connection, language_named(dialect).semantics.continuous)
+        meaning = language_named(dialect).semantics
+        run = _Run(script, connection, meaning.continuous, meaning.records)
         _set_before(connection, records)
         for record in records:
             if record.directive == "halt":
@@ -259,6 +261,11 @@ def _expect(run: _Run, record: Record) -> None:
             _, shown = _chosen(names, [r for r, times in part for _ in range(times)], record.columns)
             _compare(record.expected or (), shown, ordered=not {"rowsort"} & set(modes))
             return
+    elif run.records and "net" in modes:
+        newest = _Started(run.connection.start(f"SELECT TABLE * FROM `{label}`"))
+        newest.take()
+        names, rows = [c.name for c in newest.query.columns], _added_up(newest.all)
+        newest.query.close()
     else:
         cursor = run.connection.cursor()
         cursor.execute(f'SELECT * FROM table("{label}")' if run.continuous else f'SELECT * FROM "{label}"')

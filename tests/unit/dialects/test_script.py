@@ -106,7 +106,7 @@ def test_unknown_dialect():
     assert (found.value.condition, found.value.hint) == ("INVALID_PARAMETER", 'Did you mean "risingwave"?')
 
 
-@pytest.mark.parametrize("dialect", ["sqlstream", "lenses"])
+@pytest.mark.parametrize("dialect", ["sqlstream"])
 def test_dialects_to_come(dialect):
     with pytest.raises(Error) as found:
         parse("SELECT 1", dialect)

@@ -13,17 +13,19 @@ from watersmeet.dialects.binder.aggregatecalls import has_aggregate
 from watersmeet.dialects.binder.casts import cast
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
+from watersmeet.dialects.binder.facets import starred
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, item_name
 from watersmeet.dialects.binder.sources import check_arguments
 from watersmeet.dialects.binder.timewindows import check_condition
 from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.binder.windows import Definitions
 from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.registry import language_named
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT
 
 _KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals", "windows"})
+                           "limit", "offset", "laterals", "windows", "nature"})
 
 
 class Selecting:
@@ -170,6 +172,8 @@ class Selecting:
             columns = list(scope.visible)
         dropped = [name_of(i.this if isinstance(i, exp.Column) else i)
                    for i in star.args.get("except_") or star.args.get("except") or []]
+        if language_named(self.batch.dialect).semantics.records:
+            columns = starred(columns, node, self.env.text)
         return [c for c in columns if c.name not in dropped]
 
     # -- DISTINCT, ORDER BY, LIMIT ------------------------------------------------------------------------------

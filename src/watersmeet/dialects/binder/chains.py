@@ -13,6 +13,7 @@ from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.joins import check_aliases, join
 from watersmeet.dialects.binder.lookups import is_looked_up, looking_up
 from watersmeet.dialects.binder.ranges import with_ranges
+from watersmeet.dialects.binder.recordjoins import record_join
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
@@ -93,6 +94,8 @@ class Chain:
     def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
         check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
         check_kind(node, self.binding.semantics, self.env.text)
+        if self.binding.semantics.records:
+            return record_join(left, right, node, self.env, self.binding, self.subqueries)
         node = with_ranges(node, left[1], right[1], self.env)
         relation, scope = join(left, right, node, self.env, self.subqueries)
         if self.binding.semantics.enrichment:
@@ -102,8 +105,9 @@ class Chain:
     @property
     def left(self) -> Scope:
         """What can be read to the right of all items."""
+        facets = self._written[0].facets if len(self._written) == 1 else None
         return Scope(tuple(t for s in self._written for t in s.tables), tuple(c for s in self._written for c in s.visible),
-                     self.env.outer)
+                     self.env.outer, facets=facets)
 
     def result(self) -> Sourced:
         """All items joined. Joins by commas change no column, so that the written order of columns can stay."""

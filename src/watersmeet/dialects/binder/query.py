@@ -10,6 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.endings import ended
+from watersmeet.dialects.binder.scope import Nature
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
 from watersmeet.dialects.binder.settings import with_settings
@@ -32,7 +33,8 @@ class BoundQuery:
 
     tree: its columns are `columns` in order. notices: what the user should know, no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep, None: as much as there is.
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. nature, facets: of its records, as in
+    `shared.Bound`.
     """
 
     tree: Relation
@@ -40,6 +42,8 @@ class BoundQuery:
     notices: tuple[str, ...]
     depends_on: tuple[str, ...]
     max_buffered_bytes: int | None = None
+    nature: Nature | None = None
+    facets: int = 0
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
@@ -61,7 +65,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     given = binding.settings.get("join_max_buffered_bytes")
     limit = binding.semantics.join_max_buffered_bytes if given is None else int(given)
-    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit)
+    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets)
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 from sqlglot import exp
 
@@ -31,19 +31,33 @@ class ScopeTable:
     columns: tuple[ScopeColumn, ...]
 
 
+#: How the records of a topic are read: each for itself, or the last of each key.
+Nature = Literal["stream", "table"]
+
+
+@dataclass(frozen=True)
+class Facets:
+    """What a query over records gives beside what it selects. key: None where there is none."""
+
+    nature: Nature
+    key: Value | None
+    time: Value
+
+
 @dataclass(frozen=True)
 class Scope:
     """What FROM offers.
 
     tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
     merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
-    columns is to a subquery in it, if not itself (above a GROUP BY).
+    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records.
     """
 
     tables: tuple[ScopeTable, ...] = ()
     visible: tuple[ScopeColumn, ...] = ()
     outer: Scope | None = None
     from_inside: Callable[[Value, str, exp.Column], Value] | None = None
+    facets: Facets | None = None
 
     @cached_property
     def ids(self) -> frozenset[str]:

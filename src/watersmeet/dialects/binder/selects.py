@@ -16,6 +16,7 @@ from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.endings import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.facets import check_select, starred, with_facets
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
@@ -40,8 +41,8 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.types import INTEGER
 
 _KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals", "windows"})
-_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
+                           "limit", "offset", "laterals", "windows", "nature"})
+_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method", "within"})
 
 Sourced = tuple[Relation, Scope]
 
@@ -55,12 +56,17 @@ class Selecting:
         self.binding = binding
         self.bind = bind
         self.sets = SetFunctions(env, binding)
+        self.groups = False
+        self.facets = 0
 
     def bound(self) -> Bound:
         """The whole query."""
         self._check()
         relation, scope = self.source()
-        return self.selected(self.where(relation, scope), scope)
+        found = self.selected(self.where(relation, scope), scope)
+        if scope.facets is None:
+            return found
+        return replace(found, nature="table" if self.groups else scope.facets.nature, facets=self.facets)
 
     def _subqueries(self, scope: Scope) -> Subqueries:
         """Those of a clause whose columns are those of `scope`."""
@@ -68,6 +74,8 @@ class Selecting:
 
     def _check(self) -> None:
         check_arguments(self.node, _KNOWN, self.env.text, "a view")
+        if self.binding.semantics.records:
+            check_select(self.node, self.env.text)
         for lateral in self.node.args.get("laterals") or []:
             raise not_supported("LATERAL VIEW", lateral, self.env)
 
@@ -81,7 +89,7 @@ class Selecting:
             one = Scalar(exp.Literal.number(0), INTEGER, nullable=False)
             return Values(((one,),), (column,)), Scope(outer=self.env.outer)
         relation, scope = self._chain(clause.this, self.node.args.get("joins") or [])
-        return relation, Scope(scope.tables, scope.visible, self.env.outer)
+        return relation, Scope(scope.tables, scope.visible, self.env.outer, facets=scope.facets)
 
     def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
         """`first JOIN …, second JOIN …`."""
@@ -177,6 +185,7 @@ class Selecting:
         windows = Windows(self.node.args.get("windows") or (), below, self.binding)
         sorting = ordered_items(self.node)
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
+            self.groups = True
             relation, items, ending = self._grouped(relation, below, group, having, windows)
         else:
             items, ending = self._listed(below, scope, windows)
@@ -227,6 +236,11 @@ class Selecting:
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
+        if scope.facets is not None:
+            selected = len(found)
+            found = with_facets(found, scope, ctx, self.node.args.get("group"))
+            self.facets = len(found) - selected
+            return found
         return self._qualified(found, scope) if self.binding.semantics.repeated == "qualified" else found
 
     def _name(self, node: exp.Expression) -> str | None:
@@ -263,6 +277,8 @@ class Selecting:
                             span=place_of(node))
         dropped = [name_of(i.this if isinstance(i, exp.Column) else i)
                    for i in star.args.get("except_") or star.args.get("except") or []]
+        if scope.facets is not None:
+            columns = starred(columns, node, self.env.text)
         return [c for c in columns if c.name not in dropped]
 
     def _project(self, relation: Relation,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,9 +14,11 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.facets import facets_of
 from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.dialects.binder.newest import newest
-from watersmeet.dialects.binder.scope import Scope, ScopeContext, single
+from watersmeet.dialects.binder.records import bind_records
+from watersmeet.dialects.binder.scope import Nature, Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
     Bound,
@@ -65,7 +67,7 @@ def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
     return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
 
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static", "changelog"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static", "changelog", "nature"})
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
@@ -91,6 +93,8 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=env.text, span=place_of(node.this),
                     hint=did_you_mean(name, known))
     binding.depend(relation.id)
+    if binding.semantics.records:
+        return _bind_records(relation, alias or name, names, node, env, binding)
     if is_looked_up(node):
         check_relation(relation, node, env)
     part, binding.part = binding.part, "before" if node.args.get("static") else binding.part
@@ -104,6 +108,22 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
     return tree, shown
+
+
+def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...], node: exp.Table, env: Environment,
+                  binding: Binding) -> tuple[Relation, Scope]:
+    """A relation in a dialect of records: as a stream or as a table, as the SELECT says (LS-04)."""
+    if relation.kind == "view":
+        raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
+    nature: Nature = "table" if node.args.get("nature") is not None and node.args["nature"].name == "table" else "stream"
+    tree = bind_records(scan(relation, binding), relation, nature, binding, env.text, place_of(node))
+    check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
+    return tree, _of_records(alias, tree, names, nature)
+
+
+def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature) -> Scope:
+    columns = scope_columns(tree.columns, names)
+    return replace(single(alias, columns), facets=facets_of(columns, nature))
 
 
 def _cut(tree: Scan, binding: Binding) -> Relation:
@@ -170,6 +190,8 @@ def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expressio
     check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
     check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     shown = (*names, *cte.names[len(names) :])
+    if bound.nature is not None:
+        return bound.relation, _of_records(alias, bound.relation, shown, bound.nature)
     return bound.relation, single(alias, scope_columns(bound.relation.columns, shown))
 
 
@@ -208,6 +230,8 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
+    if bound.nature is not None:
+        return bound.relation, _of_records(alias, bound.relation, names, bound.nature)
     return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
 
 

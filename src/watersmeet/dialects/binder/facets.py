@@ -1,0 +1,73 @@
+"""What a query over records gives beside what it selects: the records' key and time.
+
+Document 004: "Matching expression (ON)", "ON expressions and key change" (LS-35, LS-46).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.binder.aggregates import Grouping
+from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.endings import Item
+from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.records import HIDDEN, packed
+from watersmeet.dialects.binder.scope import Facets, Nature, Scope, ScopeColumn
+from watersmeet.dialects.binder.values import Value, of_scalar
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+
+
+def facets_of(columns: Sequence[ScopeColumn], nature: Nature) -> Facets:
+    """The key and the time among the columns of one item of FROM."""
+    by_name = {c.name: c.value for c in columns}
+    return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME])
+
+
+def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
+    """What `*` means: the value's fields (LS-46). AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11)."""
+    fields = [c for c in columns if c.name not in HIDDEN]
+    names = [c.name for c in fields]
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise error("AMBIGUOUS_COLUMN", f'both sources have a field "{twice}"', sql=text, span=place_of(node),
+                    hint="List the fields, with their sources in front.")
+    return fields
+
+
+def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
+    """What is selected, then `_key` and `@time` of the records, unless they are selected.
+
+    group: of an aggregate, whose records have what they are grouped by as their key.
+    """
+    assert scope.facets is not None
+    selected = {name for _, name, _ in items}
+    key: Value | None
+    if isinstance(ctx, Grouping):
+        nodes = group.expressions if group is not None else []
+        key = of_scalar(packed([(_name(n, i), bind_value(n, ctx)) for i, n in enumerate(nodes)])) if nodes else None
+        time = bind_value(exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx)
+    else:
+        key, time = scope.facets.key, scope.facets.time
+    return [*items, *[(v, n, items[0][2]) for n, v in ((KEY_COLUMN, key), (RECORD_TIME, time)) if v is not None and n not in selected]]
+
+
+def _name(node: exp.Expression, position: int) -> str:
+    return node.name if isinstance(node, exp.Column) else f"key{position + 1}"
+
+
+def check_select(node: exp.Select, text: str) -> None:
+    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), DISTINCT."""
+    joins = node.args.get("joins") or []
+    if len(joins) > 1:
+        raise error("JOIN_SOURCES", "a query joins two sources only", sql=text, span=place_of(joins[1]),
+                    hint="Join the first two in a query of WITH, and that with the third one.")
+    group = node.args.get("group")
+    if joins and group is not None:
+        raise error("JOIN_AND_GROUP", "joining and grouping in one query is not supported", sql=text, span=place_of(group),
+                    hint="Join in a query of WITH, and group by over that.")
+    if node.args.get("distinct"):
+        raise error("FEATURE_NOT_SUPPORTED", "DISTINCT over records is not supported", sql=text, span=place_of(node), hint="Group by the fields.")

@@ -1,0 +1,156 @@
+"""Joins of records: what a stream or a table on each side makes of a join. Document 004, "Table/Stream joins compatibility table"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.binder.joins import join
+from watersmeet.dialects.binder.keys import condition_parts
+from watersmeet.dialects.binder.records import packed
+from watersmeet.dialects.binder.scope import Facets, Nature, Scope, ScopeColumn
+from watersmeet.dialects.binder.shared import Binding, Environment, read, value_of
+from watersmeet.dialects.binder.subqueries import Subqueries
+from watersmeet.dialects.binder.values import Value, of_scalar
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import Error, error
+
+Sourced = tuple[Relation, Scope]
+
+#: By the natures of the left and the right side: kinds of joins, whether WITHIN is needed, what the result is.
+_MATRIX: Final[dict[tuple[Nature, Nature], tuple[tuple[str, ...], bool, Nature]]] = {
+    ("stream", "stream"): (("INNER", "LEFT", "RIGHT", "FULL"), True, "stream"),
+    ("table", "table"): (("INNER", "LEFT", "RIGHT", "FULL"), False, "table"),
+    ("table", "stream"): (("RIGHT",), False, "stream"),
+    ("stream", "table"): (("INNER", "LEFT"), False, "stream"),
+}  # fmt: skip
+
+
+def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment, binding: Binding,
+                subqueries: Callable[[Scope], Subqueries]) -> Sourced:
+    """`left JOIN right` with what their records are. LENSES_JOIN conditions of the compatibility table, with their places."""
+    one, other = left[1].facets, right[1].facets
+    if one is None or other is None:
+        raise error("FEATURE_NOT_SUPPORTED", "a join with this item of FROM is not supported", sql=env.text, span=place_of(node),
+                    hint="Topics and names of WITH can be joined.")
+    nature = _checked(node, one.nature, other.nature, env)
+    node = _windowed(node, left[1], right[1])
+    relation, scope = join(left, right, node, env, subqueries)
+    assert isinstance(relation, Join)
+    joined: Relation = relation
+    if one.nature != other.nature:
+        joined = _looked_up(relation, turned=one.nature == "table")
+    key, time = _key(relation, one, other), _time(relation, one, other)
+    key_column = binding.new_column(KEY_COLUMN, key.type, key.nullable)
+    time_column = binding.new_column(RECORD_TIME, time.type, time.nullable)
+    made = Project(joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time))
+    shown = _once(scope, len(left[1].visible), node, relation.kind)
+    return made, replace(scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column)))
+
+
+def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> Nature:
+    """The nature of the result. STREAM_JOIN_WITHOUT_WITHIN, WITHIN_NOT_ALLOWED, TWO_WITHIN, RECORD_JOIN_KIND."""
+    kinds, windowed, nature = _MATRIX[left, right]
+    kind = node.side.upper() or "INNER"
+    within = node.args.get("within") or []
+    if len({w.this.name for w in within}) > 1:
+        raise _refused("TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or behind ON.")
+    if within and not windowed:
+        raise _refused("WITHIN_NOT_ALLOWED", f"WITHIN is not allowed in a join of a {left} with a {right}", within[0], env,
+                       "Only two streams are joined within a time; leave WITHIN out.")
+    if kind not in kinds:
+        shown = "OUTER" if kind == "FULL" else kind
+        names = " or ".join(f"{k} JOIN" for k in kinds)
+        raise _refused("RECORD_JOIN_KIND", f"{shown} JOIN of a {left} with a {right} is not allowed", node, env,
+                       f"A {left} and a {right} can be joined by {names}.")
+    if windowed and not within:
+        raise _refused("STREAM_JOIN_WITHOUT_WITHIN", "a join of two streams needs WITHIN", node, env, "Add WITHIN and a duration, such as WITHIN 5s.")
+    return nature
+
+
+def _refused(condition: str, message: str, node: exp.Expression, env: Environment, hint: str) -> Error:
+    return error(condition, message, sql=env.text, span=place_of(node), hint=hint)
+
+
+def _windowed(node: exp.Join, left: Scope, right: Scope) -> exp.Join:
+    """The join with its window in its condition: both ends belong to it (LS-19)."""
+    within = node.args.get("within")
+    if not within:
+        return node
+    made: exp.Join = node.copy()
+    one, other = (_named(s, RECORD_TIME) for s in (left, right))
+    length = within[0]
+    window = exp.and_(exp.GTE(this=one, expression=exp.Sub(this=other, expression=length.copy())),
+                      exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=length.copy())), copy=False)
+    made.set("on", exp.and_(exp.Paren(this=made.args["on"]), window, copy=False))
+    made.set("within", None)
+    return made
+
+
+def _named(scope: Scope, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(scope.tables[-1].alias, quoted=True))
+
+
+def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
+    """What can be read without its source: a field once that ON equates with one of the same name (D-004-11). width: of the left side."""
+    pairs = [(p.this, p.expression) for p in condition_parts(node.args["on"]) if isinstance(p, exp.EQ)]
+    equated = {name_of(a.this) for a, b in pairs if isinstance(a, exp.Column) and isinstance(b, exp.Column)
+               and name_of(a.this) == name_of(b.this) != KEY_COLUMN}
+    others = {c.name: c.value for c in scope.visible[width:]}
+    merged = [replace(c, value=of_scalar(_merged(kind, c.value.finish(), others[c.name].finish())))
+              if c.name in equated and c.name in others else c for c in scope.visible[:width]]
+    return (*merged, *(c for c in scope.visible[width:] if c.name not in equated))
+
+
+def _looked_up(joined: Join, *, turned: bool) -> Relation:
+    """A stream's records look up a table; later records of the table bring those out that found nothing (LS-24, LS-26)."""
+    sides = (joined.right, joined.left) if turned else (joined.left, joined.right)
+    keys = tuple(replace(k, left=k.right, right=k.left) for k in joined.keys) if turned else joined.keys
+    outer = joined.kind != "inner"
+    return TemporalJoin(*sides, "left" if outer else "inner", keys, joined.residual, None, span=joined.span, waits=outer)
+
+
+def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
+    """The key of the result: by `_key` alone the common one, else an object of what ON equates (LS-35).
+
+    Where two tables meet, with both keys: a result for each pair of them (D-004-05).
+    """
+    keys = [v.finish().column for v in (one.key, other.key) if v is not None]
+    equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
+    if len(equated) == 1 and [joined.keys[0].left.column, joined.keys[0].right.column] == keys:
+        return equated[0]
+    fields = [(_field(k.left, joined.left.columns, i), of_scalar(v)) for i, (k, v) in enumerate(zip(joined.keys, equated, strict=True))]
+    if one.nature == other.nature == "table":
+        fields += [(n, _extended(v, joined)) for n, v in (("left", one.key), ("right", other.key)) if v is not None]
+    return packed(fields, always=True)
+
+
+def _extended(value: Value, joined: Join) -> Value:
+    nullable = {c.id for c in joined.columns if c.nullable}
+    return replace(value, nullable=value.nullable or bool(value.finish().columns & nullable))
+
+
+def _field(scalar: Scalar, columns: tuple[Column, ...], position: int) -> str:
+    names = {c.id: c.name for c in columns}
+    return names.get(scalar.column or "", f"key{position + 1}")
+
+
+def _merged(kind: JoinKind, left: Scalar, right: Scalar) -> Scalar:
+    if kind == "full":
+        return Scalar(exp.Coalesce(this=left.expression, expressions=[right.expression]), left.type, left.nullable or right.nullable)
+    return right if kind == "right" else left
+
+
+def _time(joined: Join, one: Facets, other: Facets) -> Scalar:
+    """The time of the result: the stream's, where it looks up a table, else the later one (notes on Kafka Streams, 2.1 and 2.2)."""
+    if one.nature != other.nature:
+        return (one if one.nature == "stream" else other).time.finish()
+    left, right = one.time.finish(), other.time.finish()
+    nullable = (left.nullable and right.nullable) or joined.kind == "full"
+    return Scalar(exp.Greatest(this=left.expression, expressions=[right.expression]), left.type, nullable)

@@ -1,0 +1,105 @@
+"""CREATE and DROP of Lenses: topics. Document 004, "Key decoder types", "Co-partitioning" (LS-47)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot.dialects.dialect import Dialect
+
+from watersmeet.catalog import KEY_COLUMN
+from watersmeet.dialects import ddl
+from watersmeet.dialects.options import not_supported, read_value
+from watersmeet.dialects.sqltypes import read_type
+from watersmeet.dialects.statements import CreateTopic, Name, Statement
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import did_you_mean, error
+from watersmeet.types import BIGINT, Field
+
+#: Formats that a key or a value may be stored in. Only their names matter here: joined keys have to have the same (LS-31).
+FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
+#: Properties of a topic that say how Kafka keeps it; nothing here depends on them.
+_PROPERTIES: Final = ("replication", "compacted")
+
+
+def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:  # noqa: ARG001 - the signature of all dialects
+    """CREATE TABLE: the cursor stands behind CREATE."""
+    if not cursor.take("TABLE"):
+        raise not_supported(f"CREATE {cursor.current.text.upper() if cursor.current else ''}".strip(), cursor.text,
+                            span_of(cursor.tokens[: cursor.index + 1]), hint="CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor.")
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.name()
+    columns, places = _columns(cursor)
+    cursor.expect("FORMAT", "(")
+    key_format = read_format(cursor)
+    cursor.expect(",")
+    value_format = read_format(cursor)
+    cursor.expect(")")
+    partitions = _properties(cursor)
+    cursor.end()
+    for i, column in enumerate(columns):
+        if column.name in [c.name for c in columns[:i]]:
+            raise error("DUPLICATE_COLUMN", f'column "{column.name}" specified more than once', sql=cursor.text, span=places[i].span)
+        if column.name.startswith(("@", "_")) and column.name != KEY_COLUMN:
+            raise error("INVALID_NAME", f'a field can\'t be called "{column.name}"', sql=cursor.text, span=places[i].span,
+                        hint="Names of facets begin so: _key, _value, _meta.")
+    if not any(c.name == KEY_COLUMN for c in columns):
+        raise error("SYNTAX_ERROR", f"the topic {name.name} needs a key", sql=cursor.text, span=name.span, hint="Declare it: _key int.")
+    return CreateTopic(**base, name=name.name, name_span=name.span, columns=tuple(columns), if_not_exists=if_not_exists,
+                       key_format=key_format, value_format=value_format, partitions=partitions)
+
+
+def read_format(cursor: Cursor) -> str:
+    """The name of a format. UNDEFINED_OBJECT."""
+    name = cursor.name(reserved=True)
+    if name.name.upper() not in FORMATS:
+        raise error("UNDEFINED_OBJECT", f'format "{name.name}" does not exist', sql=cursor.text, span=name.span,
+                    hint=did_you_mean(name.name.upper(), FORMATS) or "The formats are: " + ", ".join(FORMATS) + ".")
+    return name.name.upper()
+
+
+def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP TABLE. The cursor stands behind DROP."""
+    return ddl.read_drop(cursor, base)
+
+
+def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
+    """`(_key int, id int, name string null, …)`: fields without NULL are in every record with a value."""
+    columns, places = [], []
+    cursor.expect("(")
+    while True:
+        name = cursor.name(reserved=True)
+        kind = BIGINT if cursor.take("LONG") else read_type(cursor)
+        nullable = cursor.take("NULL")
+        if not nullable:
+            cursor.take("NOT", "NULL")
+        columns.append(Field(name.name, kind, nullable))
+        places.append(name)
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return columns, places
+
+
+def _properties(cursor: Cursor) -> int | None:
+    """The number of partitions of PROPERTIES (partitions=4), None if it says nothing of them."""
+    partitions = None
+    if not cursor.take("PROPERTIES"):
+        return None
+    cursor.expect("(")
+    while True:
+        name = cursor.name(reserved=True)
+        cursor.expect("=")
+        start = cursor.index
+        value = read_value(cursor)
+        place = span_of(cursor.tokens[start : cursor.index])
+        if name.name == "partitions":
+            if not value.isdecimal() or not int(value):
+                raise error("INVALID_PARAMETER", f'a topic can\'t have "{value}" partitions', sql=cursor.text, span=place,
+                            hint="It is a whole number above 0.")
+            partitions = int(value)
+        elif name.name not in _PROPERTIES:
+            raise not_supported(f"property {name.name} of a topic", cursor.text, name.span, hint=did_you_mean(name.name, ("partitions", *_PROPERTIES)))
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return partitions

@@ -1,0 +1,119 @@
+"""Lenses' grammar: a small difference to sqlglot's PostgreSQL, brought into the form that the binder reads.
+
+Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make texts. `SELECT STREAM` and `SELECT TABLE`
+become `nature` of the SELECT and of what stands in its FROM; `WITHIN 5s` becomes `within` of its join, a list of intervals, because it may
+stand before and after ON. A join without ON gets the equality of `_key`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres as Base
+from sqlglot.parser import Parser as AnyParser
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_NATURES: Final = ("STREAM", "TABLE")
+
+
+class WatersmeetLenses(Base):  # type: ignore[misc]
+    """Lenses' SQL as Watersmeet reads it."""
+
+    class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
+        """PostgreSQL's tokens with other quotes; `_meta.timestamp` and `5s` are told apart by the parser."""
+
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        QUOTES: ClassVar[list[Any]] = ["'", '"']
+        IDENTIFIERS: ClassVar[list[Any]] = ["`"]
+        BIT_STRINGS: ClassVar[list[Any]] = []
+        HEX_STRINGS: ClassVar[list[Any]] = []
+        BYTE_STRINGS: ClassVar[list[Any]] = []
+        HEREDOC_STRINGS: ClassVar[list[Any]] = []
+
+    class Parser(Marking, Base.Parser):  # type: ignore[misc]
+        """PostgreSQL's grammar; functions are left as they are written."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
+        LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
+        OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
+
+        def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
+            """The trees, in the form that the binder reads."""
+            trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
+            for tree in trees:
+                if tree is not None:
+                    _adapt(tree)
+            return trees
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+            """A join with WITHIN before or behind its ON."""
+            join: exp.Join | None = super()._parse_join(*args, **kwargs)
+            if join is None:
+                return None
+            within = self._durations()
+            if within and not join.args.get("on") and self._match(TokenType.ON):
+                join.set("on", self._parse_disjunction())
+            within += self._durations()
+            if within:
+                join.set("within", within)
+            if join.kind.upper() == "OUTER" and not join.side:
+                join.set("side", "FULL")
+                join.set("kind", None)
+            return join
+
+        def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+            """WITHIN is no alias of what stands before it."""
+            if self._curr is not None and self._curr.text.upper() == "WITHIN":
+                return None
+            found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
+            return found
+
+        def _durations(self) -> list[exp.Expression]:
+            """`WITHIN 5s`, as often as it is written."""
+            found: list[exp.Expression] = []
+            while self._match_text_seq("WITHIN"):
+                first = self._prev
+                if not self._match(TokenType.NUMBER):
+                    self.raise_error("a duration such as 5s was expected")
+                digits = self._prev
+                unit = _UNITS.get(self._curr.text.lower()) if self._curr is not None else None
+                if unit is None or not digits.text.isdecimal():
+                    self.raise_error("a duration such as 5s was expected", digits)
+                self._advance()
+                made = exp.cast(exp.Literal.string(f"{digits.text} {unit}"), exp.DType.INTERVAL)
+                made.meta.update({"start": first.start, "end": self._prev.end})
+                found.append(made)
+            return found
+
+
+def _adapt(tree: exp.Expression) -> None:
+    """Brings a tree into the form that the binder reads."""
+    for node in list(tree.walk()):
+        if isinstance(node, exp.Identifier):
+            node.set("quoted", True)
+        elif isinstance(node, exp.Select):
+            _adapt_select(node)
+
+
+def _adapt_select(node: exp.Select) -> None:
+    """The nature that SELECT STREAM or SELECT TABLE gives to the topics of FROM; joins without ON are by `_key` (LS-11)."""
+    clause = node.args.get("from_")
+    items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
+    words = node.args.get("operation_modifiers")
+    if words:
+        nature = exp.Var(this=words[0].name.lower())
+        node.set("operation_modifiers", None)
+        node.set("nature", nature)
+        for item in items:
+            if isinstance(item, exp.Table):
+                item.set("nature", nature.copy())
+    for join in node.args.get("joins") or []:
+        if not join.args.get("on") and not join.args.get("using") and not join.meta.get("comma"):
+            left, right = (exp.column(exp.to_identifier("_key", quoted=True), exp.to_identifier(i.alias_or_name, quoted=True))
+                           for i in (items[0], join.this))
+            join.set("on", exp.EQ(this=left, expression=right))

@@ -1,0 +1,48 @@
+"""INSERT INTO … SELECT STREAM and SELECT TABLE: a processor; `WITH name AS (…);` in front of it. Document 004, all listings (LS-04, LS-05, LS-32)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.lenses.ddl import read_format
+from watersmeet.dialects.queries import read_tree
+from watersmeet.dialects.statements import CreateProcessor, Statement
+from watersmeet.dialects.tokens import Cursor
+
+
+def goes_on(tokens: Sequence[Token]) -> bool:
+    """True for `WITH a AS (…)` without a query behind it."""
+    if not tokens or tokens[0].token_type != TokenType.WITH:
+        return False
+    depth = 0
+    for token in tokens[1:]:
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0 and token.token_type in (TokenType.SELECT, TokenType.INSERT):
+            return False
+    return True
+
+
+def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement | None:
+    """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None."""
+    start = cursor.index
+    cursor.expect("INSERT", "INTO")
+    target = cursor.name()
+    stored = cursor.take("STORE")
+    key = read_format(cursor) if stored and cursor.take("KEY", "AS") else None
+    value = read_format(cursor) if stored and cursor.take("VALUE", "AS") else None
+    if stored and key is None and value is None:
+        raise cursor.error(detail="KEY AS or VALUE AS was expected here.")
+    if cursor.at("WITH") or cursor.at("SELECT"):
+        tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
+        query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
+        if query is not None and query.args.get("nature"):
+            return CreateProcessor(**base, target=target, query=tree, key_format=key, value_format=value)
+    if stored:
+        raise cursor.error(detail="SELECT STREAM or SELECT TABLE was expected here.")
+    cursor.index = start
+    return None

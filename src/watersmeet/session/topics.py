@@ -1,0 +1,78 @@
+"""Topics and the processors that write them. Document 004: "Key decoder types", "Co-partitioning", "Joining and Grouping"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Project
+from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.trees import read
+from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
+from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic
+from watersmeet.session.context import Session, error_at
+from watersmeet.session.ddl import add, check_columns, may_create
+from watersmeet.session.materialize import Bound, make, watermarks_of
+from watersmeet.session.queries import readable
+from watersmeet.session.result import Result
+from watersmeet.types import BOOLEAN, TIMESTAMP, Field
+
+_TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
+_DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
+
+
+def create_topic(session: Session, statement: CreateTopic) -> Result:
+    """CREATE TABLE: a topic that is written by INSERT."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE TABLE")
+    check_columns(statement.columns, statement)
+    required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
+    columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in statement.columns), _TIME, _DELETED)
+    topic = Topic(statement.key_format, statement.value_format, statement.partitions or _partitions(session), required)
+    add(session, Relation(session.catalog.new_id("table"), statement.name, "table", columns, append_only=True, sql=statement.sql,
+                          dialect=session.dialect, event_time=EventTime(RECORD_TIME, 0), topic=topic,
+                          defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"}))
+    return Result("CREATE TABLE")
+
+
+def create_processor(session: Session, statement: CreateProcessor) -> Result:
+    """INSERT INTO … SELECT STREAM or TABLE: makes the topic, and the processor that writes it."""
+    session.require_writer("INSERT")
+    session.require_no_transaction("a processor")
+    bound = bind_processor(session, statement)
+    may_create(session, statement, statement.target.name, statement.target.span, if_not_exists=False)
+    make(session, bound)
+    return Result("INSERT")
+
+
+def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
+    """What the statement would make. Errors of the binder, with their places; UNDEFINED_RELATION for a target that is not there."""
+    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
+    session.notices.extend(query.notices)
+    check_columns(query.columns, statement)
+    name = statement.target
+    if session.catalog.by_name(name.name) is None and not session.variables.is_on("defaults.topic.autocreate"):
+        raise error_at(statement, name.span, "UNDEFINED_RELATION", f'topic "{name.name}" does not exist',
+                       hint="SET defaults.topic.autocreate=true lets a processor make its topic.")
+    tree = _records(query.tree)
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
+    required = tuple(c.name for c in columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME, TOMBSTONE))
+    topic = Topic(statement.key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
+    relation = Relation(session.catalog.new_id("materialized view"), name.name, "materialized view", columns, sql=statement.sql,
+                        dialect=session.dialect, depends_on=query.depends_on, watermarks=watermarks_of(tree), topic=topic)
+    return Bound(tree, relation)
+
+
+def _records(tree: Tree) -> Tree:
+    """The rows of a query as records with a value."""
+    deleted = replace(tree.columns[0], id="@deleted", name=TOMBSTONE, type=BOOLEAN, nullable=False)
+    value = Scalar(exp.false(), BOOLEAN, nullable=False)
+    return Project(tree, (*tree.columns, deleted), (*map(read, tree.columns), value))
+
+
+def _partitions(session: Session) -> int:
+    return int(session.variables.get("defaults.topic.partitions"))
