@@ -39,7 +39,7 @@ def test_the_tests_that_are_named_exist(page, folder):
 
 def test_every_session_variable_is_listed_and_no_other():
     first = {n for line in section("Session variables").splitlines() if line.startswith("| `")
-             for n in re.findall(r"`(\w+)`", line.split("|")[1])}
+             for n in re.findall(r"`([\w.]+)`", line.split("|")[1])}
     assert first == {*VARIABLES, "rw_implicit_flush"}
 
 
