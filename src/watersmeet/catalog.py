@@ -83,6 +83,7 @@ class Relation:
     event_time: of a source or table with WATERMARK FOR. watermarks: by column name, those of a materialised view.
     mode: of a stream (a table of the Timeplus dialect), how its rows replace each other.
     defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get NULL.
+    ranges: the least and the greatest number that a column takes, where its type takes more (unsigned numbers).
     hidden: made for a query that runs until it is stopped; no statement names it.
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
@@ -105,6 +106,7 @@ class Relation:
     dialect: str = "risingwave"
     mode: StreamMode | None = None
     defaults: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     hidden: bool = False
     max_buffered_bytes: int | None = None
     topic: Topic | None = None
@@ -143,6 +145,7 @@ class Relation:
         values["columns"] = tuple(Field.from_json(c) for c in value["columns"])
         for name in ("primary_key", "depends_on", "index_columns", "included"):
             values[name] = tuple(value.get(name, ()))
+        values["ranges"] = {n: (r[0], r[1]) for n, r in value.get("ranges", {}).items()}
         values["event_time"] = EventTime(**value["event_time"]) if value.get("event_time") else None
         values["topic"] = Topic.from_json(value["topic"]) if value.get("topic") else None
         values["watermarks"] = {n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()}

@@ -110,11 +110,12 @@ class Error(Exception):
     """PEP 249: the base of all errors. Made by `error()`, which chooses the subclass.
 
     condition: a name of `CONDITIONS`. message: lower case, no full stop. detail, hint: sentences.
-    sql, span: the statement and the place in it, if the error has one.
+    sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect gives
+    to such errors, if it numbers them.
     """
 
     def __init__(self, condition: str, message: str, *, detail: str | None = None, hint: str | None = None,
-                 sql: str | None = None, span: Span | None = None) -> None:
+                 sql: str | None = None, span: Span | None = None, code: int | None = None) -> None:
         super().__init__(message)
         self.condition = condition
         self.message = message
@@ -122,6 +123,7 @@ class Error(Exception):
         self.hint = hint
         self.sql = sql
         self.span = span
+        self.code = code
 
     @property
     def sqlstate(self) -> str:
@@ -132,12 +134,13 @@ class Error(Exception):
         return render(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span)
+        return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span, self.code)
 
     def to_json(self) -> dict[str, Any]:
         """The same data as the rendered text."""
         place = None if self.span is None else {"start": self.span.start, "end": self.span.end}
-        return {"condition": self.condition, "sqlstate": self.sqlstate, "message": self.message,
+        coded = {} if self.code is None else {"code": self.code}
+        return {"condition": self.condition, "sqlstate": self.sqlstate, **coded, "message": self.message,
                 "detail": self.detail, "hint": self.hint, "sql": self.sql, "span": place}
 
 
@@ -181,15 +184,15 @@ _CLASSES: Final[dict[str, type[Error]]] = {
 
 
 def error(condition: str, message: str, *, detail: str | None = None, hint: str | None = None,
-          sql: str | None = None, span: Span | None = None) -> Error:
+          sql: str | None = None, span: Span | None = None, code: int | None = None) -> Error:
     """The error of `condition`, in the class that the catalogue gives it. KeyError for an unknown condition."""
     kind = _CLASSES[CONDITIONS[condition].error_class]
-    return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span)
+    return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
 
 def _rebuild(condition: str, message: str, detail: str | None, hint: str | None, sql: str | None,
-             span: Span | None) -> Error:
-    return error(condition, message, detail=detail, hint=hint, sql=sql, span=span)
+             span: Span | None, code: int | None = None) -> Error:
+    return error(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
 
 def error_from_json(value: Any) -> Error:
@@ -209,7 +212,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 def render(err: Error) -> str:
     """The text of an error: condition, message, the line with a caret, detail, hint."""
-    lines = [f"error[{err.condition}] {err.sqlstate}: {err.message}"]
+    coded = "" if err.code is None else f" (code {err.code})"
+    lines = [f"error[{err.condition}] {err.sqlstate}{coded}: {err.message}"]
     if err.sql is not None and err.span is not None:
         lines += _place(err.sql, err.span)
     if err.detail:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from watersmeet.dialects.risingwave import WatersmeetRisingWave
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, TIMEPLUS, Semantics
 from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.timeplus import ddl as timeplus
+from watersmeet.dialects.timeplus.codes import CODES
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
 from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import did_you_mean, error
@@ -36,7 +37,7 @@ class Language:
     """A dialect.
 
     create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for one that only writes
-    rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`.
+    rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`. codes: its numbers of errors, by condition.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Language:
     drop: Callable[[Cursor, dict[str, Any]], Statement] = ddl.read_drop
     insert: Callable[[Cursor, Dialect, dict[str, Any]], Statement | None] = _no_insert
     goes_on: Callable[[Sequence[Token]], bool] = _never
+    codes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -56,7 +58,7 @@ class Language:
 _LANGUAGES: Final[dict[str, Language]] = {
     "risingwave": Language("risingwave", WatersmeetRisingWave, RISINGWAVE),
     "lenses": Language("lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on),
-    "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop),
+    "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop, codes=CODES),
 }
 _PLANNED: Final = ("sqlstream",)
 

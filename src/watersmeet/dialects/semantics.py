@@ -22,6 +22,7 @@ class Semantics:
     give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()); so ASOF decides each left row when it comes, out of the
     `keep_versions` newest records of its key. refused_joins: kinds of joins that it does not have. settings: what a query may
     say behind SETTINGS. join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
+    asof_without_equality: the message for an ASOF join without one.
     records: relations are topics: SELECT STREAM or TABLE says what their records are, every query gives its records' key and
     time beside what it selects, and `*` leaves these out.
     """
@@ -38,6 +39,7 @@ class Semantics:
     refused_joins: frozenset[str] = frozenset()
     settings: frozenset[str] = frozenset()
     records: bool = False
+    asof_without_equality: str = "AsOf join requires at least 1 equal condition"
 
 
 RISINGWAVE: Final = Semantics()
@@ -45,7 +47,8 @@ RISINGWAVE: Final = Semantics()
 #: Document 003; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(folds_names=False, schema="default", unnamed="text", repeated="qualified", continuous=True, history="new",
                             enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
-                            settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls"}))
+                            settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "max_join_range"}),
+                            asof_without_equality="ASOF join needs at least one equal-join column")
 
 #: Document 004, "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
 LENSES: Final = Semantics(folds_names=False, unnamed="text", records=True)

@@ -100,10 +100,11 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """Timeplus' `CREATE [MUTABLE] STREAM`. defaults: as in the catalog."""
+    """Timeplus' `CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog."""
 
     mode: StreamMode
     defaults: Mapping[str, str]
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
 
 

@@ -47,7 +47,7 @@ class Target:
     span: Span | None = None
 
     def typed(self, value: exp.Expression) -> exp.Expression:
-        """`value`, with a cast to the column's type if it is a literal of open type (a string, NULL, ROW(…))."""
+        """`value`, with a cast to the column's type if it is a literal of open type (a string, NULL, ROW(…), an empty array)."""
         if not (_is_open(value) or (self.column.type.name == "struct" and _is_row(value))):
             return value
         cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))
@@ -96,8 +96,21 @@ def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, no
     return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
 
 
-def check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """NOT_NULL_VIOLATION if a column that takes no NULL has one."""
+def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
+    """NOT_NULL_VIOLATION if a column that takes no NULL has one, INVALID_VALUE if a number is beyond what its column takes."""
+    _check_not_null(relation, rows, statement)
+    for name, (least, greatest) in relation.ranges.items():
+        found = pc.min_max(rows.column(name)).as_py()
+        value = next((v for v in (found["min"], found["max"]) if v is not None and not least <= v <= greatest), None)
+        if value is not None:
+            failure = error("INVALID_VALUE", f'value {value} is out of range for column "{name}" of relation "{relation.name}"',
+                            detail=f"It takes numbers from {least} to {greatest}.")
+            if statement is not None:
+                failure.sql, failure.span = statement.text, statement.span
+            raise failure
+
+
+def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
     for i, column in enumerate(relation.columns):
         if column.nullable or not rows.column(i).null_count:
             continue
@@ -150,6 +163,8 @@ def _names_differ(source: SqlType, target: SqlType) -> bool:
 
 
 def _is_open(value: exp.Expression) -> bool:
+    if isinstance(value, exp.Array):
+        return not value.expressions
     return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)
 
 

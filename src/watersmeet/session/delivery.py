@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import DELTA_COLUMN, Relation
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.assignment import check_not_null, converted, omitted
+from watersmeet.session.assignment import check_rows, converted, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.queries import conformed, failed_query
@@ -75,6 +75,6 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
             finally:
                 connection.unregister(_ROWS)
         table = conformed(table, arrow_schema(taken, positional=False))
-        check_not_null(relation, table, None)
+        check_rows(relation, table, None)
         apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))
     wait_if_wanted(session)

@@ -15,7 +15,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import (
     Target,
     assignable,
-    check_not_null,
+    check_rows,
     check_types,
     converted,
     typed_query,
@@ -52,7 +52,7 @@ def insert(session: Session, statement: Insert) -> Result:
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
     """Insert rows that have the relation's columns. The caller holds the guard."""
-    check_not_null(relation, incoming, statement)
+    check_rows(relation, incoming, statement)
     rows = incoming.select([c.name for c in relation.columns])
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     apply(session, relation, upserted(session, relation, incoming))
@@ -112,7 +112,7 @@ def update(session: Session, statement: Update) -> Result:
         schema = arrow_schema(relation.columns, positional=False)
         old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
         new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
-        check_not_null(relation, new, statement)
+        check_rows(relation, new, statement)
         result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         if {t.column.name for t in targets} & set(relation.primary_key):
             new = last_of_each_key(session, relation, new)

@@ -16,7 +16,7 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     check_columns(statement.columns, statement)
     stream = Relation(session.catalog.new_id("table"), statement.name, "table", statement.columns, primary_key=statement.primary_key,
                       append_only=statement.mode == "append", sql=statement.sql, dialect=session.dialect, mode=statement.mode,
-                      defaults=dict(statement.defaults))
+                      defaults=dict(statement.defaults), ranges=dict(statement.ranges))
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
     for name, index in zip(names, statement.indexes, strict=True):
         may_create(session, statement, name, index.name.span, if_not_exists=False)

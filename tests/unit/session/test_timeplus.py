@@ -129,7 +129,7 @@ def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tm
 
 @pytest.mark.parametrize(("sql", "condition"), [
     ("SELECT * FROM a CROSS JOIN b", "JOIN_KIND"),
-    ("SELECT * FROM a ANY JOIN b ON a.k = b.k", "SYNTAX_ERROR"),
+    ("SELECT * FROM a LEFT SEMI JOIN b ON a.k = b.k", "SYNTAX_ERROR"),
     ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_algorithm = 'direct'", "DIRECT_RIGHT_SIDE"),
     ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_max_buffered_bytes = 0", "INVALID_PARAMETER"),
     ("SELECT * FROM (SELECT k FROM a SETTINGS keep_versions = 3) AS x JOIN b ON x.k = b.k", "FEATURE_NOT_SUPPORTED"),

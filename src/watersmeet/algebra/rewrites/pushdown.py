@@ -163,9 +163,15 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register(Repeat)
 @_push.register(Repartition)
-@_push.register(Cut)
-def _(node: Repeat | Repartition | Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
+
+
+@_push.register
+def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """What time decides about stays above: it keeps rows, and history gives a cut nothing to keep."""
+    timed = [p for p in parts if mentions_time(p)]
+    return filtered(replace(node, input=_push(node.input, [p for p in parts if p not in timed], rejected)), timed)
 
 
 @_push.register

@@ -26,6 +26,7 @@ from watersmeet.dialects.binder.casts import coerce
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.operators import compare
+from watersmeet.dialects.binder.ranges import with_ranges
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, single
 from watersmeet.dialects.binder.setfunctions import (
     TableCall,
@@ -39,6 +40,7 @@ from watersmeet.dialects.binder.shared import check_alias_list
 from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_statement
 from watersmeet.dialects.binder.strictness import check_kind
 from watersmeet.dialects.binder.timewindows import NAMES, WindowCall, check_join, window_call
+from watersmeet.dialects.binder.typedefaults import filled
 from watersmeet.dialects.binder.values import Value, common_type
 from watersmeet.dialects.binder.values import call as call_duckdb
 from watersmeet.dialects.queries import name_of, place_of
@@ -284,6 +286,7 @@ class Sources:
             if table.alias is not None and left.table(table.alias) is not None:
                 raise error("DUPLICATE_OBJECT", f'table name "{table.alias}" specified more than once',
                             sql=self.env.text, span=place_of(node.this), hint="Give one of them an alias.")
+        node = with_ranges(node, left, right, self.env.text, self.batch.settings)
         side = node.side.upper()
         using = [name_of(i) for i in node.args.get("using") or []]
         if node.method.upper() == "NATURAL":
@@ -295,10 +298,14 @@ class Sources:
         if using:
             merged, condition = self._using(left, right, side, using, node, ctx)
             rest = [c for c in (*left.visible, *right.visible) if c.name not in using]
-            return _nullable(Scope(both.tables, (*merged, *rest), self.env.outer), left, right, side), condition
+            return self._extended(Scope(both.tables, (*merged, *rest), self.env.outer), left, right, side), condition
         condition_node = node.args.get("on")
         condition = exp.true() if condition_node is None else bind_condition(condition_node, ctx, "JOIN/ON").expression
-        return _nullable(both, left, right, side), condition
+        return self._extended(both, left, right, side), condition
+
+    def _extended(self, scope: Scope, left: Scope, right: Scope, side: str) -> Scope:
+        """The scope of a join whose columns may be missing."""
+        return _nullable(scope, left, right, side, defaults=self.batch.settings.get("join_use_nulls") == "0")
 
     def _using(self, left: Scope, right: Scope, side: str, names: Sequence[str], node: exp.Join,
                ctx: BatchContext) -> tuple[list[ScopeColumn], exp.Expression]:
@@ -361,8 +368,8 @@ def _parenthesised(item: exp.Expression, joins: list[exp.Join]) -> exp.Expressio
     return exp.Paren(this=item)
 
 
-def _nullable(scope: Scope, left: Scope, right: Scope, side: str) -> Scope:
-    """The scope with all columns of a NULL-extended side nullable."""
+def _nullable(scope: Scope, left: Scope, right: Scope, side: str, *, defaults: bool = False) -> Scope:
+    """The scope with all columns of a NULL-extended side nullable, or with the defaults of their types in place of such NULLs."""
     extended = {"LEFT": (right,), "RIGHT": (left,), "FULL": (left, right)}.get(side, ())
     if not extended:
         return scope
@@ -372,6 +379,8 @@ def _nullable(scope: Scope, left: Scope, right: Scope, side: str) -> Scope:
     def update(item: ScopeColumn) -> ScopeColumn:
         hit = any(c.sql() in changed for c in item.value.expression.find_all(exp.Column))
         value = item.value
+        if defaults and hit and not value.nullable:
+            return ScopeColumn(item.name, filled(value))
         return ScopeColumn(item.name, Value(value.expression, value.type, value.nullable or hit))
 
     tables = tuple(type(t)(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -20,12 +20,13 @@ from watersmeet.types import SqlType
 class Batch:
     """The state of one translation. relation_name: the DuckDB relation that holds a relation's content.
 
-    windowed: the columns that TUMBLE and HOP give, by their SQL.
+    windowed: the columns that TUMBLE and HOP give, by their SQL. settings: of the query, behind SETTINGS.
     """
 
     catalog: Catalog
     relation_name: Callable[[Relation], str]
     dialect: str
+    settings: Mapping[str, str] = field(default_factory=dict)
     next_alias: int = 1
     depends_on: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)

@@ -24,10 +24,12 @@ from watersmeet.dialects.batch.state import (
 )
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.scope import Scope
+from watersmeet.dialects.binder.settings import with_settings
 from watersmeet.dialects.binder.sources import QUERY_PARTS, alias_of, check_arguments
 from watersmeet.dialects.binder.values import common_type, duckdb_cast
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.errors import error
 from watersmeet.types import Field, SqlType
@@ -42,7 +44,8 @@ def to_duckdb(query: exp.Expression, catalog: Catalog, text: str, dialect: str =
     names (maybe repeated) and types of `columns`. `depends_on`: the ids of the relations whose content is read.
     Raises the errors of `bind_query`.
     """
-    batch = Batch(catalog, relation_name, dialect)
+    query, settings = with_settings(query, language_named(dialect).semantics, text)
+    batch = Batch(catalog, relation_name, dialect, settings)
     with depth_checked(text):
         found = translate(query, Environment(text), batch)
         sql = _renamed(found).sql(dialect="duckdb", copy=False)

@@ -29,10 +29,10 @@ _UNORDERED: Final = ("array", "struct", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
 
 
-def asof_join(left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: Environment) -> AsofJoin:
+def asof_join(left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: Environment, without_equality: str) -> AsofJoin:
     """`left ASOF [LEFT] JOIN right ON …`. ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
 
-    A condition on right rows alone says which records there are; one on left rows alone, which of these look for a partner.
+    without_equality: the message for that. A condition on right rows alone says which records there are; one on left rows alone, which of these look for a partner.
     """
     place = place_of(node.this) or place_of(node)
     side = node.side.upper()
@@ -48,7 +48,7 @@ def asof_join(left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: 
     for part in condition_parts(condition):
         sides.add(part)
     if not sides.keys:
-        raise error("ASOF_WITHOUT_EQUALITY", "AsOf join requires at least 1 equal condition", sql=env.text, span=place_of(condition),
+        raise error("ASOF_WITHOUT_EQUALITY", without_equality, sql=env.text, span=place_of(condition),
                     hint=_HINT)
     if sides.nearest is None:
         raise error("ASOF_WITHOUT_INEQUALITY", "AsOf join requires exactly 1 inequality condition", sql=env.text,

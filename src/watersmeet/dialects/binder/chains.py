@@ -20,6 +20,7 @@ from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_
 from watersmeet.dialects.binder.strictness import check_kind, strict_join
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.timewindows import check_join
+from watersmeet.dialects.binder.typedefaults import with_type_defaults
 from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import did_you_mean, error
@@ -96,11 +97,15 @@ class Chain:
         check_kind(node, self.binding.semantics, self.env.text)
         if self.binding.semantics.records:
             return record_join(left, right, node, self.env, self.binding, self.subqueries)
-        node = with_ranges(node, left[1], right[1], self.env)
-        relation, scope = join(left, right, node, self.env, self.subqueries)
+        node = with_ranges(node, left[1], right[1], self.env.text, self.binding.settings)
+        relation, scope = join(left, right, node, self.env, self.subqueries, self.binding.semantics)
         if self.binding.semantics.enrichment:
             relation = strict_join(relation, node, self.env, self.binding)
-        return looking_up(relation, node, left[1], self.env, self.binding) if is_looked_up(node.this) else relation, scope
+        if is_looked_up(node.this):
+            relation = looking_up(relation, node, left[1], self.env, self.binding)
+        if self.binding.settings.get("join_use_nulls") == "0":
+            return with_type_defaults((relation, scope), left[1], right[1], self.binding)
+        return relation, scope
 
     @property
     def left(self) -> Scope:

@@ -23,6 +23,7 @@ from watersmeet.dialects.binder.casts import cast, unify
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.datefunctions import DATE_FUNCTIONS
 from watersmeet.dialects.binder.jsonfunctions import JSON_FUNCTIONS
+from watersmeet.dialects.binder.lenient import LENIENT_FUNCTIONS
 from watersmeet.dialects.binder.mathfunctions import MATH_FUNCTIONS
 from watersmeet.dialects.binder.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.dialects.binder.setfunctions import is_set_function, set_function
@@ -135,7 +136,7 @@ def _nulls(name: str, *, counted: str) -> Builder:
 
 _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
-    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS,
+    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **LENIENT_FUNCTIONS,
     "coalesce": _coalesce, "greatest": _extreme("greatest"), "least": _extreme("least"), "nullif": _nullif,
     "num_nonnulls": _nulls("num_nonnulls", counted="NOT NULL"), "num_nulls": _nulls("num_nulls", counted="NULL"),
 }  # fmt: skip

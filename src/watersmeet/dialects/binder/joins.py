@@ -21,6 +21,7 @@ from watersmeet.dialects.binder.shared import Environment
 from watersmeet.dialects.binder.subqueries import Subqueries, has_subquery
 from watersmeet.dialects.binder.values import Value, columns_of, common_type
 from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import did_you_mean, error
 
 _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
@@ -28,12 +29,12 @@ _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "rig
 
 
 def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join, env: Environment,
-         subqueries: Callable[[Scope], Subqueries]) -> tuple[Relation, Scope]:
+         subqueries: Callable[[Scope], Subqueries], semantics: Semantics) -> tuple[Relation, Scope]:
     """`left JOIN right`; without a condition an inner join without keys. subqueries: those of a condition over a scope."""
     check_aliases(left[1], right[1], node, env)
     if node.method.upper() == "ASOF":
         both = _both(left[1], right[1], env.outer)
-        nearest = asof_join(left, right, node, both, env)
+        nearest = asof_join(left, right, node, both, env, semantics.asof_without_equality)
         return nearest, _refreshed(both, nearest)
     kind = _KINDS[node.side.upper()]
     dependent = bool(right[0].free & left[0].ids)

@@ -41,7 +41,7 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
                     hint="Topics and names of WITH can be joined.")
     nature = _checked(node, one.nature, other.nature, env)
     node = _windowed(node, left[1], right[1])
-    relation, scope = join(left, right, node, env, subqueries)
+    relation, scope = join(left, right, node, env, subqueries, binding.semantics)
     assert isinstance(relation, Join)
     joined: Relation = relation
     if one.nature != other.nature:

@@ -13,10 +13,11 @@ from watersmeet.errors import did_you_mean, error
 
 #: What the settings may say now. None: a whole number above 0.
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
-    "join_algorithm": ("default", "direct"), "join_use_nulls": ("1",), "keep_versions": None, "join_max_buffered_bytes": None,
+    "join_algorithm": ("default", "direct"), "join_use_nulls": ("0", "1"), "keep_versions": None, "max_join_range": None,
+    "join_max_buffered_bytes": None,
 }
 #: Values that exist elsewhere.
-_LACKING: Final = {"join_use_nulls": ("0",), "join_algorithm": ("hash", "parallel_hash", "hybrid", "full_sorting_merge")}
+_LACKING: Final = {"join_algorithm": ("hash", "parallel_hash", "hybrid", "full_sorting_merge")}
 
 
 def with_settings(query: exp.Expression, semantics: Semantics, text: str) -> tuple[exp.Expression, Mapping[str, str]]:

@@ -77,6 +77,9 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         raise not_supported(f"{node.this.key.upper()} in FROM of a view", node, env)
     if is_looked_up(node):
         check_clause(node, env)
+    if node.args.get("static") and "changelog" in node.args:
+        raise error("JOIN_KIND", "The filled join data doesn't support changelog processing", sql=env.text, span=place_of(node),
+                    hint="table(stream) of a keyed stream has the last row of each key.")
     name = name_of(node.this)
     alias, names = alias_of(node)
     schema = node.args.get("db")

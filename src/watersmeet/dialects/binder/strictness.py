@@ -24,7 +24,7 @@ from watersmeet.algebra.relations import (
     Unnest,
     Values,
 )
-from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.shared import Binding, Environment
 from watersmeet.dialects.queries import place_of
@@ -72,12 +72,18 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return _asof(joined, node, env, binding)
     if not isinstance(joined, Join):
         return joined
+    sides = nature(joined.left), nature(joined.right)
+    if node.meta.get("range") and (joined.kind not in ("inner", "left") or len(set(sides)) > 1 or "changelog" in sides):
+        raise error("JOIN_KIND", "Only inner/left range join is supported and the left and right stream must be append-only streams "
+                    "in range join", sql=env.text, span=place_of(node.this),
+                    hint="Compare the times themselves: ON a.k = b.k AND a.t >= b.t - 2m AND a.t <= b.t + 2m.")
+    if not joined.keys and joined.residual is not None:
+        _check_disjunctions(joined.residual, node, env)
     if node.method.upper() == "LATEST":
         return _latest(joined, node, env, binding)
     if binding.settings.get("join_algorithm") == "direct":
         _check_direct(joined, node, env, binding)
         return _looked_up(joined, node, env, binding)
-    sides = nature(joined.left), nature(joined.right)
     if sides in (("append", "changelog"), ("append", "static")):
         return _looked_up(joined, node, env, binding)
     if sides in (("append", "append"), ("changelog", "changelog"), ("static", "static")):
@@ -85,6 +91,15 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
     if sides == ("changelog", "static") and joined.kind in ("inner", "left"):
         return joined
     raise _unsupported(joined, node, env, binding)
+
+
+def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> None:
+    """Proton's refusal of an OR whose alternatives have no equality in common."""
+    for part in conjuncts(condition):
+        branches = [{s.expression.sql() for s in conjuncts(b)} for b in disjuncts(part)]
+        if len(branches) > 1 and not set.intersection(*branches):
+            raise error("JOIN_WITHOUT_EQUALITY", "Stream to Stream join only supports only one disjunct join clause", sql=env.text,
+                        span=place_of(node.args["on"]), hint="Make a view of each alternative, and UNION them.", code=48)
 
 
 def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
@@ -102,8 +117,9 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
     if not joined.keys:
         raise error("JOIN_WITHOUT_EQUALITY", "LATEST join needs at least one equal-join column", sql=env.text, span=place)
     if joined.residual is not None:
-        raise error("FEATURE_NOT_SUPPORTED", "a condition that is no equality in a LATEST JOIN is not supported", sql=env.text, span=place,
-                    hint="Write it in WHERE: it then says what is shown of the row that came last.")
+        raise error("FEATURE_NOT_SUPPORTED", "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead",
+                    detail="A LATEST JOIN compares by = alone.", sql=env.text, span=place,
+                    hint="In WHERE it says what is shown of the row that came last.")
     found = newest(joined.right, [k.right for k in joined.keys], binding)
     if found is None:
         raise _unsupported(joined, node, env, binding)
@@ -113,6 +129,10 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
 def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> AsofJoin:
     """ASOF: of the newest versions of the key the nearest one, when the left row comes (TP-07, TP-55, TP-56)."""
     _check_appended(joined, node, env, binding)
+    kind = joined.right_value.type
+    if not kind.is_numeric and kind.name not in ("date", "timestamp", "timestamptz"):
+        raise error("DATATYPE_MISMATCH", f"ASOF join not supported for type: {'string' if kind.name == 'varchar' else kind.sql}", sql=env.text, span=place_of(node.this),
+                    hint="Compare numbers, dates or times.", code=169)
     versions = int(binding.settings.get("keep_versions", binding.semantics.keep_versions))
     found = newest(joined.right, [k.right for k in joined.keys], binding, limit=versions, value=joined.right_value)
     if found is None:

@@ -10,8 +10,9 @@ from watersmeet.catalog import ARRIVAL, DELTA_COLUMN, StreamMode
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.statements import CreateStream, Drop, DropKind, Name, Refused, Statement, StreamIndex
-from watersmeet.dialects.timeplus.types import default_of, read_column_type
+from watersmeet.dialects.timeplus.types import read_column_type
 from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.dialects.typedefaults import type_default
 from watersmeet.errors import Span, error
 from watersmeet.types import TIMESTAMP, Field
 
@@ -79,6 +80,7 @@ class _Stream:
         self.base = base
         self.columns: list[Field] = []
         self.indexes: list[StreamIndex] = []
+        self.ranges: dict[str, tuple[int, int]] = {}
         self.key: tuple[Name, ...] = ()
         self.settings: dict[str, str] = {}
         self.mode_span = Span(0, 0)
@@ -97,12 +99,12 @@ class _Stream:
         self._check_names()
         keys = tuple(k.name for k in self.key)
         columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
-        defaults = {c.name: default_of(c.type) for c in columns if not c.nullable}
+        defaults = {c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None}
         if TIME_COLUMN not in defaults:
             columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
         defaults[TIME_COLUMN] = ARRIVAL
         return CreateStream(**self.base, name=name.name, name_span=name.span, columns=tuple(columns), primary_key=keys,
-                            if_not_exists=if_not_exists, mode=mode, defaults=defaults, indexes=tuple(self.indexes))
+                            if_not_exists=if_not_exists, mode=mode, defaults=defaults, ranges=self.ranges, indexes=tuple(self.indexes))
 
     def _columns(self) -> None:
         cursor = self.cursor
@@ -138,6 +140,8 @@ class _Stream:
                 place = span_of(cursor.tokens[start : cursor.index])
                 raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, place)
         self.columns.append(Field(name.name, kind.type, nullable))
+        if kind.range is not None:
+            self.ranges[name.name] = kind.range
 
     def _index(self) -> None:
         """`index idx2 (v1, v2) storing (v3)` (TP-53)."""

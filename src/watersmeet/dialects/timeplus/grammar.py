@@ -15,6 +15,7 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.timeplus.functions import with_functions
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
@@ -39,6 +40,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         """ClickHouse's tokens."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            **Base.Tokenizer.KEYWORDS, "FIXED_STRING": TokenType.FIXEDSTRING, "LOW_CARDINALITY": TokenType.LOWCARDINALITY}
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
         """ClickHouse's grammar; functions are left as they are written."""
@@ -64,8 +67,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
                     side = self._curr
                 elif word in _KINDS and kind is None:
                     kind = self._curr
-                elif word in ("ASOF", "LATEST") and (method is None or word == "LATEST"):
-                    method = self._curr
+                elif word in ("ASOF", "LATEST", "ANY") and (method is None or word == "LATEST"):
+                    method = Token(TokenType.VAR, "LATEST", start=self._curr.start, end=self._curr.end) if word == "ANY" else self._curr
                 elif word != "ALL":
                     self.raise_error(f"{word} JOIN")
                 self._advance()
@@ -108,7 +111,7 @@ def adapted(tree: exp.Expression) -> exp.Expression:
             if node is tree:
                 return interval
             node.replace(interval)
-    return tree
+    return with_functions(tree)
 
 
 def _interval(node: exp.Column) -> exp.Expression | None:
@@ -126,6 +129,11 @@ def _read_relation_function(node: exp.Table) -> None:
     call = node.this
     name = str(call.this).lower()
     arguments = call.expressions
+    if name == "table" and len(arguments) == 1 and isinstance(arguments[0], exp.Anonymous) and str(arguments[0].this).lower() == "changelog":
+        node.set("this", arguments[0])
+        _read_relation_function(node)
+        node.set("static", exp.Var(this="table"))
+        return
     if name not in ("table", "changelog") or not arguments or not all(isinstance(a, exp.Column) for a in arguments):
         return
     if name == "table" and len(arguments) == 1:

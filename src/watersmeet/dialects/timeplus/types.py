@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+from sqlglot import exp
 
 from watersmeet.dialects.sqltypes import numeric
 from watersmeet.dialects.tokens import Cursor, span_of
@@ -24,24 +26,20 @@ _LARGE: Final = {"uint64": 20, "int128": 38, "uint128": 38}
 _LACKING: Final = {"uuid": "Use string.", "ipv4": "Use string.", "ipv6": "Use string.", "map": "Use json.", "tuple": "Use json.",
                    "int256": "Use int128.", "uint256": "Use int128.", "enum8": "Use string.", "enum16": "Use string.", "enum": "Use string."}
 
-#: What a column that is not nullable gets where an INSERT gives nothing (ClickHouse's default of the type).
-_DEFAULTS: Final[dict[str, str]] = {
-    "boolean": "FALSE", "varchar": "''", "date": "DATE '1970-01-01'", "timestamp": "TIMESTAMP '1970-01-01'", "array": "[]",
-    "jsonb": "'{}'",
-}
+#: The numbers that a column of these types takes.
+_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "int8": (-(1 << 7), (1 << 7) - 1), "uint8": (0, (1 << 8) - 1), "uint16": (0, (1 << 16) - 1), "uint32": (0, (1 << 32) - 1),
+    "uint": (0, (1 << 32) - 1), "uint64": (0, (1 << 64) - 1), "uint128": (0, 10**38 - 1),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A type as a column has it."""
+    """A type as a column has it. range: the numbers that it takes, where that are fewer than its SQL type has."""
 
     type: SqlType
     nullable: bool = False
-
-
-def default_of(kind: SqlType) -> str:
-    """The default of a type as DuckDB SQL."""
-    return "0" if kind.is_numeric else _DEFAULTS[kind.name]
+    range: tuple[int, int] | None = None
 
 
 def read_column_type(cursor: Cursor) -> ColumnType:
@@ -54,11 +52,11 @@ def read_column_type(cursor: Cursor) -> ColumnType:
         cursor.expect(")")
         if name == "array":
             return ColumnType(SqlType("array", element=inner.type))
-        return ColumnType(inner.type, nullable=inner.nullable or name == "nullable")
+        return replace(inner, nullable=inner.nullable or name == "nullable")
     if name.startswith("decimal"):
         return _decimal(name, cursor)
     if name in _LARGE:
-        return ColumnType(SqlType("numeric", _LARGE[name], 0))
+        return ColumnType(SqlType("numeric", _LARGE[name], 0), range=_RANGES.get(name))
     if name in _LACKING:
         raise error("FEATURE_NOT_SUPPORTED", f"type {name} is not supported", hint=_LACKING[name], sql=cursor.text, span=place.span)
     if name not in _NAMES:
@@ -67,7 +65,43 @@ def read_column_type(cursor: Cursor) -> ColumnType:
     if cursor.take("("):  # digits of a second, a time zone, a length: values are not cut to them
         cursor.until(")")
         cursor.expect(")")
-    return ColumnType(SqlType(_NAMES[name]))
+    return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name))
+
+
+#: sqlglot's names of types that a cast names -> those that the binder reads.
+_TREES: Final[dict[exp.DType, exp.DType]] = {
+    exp.DType.TINYINT: exp.DType.SMALLINT, exp.DType.UTINYINT: exp.DType.SMALLINT, exp.DType.USMALLINT: exp.DType.INT,
+    exp.DType.UINT: exp.DType.BIGINT, exp.DType.DATE32: exp.DType.DATE, exp.DType.DATETIME: exp.DType.TIMESTAMP,
+    exp.DType.DATETIME64: exp.DType.TIMESTAMP, exp.DType.FIXEDSTRING: exp.DType.TEXT, exp.DType.JSON: exp.DType.JSONB,
+}  # fmt: skip
+_DIGITS: Final = {exp.DType.UBIGINT: 20, exp.DType.INT128: 38, exp.DType.UINT128: 38}
+_SCALED: Final = {exp.DType.DECIMAL32: 9, exp.DType.DECIMAL64: 18, exp.DType.DECIMAL128: 38}
+
+
+def tree_of(name: str) -> exp.DataType:
+    """The tree of a type that a cast names by a text."""
+    found: exp.DataType = cast_type(exp.DataType.build(name, dialect="clickhouse"))
+    return found
+
+
+def cast_type(tree: exp.DataType) -> exp.DataType:
+    """The type of a cast as the binder reads it: without what it says of NULL, of digits of a second, of a length."""
+    kind = tree.this
+    if kind == exp.DType.LOWCARDINALITY and tree.expressions:
+        return cast_type(tree.expressions[0])
+    if kind == exp.DType.ARRAY:
+        return exp.DataType(this=kind, expressions=[cast_type(e) for e in tree.expressions], nested=True)
+    if kind in _TREES:
+        return exp.DataType(this=_TREES[kind])
+    if kind in _DIGITS:
+        return _numeric(_DIGITS[kind], 0)
+    if kind in _SCALED:
+        return _numeric(_SCALED[kind], int(tree.expressions[0].name) if tree.expressions else 0)
+    return tree
+
+
+def _numeric(*digits: int) -> exp.DataType:
+    return exp.DataType(this=exp.DType.DECIMAL, expressions=[exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits])
 
 
 def _decimal(name: str, cursor: Cursor) -> ColumnType:

@@ -1,0 +1,224 @@
+"""Timeplus' functions as trees of the functions that all dialects have: `to_int32(x)`, `if(c, a, b)`, `count_if(c)`.
+
+Names are those of the product's reference, without regard to case. What needs the types of its arguments becomes a function of
+`binder.lenient`, whose names begin with `$`, so that no text can call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.dialects.timeplus.types import cast_type, tree_of
+
+Arguments = Sequence[exp.Expression]
+_Build = Callable[..., exp.Expression]
+
+_RENAMED: Final[dict[str, str]] = {
+    "ceiling": "ceil", "char_length_utf8": "char_length", "length_utf8": "char_length", "lcase": "lower", "ucase": "upper",
+    "lower_utf8": "lower", "upper_utf8": "upper", "reverse_utf8": "reverse", "substring_utf8": "substr", "substr_utf8": "substr",
+    "mid": "substr", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim", "trim_both": "btrim",
+    "if_null": "coalesce", "null_if": "nullif", "pow": "power", "ln": "ln", "log": "ln", "truncate": "trunc",
+    "position_utf8": "strpos", "locate": "strpos", "group_array": "array_agg", "to_string_utf8": "to_string",
+    "std_dev_pop": "stddev_pop", "std_dev_samp": "stddev_samp", "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
+    "concat": "$concat", "to_datetime": "$moment", "to_datetime64": "$moment", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
+    "to_date": "$day", "to_date32": "$day",
+}  # fmt: skip
+
+#: Functions that are casts: to the type of the same name.
+_CASTS: Final = ("int8", "int16", "int32", "int64", "int", "uint8", "uint16", "uint32", "uint64", "int128", "uint128", "float", "float32",
+                 "float64", "string", "bool")
+_WHOLE: Final = frozenset({"int8", "int16", "int32", "int64", "int", "uint8", "uint16", "uint32", "uint64", "int128", "uint128"})
+_DECIMALS: Final = ("decimal32", "decimal64", "decimal128")
+
+_OPERATORS: Final[dict[str, type[exp.Binary]]] = {
+    "plus": exp.Add, "minus": exp.Sub, "multiply": exp.Mul, "modulo": exp.Mod, "mod": exp.Mod, "equals": exp.EQ, "not_equals": exp.NEQ,
+    "less": exp.LT, "greater": exp.GT, "less_or_equals": exp.LTE, "greater_or_equals": exp.GTE, "bit_and": exp.BitwiseAnd,
+    "bit_or": exp.BitwiseOr, "bit_xor": exp.BitwiseXor,
+}  # fmt: skip
+
+_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_FIELDS: Final = {"year": "year", "month": "month", "day_of_month": "day", "day_of_year": "doy", "day_of_week": "isodow", "hour": "hour",
+                  "minute": "minute", "quarter": "quarter", "iso_week": "week", "iso_year": "isoyear"}
+
+
+def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _case(*arguments: exp.Expression) -> exp.Expression:
+    """`multi_if(c1, a1, c2, a2, …, b)`."""
+    ifs = [exp.If(this=c, true=a) for c, a in zip(arguments[:-1:2], arguments[1::2], strict=True)]
+    return exp.Paren(this=exp.Case(ifs=ifs, default=arguments[-1]))
+
+
+def _cast(name: str) -> _Build:
+    kind = tree_of(name)
+    if name in _WHOLE:  # ClickHouse cuts a fraction off, SQL rounds it
+        return lambda x: exp.Cast(this=_call("$truncated", x), to=kind.copy())
+    return lambda x: exp.Cast(this=x, to=kind.copy())
+
+
+def _decimal(name: str) -> _Build:
+    return lambda x, scale: exp.Cast(this=x, to=tree_of(f"{name}({scale.name})"))
+
+
+def _text(name: str) -> exp.Expression:
+    return exp.Literal.string(name)
+
+
+def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
+    """`add_minutes(t, n)`: n times the unit."""
+    one = exp.cast(_text(f"1 {unit}"), exp.DType.INTERVAL)
+    return lambda time, n: exp.Paren(this=sign(this=time, expression=exp.Paren(this=exp.Mul(this=n, expression=one.copy()))))
+
+
+def _date_add(sign: type[exp.Binary]) -> _Build:
+    """`date_add(minute, 2, t)`, `date_add(t, INTERVAL 2 MINUTE)`."""
+    def build(*arguments: exp.Expression) -> exp.Expression:
+        if len(arguments) == 3:
+            return _moved(_unit(arguments[0]).name, sign)(arguments[2], arguments[1])
+        time, length = arguments
+        return exp.Paren(this=sign(this=time, expression=length))
+
+    return build
+
+
+def _unit(node: exp.Expression) -> exp.Expression:
+    """A unit, as a text or as a bare word."""
+    if isinstance(node, exp.Column) and not node.args.get("table") and node.name.lower() in (*_UNITS, "millisecond"):
+        return _text(node.name.lower())
+    return node
+
+
+def _filtered(name: str) -> _Build:
+    """`sum_if(x, c)`: the aggregate over the rows for which c is true."""
+    def build(*arguments: exp.Expression) -> exp.Expression:
+        *inner, condition = arguments
+        call = _call(name, *(inner or ([exp.Star()] if name == "count" else [])))
+        whole = exp.Filter(this=call, expression=exp.Where(this=condition))
+        return _call("coalesce", whole, exp.Literal.number(0)) if name == "sum" else whole
+
+    return build
+
+
+def _distinct(name: str) -> _Build:
+    return lambda x: _call(name, exp.Distinct(expressions=[x]))
+
+
+def _pair(kind: type[exp.Binary]) -> _Build:
+    return lambda a, b: exp.Paren(this=kind(this=_wrapped(a), expression=_wrapped(b)))
+
+
+def _all_of(kind: type[exp.Connector]) -> _Build:
+    return lambda *parts: exp.Paren(this=reduce(lambda a, b: kind(this=a, expression=b), map(_wrapped, parts)))
+
+
+def _wrapped(node: exp.Expression) -> exp.Expression:
+    return exp.Paren(this=node) if isinstance(node, (exp.Binary, exp.Not)) else node
+
+
+def _divided(a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    return exp.Paren(this=exp.Div(this=exp.Cast(this=a, to=tree_of("float64")), expression=_wrapped(b)))
+
+
+def _is(*, negate: bool) -> _Build:
+    def build(x: exp.Expression) -> exp.Expression:
+        test = exp.Is(this=_wrapped(x), expression=exp.Null())
+        return exp.Paren(this=exp.Not(this=test) if negate else test)
+
+    return build
+
+
+def _clock(unit: str) -> _Build:
+    """The time of the epoch, cut down to the unit; the digits and the time zone that may be asked for change nothing."""
+    return lambda *_digits: _call("date_trunc", _text(unit), _call("localtimestamp"))
+
+
+_SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
+    # name: numbers of arguments (None: any that is odd and at least 3), tree
+    "multi_if": (None, _case),
+    **{f"to_{name}": ((1,), _cast(name)) for name in _CASTS},
+    **{f"to_{name}": ((2,), _decimal(name)) for name in _DECIMALS},
+    **{name: ((2,), _pair(kind)) for name, kind in _OPERATORS.items()},
+    "divide": ((2,), _divided),
+    "int_div": ((2,), lambda a, b: exp.Cast(this=_call("$truncated", _divided(a, b)), to=tree_of("int64"))),
+    "negate": ((1,), lambda x: exp.Paren(this=exp.Neg(this=_wrapped(x)))),
+    "and": ((2, 3, 4, 5, 6), _all_of(exp.And)), "or": ((2, 3, 4, 5, 6), _all_of(exp.Or)),
+    "not": ((1,), lambda x: exp.Paren(this=exp.Not(this=_wrapped(x)))),
+    "is_null": ((1,), _is(negate=False)), "is_not_null": ((1,), _is(negate=True)),
+    "count": ((0,), lambda: _call("count", exp.Star())),
+    "count_if": ((1,), _filtered("count")), "sum_if": ((2,), _filtered("sum")), "min_if": ((2,), _filtered("min")),
+    "max_if": ((2,), _filtered("max")),
+    "avg_if": ((2,), lambda x, c: _filtered("avg")(exp.Cast(this=x, to=tree_of("float64")), c)),
+    "avg": ((1,), lambda x: _call("avg", exp.Cast(this=x, to=tree_of("float64")))),
+    **{name: ((1,), _distinct("count")) for name in ("count_distinct", "uniq", "uniq_exact", "unique", "unique_exact")},
+    "group_uniq_array": ((1,), _distinct("array_agg")),
+    "now": ((0, 1), _clock("second")), "now64": ((0, 1, 2), _clock("milliseconds")),
+    "today": ((0,), lambda: exp.Cast(this=_call("localtimestamp"), to=tree_of("date"))),
+    "yesterday": ((0,), lambda: exp.Paren(this=exp.Sub(this=exp.Cast(this=_call("localtimestamp"), to=tree_of("date")),
+                                                       expression=exp.Literal.number(1)))),
+    "date_diff": ((3,), lambda unit, a, b: _call("$date_diff", _unit(unit), a, b)),
+    "date_add": ((2, 3), _date_add(exp.Add)), "date_sub": ((2, 3), _date_add(exp.Sub)),
+    "date_trunc": ((2, 3), lambda unit, *rest: _call("date_trunc", _unit(unit), *rest)),
+    **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u, exp.Sub)) for u in _UNITS},
+    **{f"to_start_of_{u}": ((1,), lambda x, u=u: _call("date_trunc", _text(u), x)) for u in _UNITS},
+    "to_monday": ((1,), lambda x: exp.Cast(this=_call("date_trunc", _text("week"), x), to=tree_of("date"))),
+    **{f"to_{name}": ((1,), lambda x, f=field: exp.Cast(this=_call("date_part", _text(f), x), to=tree_of("int32")))
+       for name, field in _FIELDS.items()},
+    "to_second": ((1,), lambda x: exp.Cast(this=_call("$truncated", _call("date_part", _text("second"), x)), to=tree_of("int32"))),
+    "to_unix_timestamp": ((1,), lambda x: exp.Cast(this=_call("$truncated", _call("date_part", _text("epoch"), x)), to=tree_of("int64"))),
+    "to_interval_second": ((1,), lambda n: exp.Paren(this=exp.Mul(this=n, expression=exp.cast(_text("1 second"), exp.DType.INTERVAL)))),
+    "split_by_string": ((2,), lambda sep, x: _call("string_to_array", x, sep)),
+    "split_by_char": ((2,), lambda sep, x: _call("string_to_array", x, sep)),
+    "has": ((2,), lambda array, x: exp.EQ(this=x, expression=exp.Any(this=exp.Paren(this=array)))),
+    "match": ((2,), lambda x, pattern: _call("regexp_like", x, pattern)),
+}  # fmt: skip
+
+
+def with_functions(tree: exp.Expression) -> exp.Expression:
+    """The tree with Timeplus' functions, types of casts and conditional expressions as the binder reads them."""
+    for node in reversed(list(tree.walk())):
+        made = _made(node)
+        if made is None:
+            continue
+        if not any("start" in n.meta for n in made.walk()):
+            made.meta.update(node.meta)
+        if node is tree:
+            tree = made
+        else:
+            node.replace(made)
+    return tree
+
+
+def _made(node: Any) -> exp.Expression | None:
+    if isinstance(node, exp.CastToStrType):
+        return exp.Cast(this=node.this, to=tree_of(node.args["to"].name))
+    if isinstance(node, exp.Cast):
+        node.set("to", cast_type(node.to))
+        return None
+    if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
+        return _case(node.this, node.args["true"], node.args.get("false") or exp.Null())
+    if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
+        return _called(node, node.this.lower())
+    return None
+
+
+def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
+    if isinstance(node.parent, exp.Table):
+        return None
+    if name in _RENAMED:
+        node.set("this", _RENAMED[name])
+        return None
+    if name not in _SPECIAL:
+        return None
+    counts, build = _SPECIAL[name]
+    arguments = list(node.expressions)
+    fits = len(arguments) in counts if counts is not None else len(arguments) >= 3 and len(arguments) % 2 == 1
+    if not fits or any(isinstance(a, (exp.Star, exp.Distinct, exp.Order)) for a in arguments):
+        return None  # as it is written: the binder says what is wrong
+    made = build(*arguments)
+    return None if isinstance(node.parent, exp.Window) and not isinstance(made, (exp.Anonymous, exp.Filter)) else made
