@@ -37,13 +37,15 @@ class EventTime:
     """`WATERMARK FOR column AS column - delay`.
 
     ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for so
-    long, the input no longer holds back others; None: it always does.
+    long, the input no longer holds back others; None: it always does. ordered: rows come in the order of their times: one that is before
+    another that came before it is rejected where it is written; times are whole milliseconds.
     """
 
     column: str
     delay_us: int
     ahead_us: int = DAY_US
     idle_us: int | None = None
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,11 @@ class Relation:
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
 
     @property
+    def delivered(self) -> Schema:
+        """The columns whose values a row has that comes from outside SQL: of an ordered stream its time, too."""
+        return self.columns if self.event_time is not None and self.event_time.ordered else self.written
+
+    @property
     def is_stored(self) -> bool:
         """True if commits carry its changes, so that its content can be read."""
         return self.kind in ("table", "materialized view")
@@ -171,10 +178,13 @@ class Catalog:
     relations: dict[str, Relation] = field(default_factory=dict)
     """By id, in order of creation."""
 
-    def by_name(self, name: str) -> Relation | None:
-        """The relation called `name`, or None."""
+    def by_name(self, name: str, *, folded: bool = False) -> Relation | None:
+        """The relation called `name`, or None. folded: the name was written without quotes, so that case does not tell it from others.
+
+        No two relations have names that differ in case alone.
+        """
         for relation in self.relations.values():
-            if relation.name == name:
+            if relation.name == name or (folded and relation.name.lower() == name.lower()):
                 return relation
         return None
 

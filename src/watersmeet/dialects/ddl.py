@@ -26,7 +26,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field
+from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
     ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON", "ARRIVAL"): "arrival",
@@ -36,13 +36,17 @@ _KINDS: Final[dict[tuple[str, ...], DropKind]] = {
     ("INDEX",): "index",
 }  # fmt: skip
 
+#: Reads the type of a column.
+TypeReader = Callable[[Cursor], SqlType]
 
-class _Definition:
+
+class Definition:
     """What is read of a CREATE TABLE or CREATE SOURCE, clause by clause."""
 
-    def __init__(self, cursor: Cursor, dialect: Dialect) -> None:
+    def __init__(self, cursor: Cursor, dialect: Dialect, read_type: TypeReader = read_type) -> None:
         self.cursor = cursor
         self.dialect = dialect
+        self.read_type = read_type
         self.columns: list[Field] = []
         self.bare_names: list[str] = []
         self.spans: dict[str, Span] = {}
@@ -100,7 +104,7 @@ class _Definition:
         if cursor.at(",") or cursor.at(")"):
             self.bare_names.append(name.name)
             return
-        kind = read_type(cursor)
+        kind = self.read_type(cursor)
         nullable = True
         while not (cursor.at(",") or cursor.at(")")):
             start = cursor.index
@@ -179,9 +183,9 @@ class _Definition:
 
     def _read_format(self, start: int) -> None:
         cursor = self.cursor
-        row_format = cursor.name(reserved=True).name
+        row_format = cursor.word().name
         cursor.expect("ENCODE")
-        encoding = cursor.name(reserved=True).name
+        encoding = cursor.word().name
         if cursor.at("("):
             for key, value in read_options(cursor).items():
                 self.options.setdefault(key, value)
@@ -198,7 +202,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
                                hint="Drop the old relation first.")
         return Refused(**base, error=error_)
     readers: dict[tuple[str, ...], Callable[[Cursor, Dialect, dict[str, Any]], Statement]] = {
-        ("TABLE",): _read_table, ("SOURCE",): _read_source, ("VIEW",): _read_view,
+        ("TABLE",): read_table, ("SOURCE",): _read_source, ("VIEW",): _read_view,
         ("MATERIALIZED", "VIEW"): _read_materialized_view, ("INDEX",): _read_index,
     }  # fmt: skip
     for words, reader in readers.items():
@@ -220,10 +224,11 @@ def _if_not_exists(cursor: Cursor) -> bool:
     return cursor.take("IF", "NOT", "EXISTS")
 
 
-def _read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type: TypeReader = read_type) -> Statement:
+    """CREATE TABLE …: the cursor stands behind TABLE."""
     if_not_exists = _if_not_exists(cursor)
     name = cursor.relation_name()
-    definition = _Definition(cursor, dialect)
+    definition = Definition(cursor, dialect, read_type)
     definition.read_columns()
     definition.read_clauses()
     query = None
@@ -251,7 +256,7 @@ def _read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
 def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
     if_not_exists = _if_not_exists(cursor)
     name = cursor.relation_name()
-    definition = _Definition(cursor, dialect)
+    definition = Definition(cursor, dialect)
     definition.read_columns()
     definition.read_clauses()
     cursor.end()

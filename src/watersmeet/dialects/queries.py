@@ -244,8 +244,13 @@ def _number(value: float | Decimal) -> exp.Expression:
     return exp.Neg(this=literal) if value < 0 else literal
 
 
+def is_folded(identifier: exp.Expression) -> bool:
+    """True for a name that was written without quotes in a dialect that folds such names: case does not tell it from others."""
+    return not identifier.args.get("quoted") or bool(identifier.meta.get("folded"))
+
+
 def name_of(identifier: exp.Expression) -> str:
-    """The folded name of an identifier: lower case unless quoted."""
+    """The folded name of an identifier: by the dialect's grammar, else lower case unless quoted."""
     return str(identifier.name) if identifier.args.get("quoted") else identifier.name.lower()
 
 

@@ -15,7 +15,9 @@ from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.lenses.processors import goes_on, read_insert
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
-from watersmeet.dialects.semantics import LENSES, RISINGWAVE, TIMEPLUS, Semantics
+from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
+from watersmeet.dialects.sqlstream import ddl as sqlstream
+from watersmeet.dialects.sqlstream.grammar import WatersmeetSqlstream
 from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.timeplus import ddl as timeplus
 from watersmeet.dialects.timeplus.codes import CODES
@@ -58,17 +60,14 @@ class Language:
 _LANGUAGES: Final[dict[str, Language]] = {
     "risingwave": Language("risingwave", WatersmeetRisingWave, RISINGWAVE),
     "lenses": Language("lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on),
+    "sqlstream": Language("sqlstream", WatersmeetSqlstream, SQLSTREAM, sqlstream.read_create, sqlstream.read_drop),
     "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop, codes=CODES),
 }
-_PLANNED: Final = ("sqlstream",)
 
 
 def language_named(name: str) -> Language:
-    """The dialect; INVALID_PARAMETER for an unknown name, FEATURE_NOT_SUPPORTED for one that is not there yet."""
+    """The dialect; INVALID_PARAMETER for an unknown name."""
     if name in _LANGUAGES:
         return _LANGUAGES[name]
-    if name in _PLANNED:
-        raise error("FEATURE_NOT_SUPPORTED", f"the dialect {name} is not supported yet",
-                    hint="The dialects risingwave, timeplus and lenses are.")
     raise error("INVALID_PARAMETER", f'unknown dialect "{name}"',
                 hint=did_you_mean(name, _LANGUAGES) or "The dialects are: " + ", ".join(_LANGUAGES) + ".")

@@ -142,7 +142,7 @@ def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Pa
         sql = f"{text[before[0].start : before[-1].end + 1]};\n{sql}"
         tokens = [*tokens[:place], *before, *tokens[place:]]
     base = {"text": text, "sql": sql, "span": span}
-    return _dispatch(Cursor(tokens, text, folds=language.semantics.folds_names), base, language, parameters)
+    return _dispatch(Cursor(tokens, text, folding=language.semantics.folding), base, language, parameters)
 
 
 def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, parameters: Parameters) -> Statement:

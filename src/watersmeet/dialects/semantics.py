@@ -8,15 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+#: What becomes of a name without quotes.
+Folding = Literal["lower", "upper", "none"]
+
 
 @dataclass(frozen=True)
 class Semantics:
     """The defaults of a dialect.
 
-    folds_names: names without quotes are in lower case. schema: the only one there is. unnamed: what a select item without alias is called in a view:
+    folding: what becomes of names without quotes. schema: the only one there is. unnamed: what a select item without alias is called in a view:
     `refused` unless it is a column or a call, `text` as it is written. repeated: a second column of one name under `*`:
     `kept`, or `qualified` by its relation (`right_stream.key`).
-    continuous: a SELECT that names a stream runs until it is stopped; a bounded one says `table(stream)`.
+    continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a bounded one says `table(stream)`); one
+    that is `marked` (SELECT STREAM).
     history: which rows of an append-only relation a continuous query sees: all, or only those that come after its start.
     enrichment: an append-only left side looks up a right one that changes or stands still: later changes on the right
     give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()); so ASOF decides each left row when it comes, out of the
@@ -25,13 +29,15 @@ class Semantics:
     asof_without_equality: the message for an ASOF join without one.
     records: relations are topics: SELECT STREAM or TABLE says what their records are, every query gives its records' key and
     time beside what it selects, and `*` leaves these out.
+    rowtimes: what has a watermark is a stream, whose rows and queries have a ROWTIME that `*` leaves out; joins of streams are over
+    windows, and by the streams' clocks.
     """
 
-    folds_names: bool = True
+    folding: Folding = "lower"
     schema: str = "public"
     unnamed: Literal["refused", "text"] = "refused"
     repeated: Literal["kept", "qualified"] = "kept"
-    continuous: bool = False
+    continuous: Literal["never", "streams", "marked"] = "never"
     history: Literal["all", "new"] = "all"
     enrichment: bool = False
     keep_versions: int = 3
@@ -40,15 +46,19 @@ class Semantics:
     settings: frozenset[str] = frozenset()
     records: bool = False
     asof_without_equality: str = "AsOf join requires at least 1 equal condition"
+    rowtimes: bool = False
 
 
 RISINGWAVE: Final = Semantics()
 
 #: Document 003; rulings D-003-06, D-003-14 and D-003-17.
-TIMEPLUS: Final = Semantics(folds_names=False, schema="default", unnamed="text", repeated="qualified", continuous=True, history="new",
+TIMEPLUS: Final = Semantics(folding="none", schema="default", unnamed="text", repeated="qualified", continuous="streams", history="new",
                             enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
                             settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "max_join_range"}),
                             asof_without_equality="ASOF join needs at least one equal-join column")
 
 #: Document 004, "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
-LENSES: Final = Semantics(folds_names=False, unnamed="text", records=True)
+LENSES: Final = Semantics(folding="none", unnamed="text", records=True)
+
+#: Document 001; rulings D-001-16, D-001-21.
+SQLSTREAM: Final = Semantics(folding="upper", repeated="qualified", continuous="marked", history="new", rowtimes=True)

@@ -97,8 +97,8 @@ def _read_element(cursor: Cursor) -> SqlType:
     if cursor.at("STRUCT"):
         cursor.index += 1
         return _read_struct(cursor)
-    place = cursor.name(reserved=True)
-    name = place.name.lower()
+    place = cursor.word()
+    name = place.name
     if name in ("character", "char") and cursor.take("VARYING"):
         name = "varchar"
     elif name == "double":

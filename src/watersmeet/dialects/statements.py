@@ -36,10 +36,11 @@ class Statement:
 
 @dataclass(frozen=True)
 class Name:
-    """The name of a relation and its place."""
+    """A name and its place. folded: written without quotes, so that case does not tell it from others."""
 
     name: str
     span: Span
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,13 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """Timeplus' `CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog."""
+    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog. ordered: rows come in the order of the time with the watermark."""
 
     mode: StreamMode
     defaults: Mapping[str, str]
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
+    ordered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.dialects.semantics import Folding
 from watersmeet.dialects.statements import Name
 from watersmeet.errors import Error, Span, error
 
@@ -27,6 +28,11 @@ RESERVED: Final = frozenset({
 def span_of(tokens: Sequence[Token]) -> Span:
     """The place of one or more tokens."""
     return Span(tokens[0].start, tokens[-1].end + 1)
+
+
+def folded(text: str, folding: Folding) -> str:
+    """A name that is written without quotes."""
+    return text.lower() if folding == "lower" else text.upper() if folding == "upper" else text
 
 
 def words_of(tokens: Sequence[Token]) -> list[Token]:
@@ -58,13 +64,13 @@ def syntax_error(text: str, token: Token | None, *, end: int | None = None, deta
 class Cursor:
     """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a place.
 
-    folds: whether names without quotes are in lower case.
+    folding: what becomes of names without quotes.
     """
 
-    def __init__(self, tokens: Sequence[Token], text: str, *, folds: bool = True) -> None:
+    def __init__(self, tokens: Sequence[Token], text: str, *, folding: Folding = "lower") -> None:
         self.tokens: Sequence[Token] = words_of(tokens)
         self.text = text
-        self.folds = folds
+        self.folding = folding
         self.index = 0
         self._originals = tokens
 
@@ -125,7 +131,7 @@ class Cursor:
             raise self.error()
 
     def name(self, *, reserved: bool = False) -> Name:
-        """The next token as a name, folded to lower case unless quoted. reserved: reserved words are names here."""
+        """The next token as a name, folded unless quoted. reserved: reserved words are names here."""
         token = self.current
         if token is None:
             raise self.error(detail="A name was expected here.")
@@ -134,12 +140,16 @@ class Cursor:
                 raise error("INVALID_NAME", "zero-length name", sql=self.text, span=span_of([token]))
             self.index += 1
             return Name(token.text, span_of([token]))
-        folded = token.text.lower()
         if token.token_type == TokenType.STRING or not _WORD.match(token.text) or (
-                not reserved and folded in RESERVED):
+                not reserved and token.text.lower() in RESERVED):
             raise self.error(detail="A name was expected here.")
         self.index += 1
-        return Name(folded if self.folds else token.text, span_of([token]))
+        return Name(folded(token.text, self.folding), span_of([token]), folded=self.folding != "none")
+
+    def word(self) -> Name:
+        """The next token as a word that is no name (an option, a variable, a type): in lower case, reserved or not."""
+        found = self.name(reserved=True)
+        return Name(found.name.lower(), found.span)
 
     def relation_name(self) -> Name:
         """A name that may be qualified by the only schema, `public`."""
@@ -147,7 +157,7 @@ class Cursor:
         if not self.take("."):
             return first
         second = self.name(reserved=True)
-        if first.name != "public":
+        if first.name.lower() != "public":
             raise error("UNDEFINED_OBJECT", f'schema "{first.name}" does not exist', sql=self.text, span=first.span,
                         hint='The only schema is "public".')
         return Name(second.name, Span(first.span.start, second.span.end))

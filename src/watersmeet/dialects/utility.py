@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.dialects.options import not_supported, read_value
-from watersmeet.dialects.queries import Parameters, name_of, place_of, read_tree
+from watersmeet.dialects.queries import Parameters, is_folded, name_of, place_of, read_tree
 from watersmeet.dialects.statements import (
     Begin,
     Commit,
@@ -70,7 +70,7 @@ def _flag(cursor: Cursor) -> bool:
 
 def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
     start = cursor.index
-    word = cursor.name(reserved=True).name
+    word = cursor.word().name
     if word == "verbose":
         wanted["verbose"] = _flag(cursor)
     elif word in ("logical", "physical", "distsql"):
@@ -80,13 +80,13 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
     elif word == "backfill":
         _flag(cursor)
     elif word == "type":
-        level = cursor.name().name
+        level = cursor.word().name
         if level not in ("logical", "physical", "distsql"):
             cursor.index -= 1
             raise cursor.error(detail="LOGICAL, PHYSICAL or DISTSQL was expected here.")
         wanted["level"] = level
     elif word == "format":
-        kind = cursor.name().name
+        kind = cursor.word().name
         if kind not in ("text", "json", "dot"):
             raise not_supported(f"EXPLAIN (FORMAT {kind.upper()})", cursor.text,
                                 span_of(cursor.tokens[start : cursor.index]), hint="FORMAT TEXT, JSON and DOT exist.")
@@ -116,7 +116,7 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
     elif cursor.take("TRANSACTION", "ISOLATION", "LEVEL"):
         variable = Name("transaction_isolation", span_of(cursor.tokens[1:4]))
     else:
-        variable = cursor.name(reserved=True)
+        variable = cursor.word()
     cursor.end()
     return ShowVariable(**base, name=variable.name, name_span=variable.span)
 
@@ -138,9 +138,9 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
     elif cursor.at("TRANSACTION"):
         return Refused(**base, error=not_supported("SET TRANSACTION", cursor.text, span_of(cursor.tokens[:2])))
     else:
-        name = cursor.name(reserved=True).name
+        name = cursor.word().name
         while cursor.take("."):
-            name += "." + cursor.name(reserved=True).name
+            name += "." + cursor.word().name
         if not cursor.take("TO"):
             cursor.expect("=")
     if cursor.take("DEFAULT"):
@@ -155,7 +155,7 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """RESET name."""
-    name = cursor.name(reserved=True).name
+    name = cursor.word().name
     cursor.end()
     return SetVariable(**base, name=name, value=None)
 
@@ -236,10 +236,14 @@ def _target(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, st
     if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
         raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
     _allow(tree, base, "this", "alias", "db")
-    if tree.args.get("db") and name_of(tree.args["db"]) != "public":
+    if tree.args.get("db") and name_of(tree.args["db"]).lower() != "public":
         raise error("UNDEFINED_OBJECT", f'schema "{tree.db}" does not exist', sql=text, span=place_of(tree))
     alias = tree.args.get("alias")
-    return Name(name_of(tree.this), place_of(tree.this) or base["span"]), name_of(alias.this) if alias else None
+    return _name(tree.this, place_of(tree.this) or base["span"]), name_of(alias.this) if alias else None
+
+
+def _name(identifier: exp.Expression, span: Span) -> Name:
+    return Name(name_of(identifier), span, folded=is_folded(identifier))
 
 
 def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
@@ -252,7 +256,7 @@ def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
     columns: tuple[Name, ...] = ()
     target = tree.this
     if isinstance(target, exp.Schema):
-        columns = tuple(Name(name_of(c), place_of(c) or base["span"]) for c in target.expressions)
+        columns = tuple(_name(c, place_of(c) or base["span"]) for c in target.expressions)
         target = target.this
     name, _ = _target(target, base)
     if tree.args.get("default") or tree.expression is None:
@@ -269,7 +273,7 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
             raise not_supported("this form of SET", base["text"], place_of(item) or name.span)
         place = place_of(target.this) or Span(0, 0)
-        assignments.append((Name(name_of(target.this), place), item.expression))
+        assignments.append((_name(target.this, place), item.expression))
     where = tree.args.get("where")
     return Update(**base, table=name, alias=alias, assignments=tuple(assignments),
                   where=where.this if where else None, returning=_returning(tree))

@@ -14,9 +14,13 @@ def runs_on(session: Session, query: exp.Expression) -> bool:
     """True if the query runs until it is stopped: a SELECT STREAM or TABLE, or it names a relation that is not bounded by `table(…)`."""
     if query.args.get("nature") is not None:
         return True
-    if not language_named(session.dialect).semantics.continuous:
-        return False
-    return _names_stream(query, session.catalog)
+    continuous = language_named(session.dialect).semantics.continuous
+    return is_marked(query) if continuous == "marked" else continuous == "streams" and _names_stream(query, session.catalog)
+
+
+def is_marked(query: exp.Expression) -> bool:
+    """True for SELECT STREAM."""
+    return any(s.args.get("stream") for s in query.find_all(exp.Select))
 
 
 def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:

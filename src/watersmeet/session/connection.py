@@ -166,7 +166,7 @@ class Connection:
         """
         self._check_open()
         self._session.require_writer("moving a watermark")
-        found = self._session.catalog.by_name(relation)
+        found = self._session.catalog.by_name(relation, folded=True)
         if found is None or found.event_time is None:
             raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
         self._session.database.engine.lift(found.id, time_us)

@@ -45,7 +45,7 @@ class Session:
 
     def relation(self, name: Name, statement: Statement) -> Relation:
         """The relation of that name; UNDEFINED_RELATION with its place."""
-        found = self.catalog.by_name(name.name)
+        found = self.catalog.by_name(name.name, folded=name.folded)
         if found is None:
             raise undefined_relation(self.catalog, name, statement)
         return found

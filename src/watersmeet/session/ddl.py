@@ -21,6 +21,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.planner import compile_connector_table
+from watersmeet.session.bounds import is_marked
 from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.eventtimes import OPTIONS, event_time
 from watersmeet.session.filling import fill, install_remaining
@@ -75,9 +76,10 @@ def create_view(session: Session, statement: CreateView) -> Result:
     """CREATE VIEW: kept as its text, bound to make sure that it can be read."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE VIEW")
-    if language_named(session.dialect).semantics.continuous:
-        found = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
-        columns, depends_on = named_columns(found.columns, statement), found.depends_on
+    continuous = language_named(session.dialect).semantics.continuous
+    if continuous == "streams" or (continuous == "marked" and is_marked(statement.query)):
+        found = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect, column_names=statement.column_names)
+        columns, depends_on = found.columns, found.depends_on
     else:
         query = bounded(session, statement.query, statement.text)
         columns, depends_on = named_columns(query.columns, statement), query.depends_on
@@ -237,7 +239,7 @@ def _checked(relation: Relation, statement: CreateRelation) -> Relation:
 
 
 def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
-    relation = session.catalog.by_name(name.name)
+    relation = session.catalog.by_name(name.name, folded=name.folded)
     if relation is None:
         if statement.if_exists:
             session.notice(f'{_word(statement)} "{name.name}" does not exist, skipping')

@@ -36,7 +36,7 @@ def deliver_texts(session: Session, name: str, rows: Sequence[Sequence[str | Non
                   columns: Sequence[str] | None) -> None:
     """Commit rows whose values are texts."""
     relation = _target(session, name)
-    names = [c.name for c in relation.written] if columns is None else list(columns)
+    names = [c.name for c in relation.delivered] if columns is None else list(columns)
     if any(len(row) != len(names) for row in rows):
         raise error("INVALID_PARAMETER", f"each row must have {len(names)} values")
     arrays = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))]
@@ -45,7 +45,7 @@ def deliver_texts(session: Session, name: str, rows: Sequence[Sequence[str | Non
 
 def _target(session: Session, name: str) -> Relation:
     session.require_writer("inject")
-    relation = session.catalog.by_name(name)
+    relation = session.catalog.by_name(name, folded=True)
     if relation is None:
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist',
                     hint=did_you_mean(name, [r.name for r in session.catalog.relations.values()]))

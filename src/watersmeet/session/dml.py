@@ -155,16 +155,18 @@ def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
 
 def _targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
     known = {c.name: c for c in relation.columns}
-    seen: set[str] = set()
+    lower = {c.name.lower(): c for c in relation.columns}
+    found: list[Target] = []
     for name in names:
-        if name.name not in known:
+        column = known.get(name.name) or (lower.get(name.name.lower()) if name.folded else None)
+        if column is None:
             raise error_at(statement, name.span, "UNDEFINED_COLUMN",
                            f'column "{name.name}" of relation "{relation.name}" does not exist',
                         hint=did_you_mean(name.name, known))
-        if name.name in seen:
+        if column in [t.column for t in found]:
             raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
-        seen.add(name.name)
-    return tuple(Target(known[n.name], n.span) for n in names)
+        found.append(Target(column, name.span))
+    return tuple(found)
 
 
 def _check_width(given: int, wanted: int, statement: Insert) -> None:

@@ -12,6 +12,7 @@ from watersmeet.dialects.queries import name_of
 from watersmeet.dialects.statements import CreateRelation, CreateTable, Watermark
 from watersmeet.errors import Error, error
 from watersmeet.session.context import error_at
+from watersmeet.types import DAY_US
 
 #: WITH options that are about event time and not the connector's.
 _AHEAD: Final = "watermark_max_ahead"
@@ -39,8 +40,7 @@ def event_time(statement: CreateRelation) -> EventTime | None:
                        "Defining watermarks on table requires the table to be append only.",
                        hint="Use the key words `APPEND ONLY`, or give a PRIMARY KEY for a table of versions "
                             "(FOR SYSTEM_TIME AS OF left.ts).")
-    given = {"ahead_us": options[_AHEAD]} if _AHEAD in options else {}
-    return EventTime(column.name, _delay_us(statement, mark), idle_us=options.get(_IDLE), **given)
+    return EventTime(column.name, _delay_us(statement, mark), options.get(_AHEAD, DAY_US), options.get(_IDLE))
 
 
 def _delay_us(statement: CreateRelation, mark: Watermark) -> int:

@@ -33,10 +33,12 @@ _MEMO: Final = ("A non-append-only temporal join is used in the query. It would 
 
 @dataclass(frozen=True)
 class Bound:
-    """A view before it is made: its query as a tree, and its entry in the catalog."""
+    """A view before it is made: its query as a tree, and its entry in the catalog. rowtime, hidden: see `BoundQuery`."""
 
     tree: Tree
     relation: Relation
+    rowtime: str | None = None
+    hidden: bool = False
 
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
@@ -85,7 +87,7 @@ def bind_running(session: Session, query: exp.Expression, text: str, name: str) 
     relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns[: len(tree.columns)], sql=text,
                         dialect=session.dialect, depends_on=bound.depends_on, watermarks=watermarks_of(tree), hidden=True,
                         max_buffered_bytes=bound.max_buffered_bytes)
-    return Bound(tree, relation)
+    return Bound(tree, relation, bound.rowtime, bound.hidden)
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:

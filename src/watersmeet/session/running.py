@@ -36,7 +36,8 @@ DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 class RunningQuery:
     """A query that runs. `take` gives what it gave since the last call; `close` ends it. Holds its commits until they are taken.
 
-    name: of the hidden view. columns: without the sign of a change. append_only: it never takes a row back.
+    name: of the hidden view. columns: without the sign of a change. append_only: it never takes a row back. Rows of a query over streams
+    come in the order of their rowtime.
     """
 
     def __init__(self, session: Session, query: exp.Expression, text: str) -> None:
@@ -58,7 +59,9 @@ class RunningQuery:
             raise
         self.id = bound.relation.id
         self.name = bound.relation.name
-        self.columns: Schema = bound.relation.columns
+        self._stored: Schema = bound.relation.columns
+        self._rowtime = bound.rowtime
+        self.columns: Schema = self._stored[1:] if bound.hidden else self._stored
         self.append_only = session.catalog.relations[self.id].append_only
 
     def take(self) -> tuple[pa.Table, Diff]:
@@ -76,9 +79,13 @@ class RunningQuery:
         self._reader.hold(head)
         if not blobs and (failure := failure_of(self._session, self.id)) is not None:
             raise failure
-        empty = arrow_schema(self.columns, positional=False).empty_table()
+        empty = arrow_schema(self._stored, positional=False).empty_table()
         rows = pa.concat_tables([empty, *(t.rename_columns(empty.column_names) for t, _ in parts)])
-        return rows, np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
+        diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
+        if self._rowtime is not None:
+            order = np.argsort(rows.column(self._rowtime).cast(pa.int64()).to_numpy(), kind="stable")
+            rows, diff = rows.take(pa.array(order)), diff[order]
+        return rows.select(range(len(self._stored) - len(self.columns), len(self._stored))), diff
 
     def close(self) -> None:
         """Ends it. May be called again."""

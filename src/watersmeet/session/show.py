@@ -171,7 +171,7 @@ def _create(session: Session, statement: Show) -> Result:
     """The statement that made a relation."""
     assert statement.name is not None
     kind = statement.what.removeprefix("create ")
-    relation = session.catalog.by_name(statement.name.name)
+    relation = session.catalog.by_name(statement.name.name, folded=statement.name.folded)
     if relation is None:
         names = [r.name for r in session.catalog.relations.values() if r.kind == kind]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)

@@ -56,7 +56,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
 
     Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
     """
-    relation = session.catalog.by_name(name)
+    relation = session.catalog.by_name(name, folded=True)
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]

@@ -1,12 +1,25 @@
-"""CREATE STREAM: a table that is written by INSERT; rows know when they came. Document 003, "Data to be Joined"."""
+"""CREATE STREAM: a table that is written by INSERT; rows know when they came. Documents 001, 003."""
 
 from __future__ import annotations
 
-from watersmeet.catalog import Relation
+from dataclasses import replace
+from typing import Final
+
+from watersmeet.catalog import EventTime, Relation
 from watersmeet.dialects.statements import CreateStream
 from watersmeet.session.context import Session
 from watersmeet.session.ddl import add, check_columns, may_create
+from watersmeet.session.eventtimes import event_time
 from watersmeet.session.result import Result
+
+#: Far ahead of all times: every row moves the clock of an ordered stream.
+_EVER_US: Final = 1 << 62
+
+
+def _clock(statement: CreateStream) -> EventTime | None:
+    """The event time of an ordered stream: that of its newest row."""
+    found = event_time(statement)
+    return replace(found, ahead_us=_EVER_US, ordered=True) if found is not None and statement.ordered else found
 
 
 def create_stream(session: Session, statement: CreateStream) -> Result:
@@ -16,7 +29,7 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     check_columns(statement.columns, statement)
     stream = Relation(session.catalog.new_id("table"), statement.name, "table", statement.columns, primary_key=statement.primary_key,
                       append_only=statement.mode == "append", sql=statement.sql, dialect=session.dialect, mode=statement.mode,
-                      defaults=dict(statement.defaults), ranges=dict(statement.ranges))
+                      defaults=dict(statement.defaults), ranges=dict(statement.ranges), event_time=_clock(statement))
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
     for name, index in zip(names, statement.indexes, strict=True):
         may_create(session, statement, name, index.name.span, if_not_exists=False)

@@ -59,7 +59,7 @@ class _Started:
 
 @dataclass(slots=True)
 class _Run:
-    """continuous: in the script's dialect a SELECT of a stream runs until it is stopped. records: relations are topics of records."""
+    """continuous: in the script's dialect every SELECT of a stream runs until it is stopped. records: relations are topics of records."""
 
     script: Script
     connection: Connection
@@ -84,7 +84,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
     outcome = Outcome()
     with connect(dialect=dialect, replace_connectors=script.rich) as connection:
         meaning = language_named(dialect).semantics
-        run = _Run(script, connection, meaning.continuous, meaning.records)
+        run = _Run(script, connection, meaning.continuous == "streams", meaning.records)
         _set_before(connection, records)
         for record in records:
             if record.directive == "halt":
@@ -375,8 +375,9 @@ def _chosen(names: list[str], rows: Sequence[tuple[Any, ...]],
         return names, list(rows)
     positions = []
     for column in columns:
-        name = column if column in names else column.split(".")[-1]
-        if name not in names:
+        known = [n.lower() for n in names]  # files write names as SQL may, without regard to the folding of the dialect
+        name = next((n for n in (column.lower(), column.lower().split(".")[-1]) if n in known), None)
+        if name is None:
             raise Failure(f"the result has no column {column!r}, only {', '.join(names)}")
-        positions.append(names.index(name))
+        positions.append(names.index(column) if column in names else known.index(name))
     return list(columns), [tuple(row[i] for i in positions) for row in rows]

@@ -43,7 +43,7 @@ from watersmeet.dialects.binder.timewindows import NAMES, WindowCall, check_join
 from watersmeet.dialects.binder.typedefaults import filled
 from watersmeet.dialects.binder.values import Value, common_type
 from watersmeet.dialects.binder.values import call as call_duckdb
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.queries import is_folded, name_of, place_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT
@@ -136,7 +136,7 @@ class Sources:
         if node.args.get("db") is not None and name_of(node.args["db"]) != "public":
             raise error("UNDEFINED_RELATION", f'relation "{node.db}.{name}" does not exist', sql=self.env.text,
                         span=place_of(node), hint='The only schema is "public".')
-        relation = self.batch.catalog.by_name(name)
+        relation = self.batch.catalog.by_name(name, folded=is_folded(node.this))
         if relation is None:
             known = [*self.env.ctes, *[r.name for r in self.batch.catalog.relations.values()]]
             raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=self.env.text,

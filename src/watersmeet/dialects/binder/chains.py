@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -117,7 +118,8 @@ class Chain:
     def result(self) -> Sourced:
         """All items joined. Joins by commas change no column, so that the written order of columns can stay."""
         self._merge()
-        return self._items[0][0], self.left
+        relation, scope = self._items[0]
+        return relation, replace(self.left, stream=scope.stream)
 
     def _merge(self) -> None:
         """The items joined into one."""

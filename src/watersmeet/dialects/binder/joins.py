@@ -16,7 +16,7 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.keys import condition_parts, equality_key, key_of
 from watersmeet.dialects.binder.operators import comparable, compare
-from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, ScopeTable
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, ScopeTable, named
 from watersmeet.dialects.binder.shared import Environment
 from watersmeet.dialects.binder.subqueries import Subqueries, has_subquery
 from watersmeet.dialects.binder.values import Value, columns_of, common_type
@@ -41,10 +41,10 @@ def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.
     if dependent and kind not in ("inner", "left"):
         raise error("SYNTAX_ERROR", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.", sql=env.text,
                     span=place_of(node.this))
-    using = [name_of(i) for i in node.args.get("using") or []]
+    using = list(node.args.get("using") or [])
     if node.method.upper() == "NATURAL":
         names = {c.name for c in right[1].visible}
-        using = [c.name for c in left[1].visible if c.name in names]
+        using = [exp.to_identifier(c.name, quoted=True) for c in left[1].visible if c.name in names]
     if using:
         if dependent:
             raise error("FEATURE_NOT_SUPPORTED", "USING with a LATERAL reference is not supported", sql=env.text,
@@ -148,18 +148,21 @@ def _refreshed(scope: Scope, relation: Relation) -> Scope:
             now = reads <= nullable
         return ScopeColumn(column.name, Value(value.expression, value.type, now))
 
-    tables = tuple(ScopeTable(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)
+    tables = tuple(ScopeTable(t.alias, tuple(map(update, t.columns)), tuple(map(update, t.hidden))) for t in scope.tables)
     return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
 
 
-def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: JoinKind, names: Sequence[str],
+def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: JoinKind, names: Sequence[exp.Expression],
            node: exp.Join, env: Environment) -> tuple[Relation, Scope]:
     ctx = Context(env.text, "USING")
     places = list(node.args.get("using") or []) or [node] * len(names)
-    keys, merged = [], []
-    for name, place in zip(names, places, strict=True):
-        a = _common_column(left[1], name, "left", place, ctx)
-        b = _common_column(right[1], name, "right", place, ctx)
+    keys, merged, taken = [], [], []
+    for identifier, place in zip(names, places, strict=True):
+        name = name_of(identifier)
+        one = _common_column(left[1], identifier, "left", place, ctx)
+        other = _common_column(right[1], identifier, "right", place, ctx)
+        taken += [one, other]
+        a, b = one.value, other.value
         equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
         if "start" in place.meta:
             equality.meta.update({"start": place.meta["start"], "end": place.meta["end"]})
@@ -167,20 +170,20 @@ def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: Jo
         keys.append(key_of(place, a, b, ctx))
         merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
     relation = Join(left[0], right[0], kind, tuple(keys), None, span=place_of(node))
-    rest = [c for c in (*left[1].visible, *right[1].visible) if c.name not in names]
+    rest = [c for c in (*left[1].visible, *right[1].visible) if c not in taken]
     scope = Scope(left[1].tables + right[1].tables, (*merged, *rest), env.outer)
     return relation, _refreshed(scope, relation)
 
 
-def _common_column(scope: Scope, name: str, side: str, node: exp.Expression, ctx: Context) -> Value:
-    found = [c for c in scope.visible if c.name == name]
+def _common_column(scope: Scope, identifier: exp.Expression, side: str, node: exp.Expression, ctx: Context) -> ScopeColumn:
+    found, name = named(scope.visible, identifier), name_of(identifier)
     if not found:
         raise ctx.error("UNDEFINED_COLUMN",
                         f'column "{name}" specified in USING clause does not exist in {side} table', node,
                         hint=did_you_mean(name, [c.name for c in scope.visible]))
     if len(found) > 1:
         raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node)
-    return found[0].value
+    return found[0]
 
 
 def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expression) -> Value:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.endings import ended
+from watersmeet.dialects.binder.rowtimes import rowtime_of
 from watersmeet.dialects.binder.scope import Nature
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
@@ -31,7 +32,8 @@ from watersmeet.types import Field, Schema
 class BoundQuery:
     """A query with its meaning.
 
-    tree: its columns are `columns` in order. notices: what the user should know, no errors.
+    tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
+    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know, no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
     max_buffered_bytes: how much each join of the view may keep, None: as much as there is. nature, facets: of its records, as in
     `shared.Bound`.
@@ -44,6 +46,8 @@ class BoundQuery:
     max_buffered_bytes: int | None = None
     nature: Nature | None = None
     facets: int = 0
+    rowtime: str | None = None
+    hidden: bool = False
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
@@ -60,12 +64,15 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     query, binding.settings = with_settings(query, binding.semantics, text)
     with depth_checked(text):
         bound = bind(query, Environment(text), binding)
-    names = _names(bound.outputs, column_names, text, needs_names=needs_names)
+    own = [o for o in bound.outputs if not o.hidden]
+    names = [o.column.name for o in bound.outputs if o.hidden] + _names(own, column_names, text, needs_names=needs_names)
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     given = binding.settings.get("join_max_buffered_bytes")
     limit = binding.semantics.join_max_buffered_bytes if given is None else int(given)
-    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets)
+    rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
+    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets,
+                      None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs))
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:

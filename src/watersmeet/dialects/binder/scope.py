@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.values import Value, columns_of
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.errors import did_you_mean
 
 
@@ -25,10 +25,22 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTable:
-    """An item of FROM under its alias (None: it has none, so its columns can't be qualified)."""
+    """An item of FROM under its alias (None: it has none, so its columns can't be qualified). hidden: columns that `*` leaves out."""
 
     alias: str | None
     columns: tuple[ScopeColumn, ...]
+    hidden: tuple[ScopeColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInput:
+    """What makes relations streams in dialects with ROWTIME: the time of each row, in the order of which they come.
+
+    window: which rows take part in a join with another stream; None: those of the current rowtime.
+    """
+
+    rowtime: ScopeColumn
+    window: exp.Window | None = None
 
 
 #: How the records of a topic are read: each for itself, or the last of each key.
@@ -50,7 +62,8 @@ class Scope:
 
     tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
     merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
-    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records.
+    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records. stream: the rowtime of
+    all together, in a dialect with rowtimes; None for what is no stream.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -58,11 +71,12 @@ class Scope:
     outer: Scope | None = None
     from_inside: Callable[[Value, str, exp.Column], Value] | None = None
     facets: Facets | None = None
+    stream: StreamInput | None = None
 
     @cached_property
     def ids(self) -> frozenset[str]:
         """The ids of the columns that can be read, without those of the scopes around it."""
-        columns = [*self.visible, *[c for t in self.tables for c in t.columns]]
+        columns = [*self.visible, *self._rowtime, *[c for t in self.tables for c in (*t.columns, *t.hidden)]]
         return frozenset().union(*[columns_of(c.value) for c in columns])
 
     @property
@@ -84,15 +98,15 @@ class Scope:
     def _find(self, node: exp.Column, ctx: Context) -> Value | None:
         name = name_of(node.this)
         qualifier = node.args.get("table")
-        if node.args.get("db") and name_of(node.args["db"]) != "public":
+        if node.args.get("db") and name_of(node.args["db"]).lower() != "public":
             raise ctx.not_supported("a column name of more than two parts", node, hint="Write (column).field.")
         if qualifier is None:
-            found = [c for c in self.visible if c.name == name]
+            found = named(self.visible, node.this) or named(self._rowtime, node.this)
         else:
             alias = name_of(qualifier)
             tables = [t for t in self.tables if t.alias == alias]
             if tables:
-                found = [c for t in tables for c in t.columns if c.name == name]
+                found = named([c for t in tables for c in (*t.columns, *t.hidden)], node.this)
                 if not found:
                     raise self._no_column(f"{alias}.{name}", name, tables, node, ctx)
             else:
@@ -103,6 +117,10 @@ class Scope:
         if found:
             return found[0].value
         return None if self.outer is None else self.outer._seen(node, ctx)
+
+    @property
+    def _rowtime(self) -> tuple[ScopeColumn, ...]:
+        return () if self.stream is None else (self.stream.rowtime,)
 
     def _seen(self, node: exp.Column, ctx: Context) -> Value | None:
         """What a subquery finds in this scope."""
@@ -152,6 +170,15 @@ class Scope:
 def single(alias: str | None, columns: Sequence[ScopeColumn]) -> Scope:
     """The scope of one item of FROM."""
     return Scope((ScopeTable(alias, tuple(columns)),), tuple(columns))
+
+
+def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:
+    """The columns of that name; where there are none, of a name without quotes those that differ in case alone."""
+    name = name_of(identifier)
+    found = [c for c in columns if c.name == name]
+    if not found and is_folded(identifier):
+        found = [c for c in columns if c.name.lower() == name.lower()]
+    return found
 
 
 class SubqueryValues(Protocol):

@@ -20,6 +20,7 @@ from watersmeet.dialects.binder.facets import check_select, starred, with_facets
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
+from watersmeet.dialects.binder.rowtimes import with_rowtime
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, written
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
@@ -41,7 +42,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.types import INTEGER
 
 _KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals", "windows", "nature"})
+                           "limit", "offset", "laterals", "windows", "nature", "stream"})
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method", "within"})
 
 Sourced = tuple[Relation, Scope]
@@ -58,6 +59,7 @@ class Selecting:
         self.sets = SetFunctions(env, binding)
         self.groups = False
         self.facets = 0
+        self.hidden = False  # the first item is the rowtime, which the select list does not have
 
     def bound(self) -> Bound:
         """The whole query."""
@@ -89,7 +91,7 @@ class Selecting:
             one = Scalar(exp.Literal.number(0), INTEGER, nullable=False)
             return Values(((one,),), (column,)), Scope(outer=self.env.outer)
         relation, scope = self._chain(clause.this, self.node.args.get("joins") or [])
-        return relation, Scope(scope.tables, scope.visible, self.env.outer, facets=scope.facets)
+        return relation, replace(scope, outer=self.env.outer)
 
     def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
         """`first JOIN …, second JOIN …`."""
@@ -152,7 +154,7 @@ class Selecting:
         return chain.result()
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
-        check_arguments(node, frozenset({"this", "alias", "joins"}), self.env.text, "a subquery in FROM")
+        check_arguments(node, frozenset({"this", "alias", "joins", "over"}), self.env.text, "a subquery in FROM")
         if isinstance(node.this, (exp.Table, exp.Subquery)):
             sourced = self._item(node.this)
             alias, names = alias_of(node)
@@ -175,6 +177,15 @@ class Selecting:
         check_condition(clause.this, scope, self.binding.windowed, ctx)
         return subqueries.filtered(relation, condition_parts(clause.this), ctx, "WHERE")
 
+    def _check_stream(self, scope: Scope) -> None:
+        """FEATURE_NOT_SUPPORTED for what a query over streams can't have."""
+        if self.env.outer is not None:
+            raise not_supported("a stream in a subquery of an expression", self.node, self.env, hint="Join it in FROM.")
+        if self.node.args.get("distinct"):
+            raise not_supported("DISTINCT of a stream", self.node.args["distinct"], self.env)
+        if len(scope.tables) == 1 and scope.stream is not None and scope.stream.window is not None:
+            raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, self.env)
+
     # -- the select list ----------------------------------------------------------------------------------------
 
     def selected(self, relation: Relation, scope: Scope) -> Bound:
@@ -186,9 +197,15 @@ class Selecting:
         sorting = ordered_items(self.node)
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
             self.groups = True
+            if self.binding.semantics.rowtimes and scope.stream is not None:
+                raise not_supported("GROUP BY of a stream", group or self.node, self.env)
             relation, items, ending = self._grouped(relation, below, group, having, windows)
         else:
             items, ending = self._listed(below, scope, windows)
+            if self.binding.semantics.rowtimes and scope.stream is not None:
+                self._check_stream(scope)
+                items, self.hidden = with_rowtime(items, relation, scope, self.env)
+                items = self._qualified(items, scope)
             relation = subqueries.applied(relation)
         relation = self.sets.tree(windows.tree(relation))
         if ending.limits is None and ending.on is None:
@@ -241,7 +258,7 @@ class Selecting:
             found = with_facets(found, scope, ctx, self.node.args.get("group"))
             self.facets = len(found) - selected
             return found
-        return self._qualified(found, scope) if self.binding.semantics.repeated == "qualified" else found
+        return found if self.binding.semantics.rowtimes else self._qualified(found, scope)
 
     def _name(self, node: exp.Expression) -> str | None:
         """The name of an item without alias; None if it has none."""
@@ -250,8 +267,10 @@ class Selecting:
         return item_name(node)
 
     def _qualified(self, items: list[Item], scope: Scope) -> list[Item]:
-        """The items of which a later one of the same name has its relation in front."""
-        owners = {i: t.alias for t in scope.tables if t.alias for c in t.columns for i in columns_of(c.value)}
+        """The items, of which a later one of the same name has its relation in front in dialects that say so."""
+        if self.binding.semantics.repeated == "kept":
+            return items
+        owners = {i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)}
         seen: set[str | None] = set()
         named: list[Item] = []
         for value, name, node in items:
@@ -297,7 +316,7 @@ class Selecting:
                 column = self.binding.new_column(name or "?column?", scalar.type, scalar.nullable)
             columns.append(column)
             exprs.append(scalar)
-            outputs.append(Output(column, name is not None, value.unknown, place_of(node)))
+            outputs.append(Output(column, name is not None, value.unknown, place_of(node), hidden=self.hidden and not outputs))
         if isinstance(relation, Values) and len(relation.rows) == 1 and self.node.args.get("from_") is None:
             return Values((tuple(exprs),), tuple(columns)), tuple(outputs)
         return Project(relation, tuple(columns), tuple(exprs)), tuple(outputs)

@@ -67,13 +67,14 @@ class Output:
     """An output column of a bound query.
 
     named: False if the name is only `?column?`. unknown: a bare literal, which takes the type that a set
-    operation wants.
+    operation wants. hidden: not in the select list: the rowtime of a query over streams.
     """
 
     column: Column
     named: bool = True
     unknown: bool = False
     span: Span | None = None
+    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from watersmeet.dialects.binder.facets import facets_of
 from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.records import bind_records
+from watersmeet.dialects.binder.rowtimes import item_scope
 from watersmeet.dialects.binder.scope import Nature, Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
@@ -29,7 +30,7 @@ from watersmeet.dialects.binder.shared import (
     read,
     scope_columns,
 )
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.queries import is_folded, name_of, place_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.statements import CreateView
@@ -67,7 +68,7 @@ def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
     return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
 
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static", "changelog", "nature"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static", "changelog", "nature", "over"})
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
@@ -90,7 +91,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if schema is not None and name_of(schema) != binding.semantics.schema:
         raise error("UNDEFINED_RELATION", f'relation "{name_of(schema)}.{name}" does not exist', sql=env.text,
                     span=place_of(node), hint=f'The only schema is "{binding.semantics.schema}".')
-    relation = binding.catalog.by_name(name)
+    relation = binding.catalog.by_name(name, folded=is_folded(node.this))
     if relation is None:
         known = [*env.ctes, *[r.name for r in binding.catalog.relations.values()]]
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=env.text, span=place_of(node.this),
@@ -105,8 +106,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     binding.part = part
     if "changelog" in node.args:
         tree = _changelog(tree, node, env, binding)
-    check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
-    shown = single(alias or name, scope_columns(tree.columns, names))
+    shown = item_scope(alias or name, tree, names, f'table "{alias or name}"', node, env, rowtimes=binding.semantics.rowtimes)
     if wants_versions(node):
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
@@ -191,11 +191,10 @@ def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expressio
     bound = bind(cte.query, cte.environment, binding)
     width = len(bound.outputs)
     check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
-    check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     shown = (*names, *cte.names[len(names) :])
     if bound.nature is not None:
         return bound.relation, _of_records(alias, bound.relation, shown, bound.nature)
-    return bound.relation, single(alias, scope_columns(bound.relation.columns, shown))
+    return bound.relation, item_scope(alias, bound.relation, shown, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 
 
 def _names_itself(cte: exp.Expression) -> bool:
@@ -232,10 +231,10 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
     """`(SELECT …) alias`; env: without its neighbours unless it is LATERAL."""
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
-    check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
     if bound.nature is not None:
+        check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
         return bound.relation, _of_records(alias, bound.relation, names, bound.nature)
-    return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
+    return bound.relation, item_scope(alias, bound.relation, names, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 
 
 def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:

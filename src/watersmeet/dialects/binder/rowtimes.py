@@ -1,0 +1,70 @@
+"""ROWTIME in dialects that have it: what makes an item of FROM a stream, and a column of every query over streams.
+
+Document 001, "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A stream is what has a watermark, whatever dialect
+made it: its rowtime is the column ROWTIME, else the first one with a watermark. The clock is that of the stream below,
+so that rows which a filter drops move it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, Relation
+from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.dialects.binder.endings import Item
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeTable, StreamInput
+from watersmeet.dialects.binder.shared import Environment, check_alias_list, value_of
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+
+ROWTIME: Final = "ROWTIME"
+
+
+def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: str, node: exp.Expression, env: Environment, *,
+               rowtimes: bool) -> Scope:
+    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors. rowtimes: of the dialect."""
+    rowtime = rowtime_of(tree) if rowtimes else None
+    columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
+    check_alias_list(names, len(columns), shown, env.text, place_of(node))
+    called = [*names, *[c.name for c in columns[len(names) :]]]
+    visible = tuple(ScopeColumn(n, value_of(c)) for n, c in zip(called, columns, strict=True))
+    window = node.args.get("over")
+    if rowtime is None:
+        if window is not None:
+            raise error("FEATURE_NOT_SUPPORTED", f"a window over {shown} is not supported", sql=env.text, span=place_of(window),
+                        detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
+        return Scope((ScopeTable(alias, visible),), visible)
+    hidden = ScopeColumn(ROWTIME, value_of(rowtime))
+    return Scope((ScopeTable(alias, visible, (hidden,)),), visible, stream=StreamInput(hidden, window))
+
+
+def rowtime_of(tree: Relation) -> Column | None:
+    """The rowtime of what `tree` gives; None if it is no stream."""
+    marks = watermarks(tree)
+    timed = [c for c in tree.columns if c.id in marks]
+    return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)
+
+
+
+
+def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: Environment) -> tuple[list[Item], bool]:
+    """The select list of a query over streams with its rowtime, and whether that was put in front of it.
+
+    An item called ROWTIME is the rowtime if it rises as the stream's does (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
+    """
+    assert scope.stream is not None
+    marks = watermarks(relation)
+    for value, name, node in items:
+        if name is None or name.upper() != ROWTIME:
+            continue
+        if of_scalar(value.finish(), marks):
+            return list(items), False
+        if isinstance(node, exp.Alias):
+            raise error("DATATYPE_MISMATCH", "a ROWTIME must rise", sql=env.text, span=place_of(node),
+                        detail="It is not known that later rows have no lower value here.",
+                        hint="Use the rowtime of the query, also rounded down by FLOOR(… TO HOUR), or another alias.")
+    rowtime = scope.stream.rowtime
+    return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True

@@ -1,0 +1,81 @@
+"""CREATE and DROP of SQLstream: streams; what s-Server has beside and is lacking here is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+
+from watersmeet.catalog import ARRIVAL
+from watersmeet.dialects import ddl
+from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.sqlstream.types import read_column_type
+from watersmeet.dialects.statements import CreateStream, Drop, Refused, Statement, Watermark
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import error
+from watersmeet.types import TIMESTAMP, Field
+
+#: The time of each row of a stream, which no declaration names (SS-62).
+ROWTIME: Final = "ROWTIME"
+
+_LACKING: Final = (("FOREIGN", "TABLE"), ("FOREIGN", "STREAM"), ("FOREIGN", "DATA", "WRAPPER"), ("SERVER",), ("PUMP",), ("FUNCTION",),
+                   ("PROCEDURE",), ("JAR",), ("LIBRARY",), ("TYPE",), ("USER",), ("ROLE",), ("CATALOG",), ("GLOBAL", "TEMPORARY", "TABLE"))
+
+
+def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """CREATE …: the cursor stands behind CREATE."""
+    if cursor.take("STREAM"):
+        return _read_stream(cursor, dialect, base)
+    if cursor.take("TABLE"):
+        return ddl.read_table(cursor, dialect, base, read_column_type)
+    for words in _LACKING:
+        if cursor.at(*words):
+            place = span_of(cursor.tokens[: cursor.index + len(words)])
+            return Refused(**base, error=not_supported(f"CREATE {' '.join(words)}", cursor.text, place,
+                                                       hint="CREATE STREAM, TABLE, VIEW and MATERIALIZED VIEW exist."))
+    return ddl.read_create(cursor, dialect, base)
+
+
+def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP STREAM, and what every dialect drops. The cursor stands behind DROP."""
+    if not cursor.take("STREAM"):
+        return ddl.read_drop(cursor, base)
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    cascade = cursor.take("CASCADE")
+    if not cascade:
+        cursor.take("RESTRICT")
+    cursor.end()
+    return Drop(**base, kind="stream", names=(name,), if_exists=if_exists, cascade=cascade)
+
+
+def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """`CREATE STREAM name (columns)`; the cursor stands behind STREAM."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    definition = ddl.Definition(cursor, dialect, read_column_type)
+    if not cursor.at("("):
+        raise cursor.error(detail="The columns of the stream were expected here.")
+    definition.read_columns()
+    for words in (("OPTIONS",), ("DESCRIPTION",)):
+        if cursor.at(*words):
+            definition.refuse(f"{' '.join(words)} of a stream", span_of([cursor.tokens[cursor.index]]))
+            cursor.until("")
+    cursor.end()
+    if definition.bare_names or not definition.columns:
+        raise error("SYNTAX_ERROR", "a stream needs columns with types", sql=cursor.text, span=name.span)
+    if definition.primary_key:
+        definition.refuse("PRIMARY KEY of a stream", definition.key_span, "Every row of a stream counts; CREATE TABLE keeps one of each key.")
+    for mark in definition.watermarks:
+        definition.refuse("WATERMARK of a stream", mark.span, "The clock of a stream is the ROWTIME of its newest row.")
+    for column, span in definition.spans.items():
+        if column.upper() == ROWTIME:
+            raise error("DUPLICATE_COLUMN", f'column "{column}" specified more than once', sql=cursor.text, span=span,
+                        detail="Every stream has a column ROWTIME, which is not declared.")
+    if definition.refusal:
+        return Refused(**base, error=definition.refusal)
+    rowtime = Field(ROWTIME, TIMESTAMP, nullable=False)
+    clock = Watermark(ROWTIME, exp.column(exp.to_identifier(ROWTIME, quoted=True)), name.span)
+    return CreateStream(**base, name=name.name, name_span=name.span, columns=(rowtime, *definition.columns), watermarks=(clock,),
+                        if_not_exists=if_not_exists, mode="append", defaults={ROWTIME: ARRIVAL}, ordered=True)

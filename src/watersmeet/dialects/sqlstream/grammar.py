@@ -1,0 +1,125 @@
+"""SQLstream's grammar: a small difference to RisingWave's, brought into the form that the binder reads.
+
+Names without quotes are in upper case (SS-70). `SELECT STREAM` marks the SELECT: `stream`. An item of FROM keeps its window,
+`x OVER (RANGE INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, as `over` (SS-06 to SS-12, D-001-09). Units of intervals may
+say their precision. Document 001, "Syntax".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
+
+_UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
+#: What can follow a column called `stream` as the first item of a select list.
+_BEHIND_A_COLUMN: Final = (TokenType.FROM, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.SENTINEL)
+
+
+class WatersmeetSqlstream(Base):
+    """SQLstream's SQL as Watersmeet reads it."""
+
+    class Parser(Base.Parser):
+        """RisingWave's grammar with streams and windows of joins."""
+
+        def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
+            """The trees, in the form that the binder reads."""
+            trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
+            return [None if tree is None else adapted(tree) for tree in trees]
+
+        def _parse_hint(self) -> Any:
+            """What stands behind SELECT: STREAM, unless that is a column."""
+            if self._curr.text.upper() != "STREAM" or self._curr.token_type == TokenType.IDENTIFIER or (
+                    self._next.token_type in _BEHIND_A_COLUMN):
+                return super()._parse_hint()
+            mark = exp.Var(this="STREAM")
+            mark.meta.update({"start": self._curr.start, "end": self._curr.end})
+            self._advance()
+            return mark
+
+        def _parse_table_parts_fast(self) -> exp.Table | None:
+            """Not at once where a window follows."""
+            index = self._index
+            found: exp.Table | None = super()._parse_table_parts_fast()
+            if found is not None and self._curr.token_type == TokenType.OVER:
+                self._retreat(index)
+                return None
+            return found
+
+        def _parse_table_parts(self, *args: Any, **kwargs: Any) -> Any:
+            """A name, with its window."""
+            found = super()._parse_table_parts(*args, **kwargs)
+            if isinstance(found, exp.Table):
+                self._parse_over(found)
+            return found
+
+        def _parse_subquery(self, this: Any, parse_alias: bool = True) -> Any:
+            """A query in parentheses, with its window."""
+            if this is None or not parse_alias or self._curr.token_type != TokenType.OVER:
+                return super()._parse_subquery(this, parse_alias)
+            held = exp.Subquery(this=this)
+            self._parse_over(held)
+            found = super()._parse_subquery(this, parse_alias)
+            found.set("over", held.args["over"])
+            return found
+
+        def _parse_over(self, item: exp.Expression) -> None:
+            """`OVER (window)`, `OVER name`, `OVER WINDOW name`."""
+            token = self._curr
+            if token.token_type != TokenType.OVER:
+                return
+            if self._next.token_type == TokenType.WINDOW:
+                self._advance()
+                self._advance()
+                window = exp.Window(this=exp.Var(this="window"), alias=self._parse_id_var(any_token=False), over="OVER")
+            else:
+                window = self._parse_window(exp.Var(this="window"))
+            if window.args.get("alias") is None and window.args.get("spec") is None and window.args.get("order") is None:
+                self.raise_error("a window was expected", token)
+            window.meta.update({"start": token.start, "end": self._prev.end})
+            item.set("over", window)
+
+        def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit limits the digits of what is written, and means no more."""
+            if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:
+                return super()._parse_interval(require_interval, parse_function_unit)
+            start = self._curr
+            self._advance()
+            text = self._parse_primary()
+            unit = self._parse_unit()
+            if unit is not None and self._match_text_seq("TO"):
+                until = self._parse_unit()
+                if until is None:
+                    self.raise_error("a unit of time was expected")
+                unit = exp.IntervalSpan(this=unit, expression=until)
+            found = self.expression(exp.Interval(this=text, unit=unit))
+            found.meta.update({"start": start.start, "end": self._prev.end})
+            return found
+
+        def _parse_unit(self) -> exp.Var | None:
+            """`MINUTE`, `MINUTE(2)`, `SECOND(2, 3)`."""
+            word = self._curr.text.upper()
+            if word not in _UNITS:
+                return None
+            self._advance()
+            if self._match(TokenType.L_PAREN):
+                digits = self._parse_csv(self._parse_number)
+                if not digits or len(digits) > 1 + (word == "SECOND"):
+                    self.raise_error("the precision of a unit was expected")
+                self._match_r_paren()
+            return exp.Var(this=word)
+
+
+def adapted(tree: exp.Expression) -> exp.Expression:
+    """The tree in the form that the binder reads."""
+    for node in tree.walk():
+        if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
+            node.set("this", node.name.upper())
+            node.set("quoted", True)
+            node.meta["folded"] = True
+        elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):
+            node.set("stream", node.args["hint"].pop())
+    return tree
