@@ -106,13 +106,6 @@ def test_unknown_dialect():
     assert (found.value.condition, found.value.hint) == ("INVALID_PARAMETER", 'Did you mean "risingwave"?')
 
 
-@pytest.mark.parametrize("dialect", ["sqlstream"])
-def test_dialects_to_come(dialect):
-    with pytest.raises(Error) as found:
-        parse("SELECT 1", dialect)
-    assert found.value.condition == "FEATURE_NOT_SUPPORTED"
-
-
 def test_nesting_has_a_limit():
     assert "nested too deeply" in refusal(parse, "SELECT " + "(" * 500 + "1" + ")" * 500)
 
