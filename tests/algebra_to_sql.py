@@ -1,13 +1,22 @@
-"""A tree of the algebra as DuckDB SQL over tables called by relation id: the meaning of the algebra, in one page."""
+"""A tree of the algebra as DuckDB SQL over tables called by relation id: the meaning of the algebra, in one page.
+
+What it means to be there before a query started, or to be decided on arrival, is said over two moments (`tests.moments`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import singledispatch
 
 from tests.circuit_to_sql import aggregate, bound_sql, over, topn_where
+from tests.moments import at_start, nearest, table
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
+    Arrivals,
+    AsofJoin,
+    Cut,
     Expand,
     Filter,
     Join,
@@ -16,6 +25,7 @@ from watersmeet.algebra.relations import (
     Repartition,
     Repeat,
     Scan,
+    TemporalJoin,
     TimeFilter,
     TopN,
     Union,
@@ -43,7 +53,23 @@ def _from(node: Relation) -> str:
 @_from.register
 def _(node: Scan):
     columns = ", ".join(f'"{n}" AS "{c.id}"' for c, n in zip(node.outputs, node.source_names))
-    return f'(SELECT {columns} FROM "{node.relation_id}")'
+    return f"(SELECT {columns} FROM {table(node.relation_id)})"
+
+
+@_from.register
+def _(node: Arrivals):
+    scan = node.scan
+    columns = [f'"{n}" AS "{c.id}"' for c, n in zip(scan.outputs, scan.source_names)]
+    columns += [f'{n} AS "{c.id}"' for c, n in zip(node.age, ("_epoch", "_seq"))]
+    return f"(SELECT {', '.join(columns)} FROM {table(scan.relation_id, came=True)})"
+
+
+@_from.register
+def _(node: Cut):
+    started = at_start(node.input)
+    if node.keeps == "before":
+        return _from(started)
+    return f"({to_sql(node.input)} EXCEPT ALL {to_sql(started)})"
 
 
 @_from.register
@@ -72,14 +98,71 @@ def _(node: Project):
     return f"(SELECT {exprs} FROM {_from(node.input)})"
 
 
+def _on(node: Join | TemporalJoin | AsofJoin, *, residual: bool = True) -> str:
+    parts = [as_predicate(k).sql() for k in node.keys]
+    return " AND ".join(parts + ([f"({node.residual.sql()})"] if residual and node.residual is not None else [])) or "TRUE"
+
+
+def _with_some(left: str, right: str, on: str, *, some: bool) -> str:
+    return f"(SELECT * FROM {left} WHERE {'' if some else 'NOT '}EXISTS (SELECT 1 FROM {right} WHERE {on}))"
+
+
 @_from.register
 def _(node: Join):
-    parts = [as_predicate(k).sql() for k in node.keys] + ([] if node.residual is None else [f"({node.residual.sql()})"])
-    on = " AND ".join(parts) or "TRUE"
+    left, right, on = _from(node.left), _from(node.right), _on(node)
+    if node.arrival:
+        return _on_arrival(node)
     if node.kind in ("semi", "anti"):
-        some = "EXISTS" if node.kind == "semi" else "NOT EXISTS"
-        return f"(SELECT * FROM {_from(node.left)} WHERE {some} (SELECT 1 FROM {_from(node.right)} WHERE {on}))"
-    return f"(SELECT * FROM {_from(node.left)} {node.kind.upper()} JOIN {_from(node.right)} ON {on})"
+        return _with_some(left, right, on, some=node.kind == "semi")
+    return f"(SELECT * FROM {left} {node.kind.upper()} JOIN {right} ON {on})"
+
+
+def _decided(node: Relation, left: Relation, met: Callable[[str], str]) -> str:
+    """What was there at the start, and what the rows of `left` that are new meet now: `met` of a text with these."""
+    started = at_start(node)
+    if started == node:
+        return met(_from(left))
+    new = f"({to_sql(left)} EXCEPT ALL {to_sql(at_start(left))})"
+    return f"({to_sql(started)} UNION ALL SELECT {_columns(node)} FROM {met(new)})"
+
+
+def _on_arrival(node: Join) -> str:
+    right, on = _from(node.right), _on(node)
+    if node.kind in ("semi", "anti"):
+        return _decided(node, node.left, lambda new: _with_some(new, right, on, some=node.kind == "semi"))
+    parts = [f"SELECT {_columns(node)} FROM {_from(node.left)} INNER JOIN {right} ON {on}"]
+    for one, other, kinds in ((node.left, node.right, ("left", "full")), (node.right, node.left, ("right", "full"))):
+        if node.kind in kinds:  # the rows that are alone as an anti join, with NULLs beside them
+            alone = _decided(Join(one, other, "anti", tuple(k if one is node.left else replace(k, left=k.right, right=k.left)
+                                                            for k in node.keys), node.residual, arrival=True), one,
+                             lambda new, other=other: _with_some(new, _from(other), on, some=False))
+            columns = ", ".join(f'"{c.id}"' if c.id in one.ids else f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.columns)
+            parts.append(f"SELECT {columns} FROM {alone}")
+    return f"({' UNION ALL '.join(parts)})"
+
+
+@_from.register
+def _(node: TemporalJoin):
+    right, on = _from(node.right), _on(node)
+    found = _decided(node, node.left, lambda new: f"(SELECT * FROM {new} {node.kind.upper()} JOIN {right} ON {on})")
+    left = at_start(node.left)
+    if not node.waits or at_start(node) == node:
+        return found
+    waited = _with_some(_from(left), _from(at_start(node.right)), on, some=False)
+    return f"(SELECT {_columns(node)} FROM {found} UNION ALL SELECT {_columns(node)} FROM {waited} INNER JOIN {right} ON {on})"
+
+
+@_from.register
+def _(node: AsofJoin):
+    columns = [[f'"{c.id}"' for c in side.columns] for side in node.inputs]
+    ties = [f'"{i}"' for i in node.ties] or columns[1]
+    residual = None if node.residual is None else node.residual.sql()
+
+    def met(left: str) -> str:
+        return nearest(left, _from(node.right), _on(node, residual=False), (node.left_value.sql(), node.right_value.sql()), node.comparison,
+                       ties, residual, (columns[0], columns[1]), outer=node.kind == "left")
+
+    return _decided(node, node.left, met) if node.arrival else met(_from(node.left))
 
 
 @_from.register

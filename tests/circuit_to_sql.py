@@ -2,19 +2,25 @@
 
 Every operator is a table of its columns and `_b`, the bucket where the row is. Rows start in any
 bucket, only exchanges move them, and joins and aggregates see the rows of their own bucket only:
-a missing exchange gives a wrong result.
+a missing exchange gives a wrong result. What cuts by time or decides on arrival is run over two moments (`tests.moments`).
 """
 
 from __future__ import annotations
 
 import duckdb
 
+from tests.moments import START, nearest, table
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import (
     COLLECTED,
     Aggregate,
     Arrange,
+    ArrivalAsofJoin,
+    ArrivalJoin,
+    Arrivals,
+    AsofJoin,
     Constant,
+    Cut,
     DynamicFilter,
     Exchange,
     Join,
@@ -24,6 +30,7 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    TemporalJoin,
     TimeFilter,
     TopN,
     Union,
@@ -38,19 +45,44 @@ NUMBERS = {NOW: 2}
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
     """The content of `relation_id`, sorted; the tables of the scans are in `connection` by relation id."""
-    for op in circuit.operators:
-        types = {f"c{i}": f.type.duckdb for i, f in enumerate(op.schema)}
-        body = _BODIES[type(op)](op, circuit)
-        columns = ", ".join(f"CAST({c} AS {t}) AS {c}" for c, t in types.items())
-        connection.execute(f'CREATE OR REPLACE TEMP TABLE "{op.id}" AS SELECT {columns}, _b FROM ({body})')
-        if isinstance(op, Sink) and op.relation_id == relation_id:
-            return sorted(connection.execute(f'SELECT * EXCLUDE (_b) FROM "{op.id}"').fetchall(), key=repr)
-    raise KeyError(relation_id)
+    schemas = {name for name, in connection.execute("SELECT schema_name FROM information_schema.schemata").fetchall()}
+    for moment in (START, "main"):
+        if moment not in schemas:
+            continue
+        connection.execute(f"USE {moment}")
+        for op in circuit.operators:
+            types = {f"c{i}": f.type.duckdb for i, f in enumerate(op.schema)}
+            body = _MOMENTS[type(op)](op, circuit, moment) if type(op) in _MOMENTS else _BODIES[type(op)](op, circuit)
+            columns = ", ".join(f"CAST({c} AS {t}) AS {c}" for c, t in types.items())
+            connection.execute(f'CREATE OR REPLACE TABLE "{op.id}" AS SELECT {columns}, _b FROM ({body})')
+    found = next(o for o in circuit.operators if isinstance(o, Sink) and o.relation_id == relation_id)
+    return sorted(connection.execute(f'SELECT * EXCLUDE (_b) FROM "{found.id}"').fetchall(), key=repr)
 
 
 def _scan(op: Scan, circuit):
-    columns = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate(op.names))
-    return f'SELECT {columns}, row_number() OVER () % {circuit.buckets} AS _b FROM "{op.relation_id}"'
+    """Where a row is says nothing of its columns, but is the same at both moments."""
+    names = [*op.names, "_seq"] if op.ordered else op.names
+    columns = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate(names))
+    return f"SELECT {columns}, hash(t) % {circuit.buckets} AS _b FROM {table(op.relation_id, came=op.ordered)} AS t"
+
+
+def _arrivals(op: Arrivals, circuit):
+    scan = circuit.by_id[op.inputs[0]]
+    columns = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate([*scan.names, "_epoch", "_seq"]))
+    return f"SELECT {columns}, hash(t) % {circuit.buckets} AS _b FROM {table(scan.relation_id, came=True)} AS t"
+
+
+def _cut(op: Cut, circuit, moment):
+    if op.keeps == "before":
+        return f'SELECT * FROM {START}."{op.inputs[0]}"'
+    if moment == START:
+        return f'SELECT * FROM "{op.inputs[0]}" WHERE FALSE'
+    return f"({_new(op.inputs[0])})"
+
+
+def _new(operator_id):
+    """The rows of an operator, of which none goes, that were not there at the start."""
+    return f'SELECT * FROM "{operator_id}" EXCEPT ALL SELECT * FROM {START}."{operator_id}"'
 
 
 def _constant(op: Constant, circuit):
@@ -73,24 +105,93 @@ def _exchange(op: Exchange, circuit):
     return f'SELECT * EXCLUDE (_b), {bucket} AS _b FROM "{op.inputs[0]}"'
 
 
-def _join(op: Join, circuit):
-    sides = []
-    for prefix, i in zip("lr", op.inputs):
-        columns = ", ".join(f"c{j} AS {prefix}{j}" for j in range(len(circuit.by_id[i].schema)))
-        sides.append(f'(SELECT {columns}, _b AS {prefix}b FROM "{i}")')
+def _side(prefix, operator_id, circuit, rows=None):
+    """rows: text of FROM, if not all rows of now."""
+    columns = ", ".join(f"c{j} AS {prefix}{j}" for j in range(len(circuit.by_id[operator_id].schema)))
+    return f"(SELECT {columns}, _b AS {prefix}b FROM {rows or table(operator_id)})"
+
+
+def _sides(op, circuit, *, new=""):
+    """Both sides of a join. new: l or r: of that side only the rows that are new."""
+    return [_side(p, i, circuit, f"({_new(i)})" if p == new else None) for p, i in zip("lr", op.inputs)]
+
+
+def _condition(op, circuit, *, residual=True):
+    """Where two sides meet: in one bucket, with equal keys of one type."""
     on = ["lb = rb"]
     for a, b, safe in zip(op.left_keys, op.right_keys, op.null_safe):
         on.append(f"l{a} {'IS NOT DISTINCT FROM' if safe else '='} r{b}")
         left, right = circuit.by_id[op.inputs[0]].schema[a].type, circuit.by_id[op.inputs[1]].schema[b].type
         assert left == right, (left, right)
-    if op.residual:
+    if residual and op.residual:
         on.append(f"({op.residual})")
-    condition = " AND ".join(on)
-    columns = ", ".join(f"{o} AS c{i}" for i, o in enumerate(op.output))
+    return " AND ".join(on)
+
+
+def _output(op):
+    return ", ".join(f"{o} AS c{i}" for i, o in enumerate(op.output))
+
+
+def _join(op: Join, circuit, kind=None, *, new=False):
+    """kind: instead of the operator's own. new: of the left rows that are new."""
+    left, right = _sides(op, circuit, new="l" * new)
+    kind, condition = kind or op.join_kind, _condition(op, circuit)
+    if kind in ("semi", "anti"):
+        some = "EXISTS" if kind == "semi" else "NOT EXISTS"
+        return f"SELECT {_output(op)}, lb AS _b FROM {left} WHERE {some} (SELECT 1 FROM {right} WHERE {condition})"
+    return f"SELECT {_output(op)}, coalesce(lb, rb) AS _b FROM {left} {kind} JOIN {right} ON {condition}"
+
+
+def _as_at_start(op, *parts):
+    """What was there at the start, and `parts`."""
+    columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
+    return f'SELECT {columns}, _b FROM {START}."{op.id}" UNION ALL {" UNION ALL ".join(parts)}'
+
+
+def _temporal(op: TemporalJoin, circuit, moment):
+    if moment == START:
+        return _join(op, circuit)
+    parts = [_join(op, circuit, new=True)]
+    if op.waits:
+        condition = _condition(op, circuit)
+        old, then = (_side(p, i, circuit, table(f"{START}.{i}")) for p, i in zip("lr", op.inputs))
+        waited = f"(SELECT * FROM {old} WHERE NOT EXISTS (SELECT 1 FROM {then} WHERE {condition}))"
+        parts.append(f"SELECT {_output(op)}, lb AS _b FROM {waited} JOIN {_sides(op, circuit)[1]} ON {condition}")
+    return _as_at_start(op, *parts)
+
+
+def _arrival_join(op: ArrivalJoin, circuit, moment):
+    """Pairs are those of all rows; rows that are alone are decided when they come."""
+    if moment == START:
+        return _join(op, circuit)
     if op.join_kind in ("semi", "anti"):
-        some = "EXISTS" if op.join_kind == "semi" else "NOT EXISTS"
-        return f"SELECT {columns}, lb AS _b FROM {sides[0]} WHERE {some} (SELECT 1 FROM {sides[1]} WHERE {condition})"
-    return f"SELECT {columns}, coalesce(lb, rb) AS _b FROM {sides[0]} {op.join_kind} JOIN {sides[1]} ON {condition}"
+        return _as_at_start(op, _join(op, circuit, new=True))
+    condition = _condition(op, circuit)
+    pairs = []
+    for at in ("main", START):
+        left, right = (_side(p, i, circuit, table(f"{at}.{i}")) for p, i in zip("lr", op.inputs))
+        pairs.append(f"SELECT {_output(op)}, lb AS _b FROM {left} JOIN {right} ON {condition}")
+    parts = [f"(({pairs[0]}) EXCEPT ALL ({pairs[1]}))"]
+    for mine, other, kinds in (("l", "r", ("left", "full")), ("r", "l", ("right", "full"))):
+        if op.join_kind in kinds:
+            sides = dict(zip("lr", _sides(op, circuit, new=mine)))
+            columns = ", ".join(f"{o if o[0] == mine else 'NULL'} AS c{i}" for i, o in enumerate(op.output))
+            parts.append(f"SELECT {columns}, {mine}b AS _b FROM {sides[mine]} "
+                         f"WHERE NOT EXISTS (SELECT 1 FROM {sides[other]} WHERE {condition})")
+    return _as_at_start(op, *parts)
+
+
+def _asof(op: AsofJoin, circuit, *, new=False):
+    sides = _sides(op, circuit, new="l" * new)
+    columns = [[f"{p}{j}" for j in range(len(circuit.by_id[i].schema))] for p, i in zip("lr", op.inputs)]
+    values = (f"l{op.left_value}", f"r{op.right_value}")
+    met = nearest(*sides, _condition(op, circuit, residual=False), values, op.comparison, [f"r{t}" for t in op.ties], op.residual,
+                  ([*columns[0], "lb"], columns[1]), outer=op.join_kind == "left")
+    return f"SELECT {_output(op)}, lb AS _b FROM {met}"
+
+
+def _arrival_asof(op: ArrivalAsofJoin, circuit, moment):
+    return _asof(op, circuit) if moment == START else _as_at_start(op, _asof(op, circuit, new=True))
 
 
 def aggregate(call, argument: str | None, condition: str | None, order: list[tuple[str, bool, bool]]) -> str:
@@ -257,17 +358,19 @@ def _sink(op: Sink, circuit):
 
 def _arrange(op: Arrange, circuit):
     readers = [circuit.by_id[i] for i in circuit.consumers[op.id]]
-    assert {r.kind for r in readers} <= {"join", "multijoin", "window"}
+    assert {r.kind for r in readers} <= {"join", "multijoin", "window", "temporal", "arrivaljoin", "asof", "arrivalasof"}
     joins = [r for r in readers if not isinstance(r, Window)]
     assert all(r.keys == op.keys and all(op.null_safe) for r in readers if isinstance(r, Window))
     for j in joins:
         reads = zip(j.inputs, j.keys if j.kind == "multijoin" else (j.left_keys, j.right_keys))
         assert (op.id, op.keys) in reads
-        assert op.null_safe == (j.null_safe if j.kind == "join" else (False,) * len(op.keys))
+        assert op.null_safe == ((False,) * len(op.keys) if j.kind == "multijoin" else j.null_safe)
     return f'SELECT * FROM "{op.inputs[0]}"'
 
 
-_BODIES = {Scan: _scan, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
+#: Of operators that know of moments.
+_MOMENTS = {Cut: _cut, TemporalJoin: _temporal, ArrivalJoin: _arrival_join, ArrivalAsofJoin: _arrival_asof}
+_BODIES = {Scan: _scan, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
            MultiJoin: _multijoin, Aggregate: _aggregate, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
            TimeFilter: _time_filter, TopN: _topn,
            Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -183,3 +183,22 @@ class LookUp:
     def _project(self, left: Row, right: Row) -> Row:
         sides = {"l": left, "r": right}
         return row(sides[name[0]][int(name[1:])] for name in self._output)
+
+
+Epoch = tuple[bool, Sequence[tuple[Row, int]]]
+"""What an operator is given in an epoch: whether it is history that is read for a new view, and rows with their diffs, in order."""
+
+
+def cut(epochs: Iterable[Epoch], keeps: str) -> Counter[Row]:
+    """What was there when the query started, or what came and went from then on (numbers may be below 0)."""
+    result: Counter[Row] = Counter()
+    for filling, changes in epochs:
+        for values, diff in changes:
+            result[row(values)] += diff if filling == (keeps == "before") else 0
+    return Counter({values: n for values, n in result.items() if n})
+
+
+def arrivals(epochs: Iterable[Epoch]) -> list[Row]:
+    """All rows that were written, the newest first; nothing takes one back."""
+    came = [row(values) for _, changes in epochs for values, diff in changes if diff > 0]
+    return came[::-1]

@@ -7,6 +7,8 @@ from sqlglot import exp, parse_one
 from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
+    Arrivals,
+    AsofJoin,
     Column,
     Filter,
     Join,
@@ -14,6 +16,7 @@ from watersmeet.algebra.relations import (
     Project,
     Scan,
     SortKey,
+    TemporalJoin,
     TimeFilter,
     TopN,
     Union,
@@ -54,7 +57,7 @@ def scan(name: str, columns: str = "k int, x int, y int", alias: str | None = No
     return Scan(relation_id or name, name, outputs, tuple(c for c, _ in parts), append_only)
 
 
-def join(left, right, kind, keys="", residual=None, broadcast=False) -> Join:
+def pairs_of(left, right, keys) -> tuple[KeyPair, ...]:
     """keys: `a.k = b.k, a.x + 1 = b.x`; `==` for IS NOT DISTINCT FROM."""
     types = {c.id: c.type for side in (left, right) for c in side.columns}
     pairs = []
@@ -65,7 +68,29 @@ def join(left, right, kind, keys="", residual=None, broadcast=False) -> Join:
             s = e(t)
             sides.append(Scalar(s.expression, types.get(s.column, INTEGER)))
         pairs.append(KeyPair(*sides, null_safe=" == " in text))
-    return Join(left, right, kind, tuple(pairs), None if residual is None else p(residual), broadcast)
+    return tuple(pairs)
+
+
+def join(left, right, kind, keys="", residual=None, broadcast=False, arrival=False) -> Join:
+    """keys: as in `pairs_of`."""
+    return Join(left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), broadcast, arrival=arrival)
+
+
+def temporal(left, right, kind, keys, residual=None, waits=False) -> TemporalJoin:
+    return TemporalJoin(left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), None, waits=waits)
+
+
+def asof(left, right, kind, keys, comparison, values, ties, residual=None, arrival=False) -> AsofJoin:
+    """values: ids of one type; ties: ids."""
+    types = {c.id: c.type for c in (*left.columns, *right.columns)}
+    one, other = (e(f'"{v}"', types[v]) for v in values)
+    return AsofJoin(left, right, kind, pairs_of(left, right, keys), comparison, one, other, tuple(ties),
+                    residual=None if residual is None else p(residual), arrival=arrival)
+
+
+def arrivals(node, prefix="age") -> Arrivals:
+    """The rows that were written to a scan's relation, with two columns of their age."""
+    return Arrivals(node, (Column(f"{prefix}0", "_epoch", BIGINT, nullable=False), Column(f"{prefix}1", "_seq", BIGINT, nullable=False)))
 
 
 def where(node, text) -> Filter:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests import reference
 
 from watersmeet.circuit.operators import Arrivals, Cut, operator_from_json
 from watersmeet.kernel.context import StepContext
@@ -57,3 +61,29 @@ def test_arrivals_are_what_was_written_the_newest_first():
     ages = [row[2:4] for row in shown(first) + shown(later)]
     assert sorted(ages) == ages[::-1]
     assert shown(STEPS["arrivals"](op, [changes([(1, "b", 0)], [-1])], None, context(ORDERED))) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_histories(seed):
+    """As the references say, whatever is written, replaced and deleted in which epoch."""
+    rng = random.Random(seed)
+    old = rng.randrange(3)
+    epochs = [(n < old, [((rng.choice([1, 2, None]), rng.choice("ab")), rng.choice([1, 1, -1])) for _ in range(rng.randrange(5))])
+              for n in range(6)]
+    cuts = {keeps: Cut(("i",), ROWS, False, keeps, 7) for keeps in ("before", "after")}
+    found = {keeps: Counter() for keeps in cuts}
+    ordered = Arrivals(("i",), (*ROWS, Field("c2", BIGINT, nullable=False), Field("c3", BIGINT, nullable=False)), True)
+    came = []
+    for number, (filling, rows) in enumerate(epochs):
+        if not rows:
+            continue
+        delta = changes([r for r, _ in rows], [d for _, d in rows])
+        for keeps, op in cuts.items():
+            for *values, diff in shown(STEPS["cut"](op, [delta], None, context(ROWS, filling=filling))):
+                found[keeps][reference.row(values)] += diff
+        numbered = changes([(*r, i) for i, (r, _) in enumerate(rows)], [d for _, d in rows])
+        came += shown(STEPS["arrivals"](ordered, [numbered], None, context(ORDERED, epoch=number)))
+    for keeps, rows in found.items():
+        assert {r: n for r, n in rows.items() if n} == reference.cut(epochs, keeps)
+    assert [r[:2] for r in sorted(came, key=lambda r: r[2:4])] == reference.arrivals(epochs)
+    assert all(r[-1] == 1 for r in came)

@@ -141,6 +141,8 @@ def filled(rng):
 class Mixes(Trees):
     """Joins and filters over few relations, so that views meet at the same keys."""
 
+    names = "abc"
+
     def tree(self, depth):
         if depth == 0:
             return super().tree(0) if self.rng.random() < 0.1 else self.some()

@@ -8,10 +8,29 @@ import duckdb
 import pytest
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
+from tests.moments import START
 from tests.thorough import THOROUGH
-from tests.trees import group, join, project, recent, scan, sink_of, topn, union, unnest, values, where, window
+from tests.trees import (
+    arrivals,
+    asof,
+    group,
+    join,
+    keys_of,
+    order_of,
+    project,
+    recent,
+    scan,
+    sink_of,
+    temporal,
+    topn,
+    union,
+    unnest,
+    values,
+    where,
+    window,
+)
 
-from watersmeet.algebra.relations import Column, Project, Repartition, Union
+from watersmeet.algebra.relations import Column, Cut, Project, Repartition, TopN, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.circuit.circuit import Circuit
@@ -24,18 +43,37 @@ SEEDS = 40 if THOROUGH else 8
 KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
 
 
+COLUMNS = "k int, x int, y int, w bigint"
+
+
 def database(rng):
+    """Tables at two moments: rows of a, b and c come and go, those of d and e only come."""
     connection = duckdb.connect(config={"threads": 1})
-    for name in "abc":
-        connection.execute(f"CREATE TABLE {name} (k INT, x INT, y INT, w BIGINT)")
-        rows = [f"({', '.join(rng.choice(['NULL', '0', '1', '2', '3']) for _ in range(4))})" for _ in range(rng.choice([0, 3, 6, 9]))]
-        if rows:
-            connection.execute(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+    connection.execute(f"CREATE SCHEMA {START}")
+    for name in "abcde":
+        old, gone, new = ([tuple(rng.choice(["NULL", "0", "1", "2", "3"]) for _ in range(4)) for _ in range(rng.choice([0, 3, 6, 9]))]
+                          for _ in range(3))
+        kept = old + (gone if name in "de" else [])
+        ages = iter(rng.sample(range(100), 100))
+        came = [(*row, "-1", str(-next(ages))) for row in old + gone]
+        filled(connection, f'{START}."{name}"', old + gone)
+        filled(connection, f'{START}."{name}@came"', came, ", _epoch BIGINT, _seq BIGINT")
+        filled(connection, f'main."{name}"', kept + new)
+        later = new + ([] if name in "de" else [tuple(rng.choice("0123") for _ in range(4))])
+        filled(connection, f'main."{name}@came"', came + [(*row, "-2", str(-next(ages))) for row in later], ", _epoch BIGINT, _seq BIGINT")
     return connection
+
+
+def filled(connection, name, rows, more=""):
+    connection.execute(f"CREATE TABLE {name} (k INT, x INT, y INT, w BIGINT{more})")
+    if rows:
+        connection.execute(f"INSERT INTO {name} VALUES {', '.join('(' + ', '.join(row) + ')' for row in rows)}")
 
 
 class Trees:
     """Makes random trees; every relation of a tree gets its own alias."""
+
+    names = "abcde"
 
     def __init__(self, rng):
         self.rng = rng
@@ -82,9 +120,12 @@ class Trees:
         if depth == 0 or rng.random() < 0.1:
             if rng.random() < 0.08:
                 return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
-            name = rng.choice("abc")
-            return scan(name, "k int, x int, y int, w bigint", alias=self.next(name))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "unnest", "window", "topn", "recent", "repartition"])
+            return self.scan(rng.choice(self.names))
+        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "chain", "unnest", "window", "topn",
+                           "recent", "repartition", "moment", "moment", "moment"])
+        if kind == "moment":
+            made = getattr(self, rng.choice(["cut", "temporal", "asof", "arrival"]))(depth)
+            return where(made, " AND ".join(self.condition(made) for _ in range(rng.choice([1, 2])))) if rng.random() < 0.4 else made
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -116,9 +157,86 @@ class Trees:
         left, right = self.tree(depth - 1), self.tree(rng.randrange(depth))
         if kind == "cross":
             return where(join(left, right, "inner"), f"{self.ref(left)} = {self.ref(right)} AND {self.condition(left, right)}")
-        keys = ", ".join(f"{self.ref(left)} {rng.choice(['=', '=', '=='])} {self.ref(right)}" for _ in range(rng.choice([1, 1, 2])))
         residual = " AND ".join(self.condition(left, right) for _ in range(rng.choice([1, 2]))) if rng.random() < 0.5 else None
-        return join(left, right, rng.choice(KINDS), keys, residual)
+        return join(left, right, rng.choice(KINDS), self.keys(left, right), residual)
+
+    def scan(self, name):
+        return scan(name, COLUMNS, alias=self.next(name), append_only=name in "de")
+
+    # -- what depends on when rows came
+
+    def grown(self, depth):
+        """A tree of which no row ever goes."""
+        rng = self.rng
+        if depth == 0 or rng.random() < 0.3:
+            return self.newest(rng.choice("abcde"))[0] if rng.random() < 0.1 else self.scan(rng.choice("de"))
+        kind = rng.choice(["where", "project", "union", "join", "unnest", "cut", "temporal", "arrival", "cut"])
+        if kind == "cut":
+            return Cut(self.grown(depth - 1), "after", 7)
+        if kind in ("temporal", "arrival"):
+            return getattr(self, kind)(depth)
+        below = self.grown(depth - 1)
+        if kind == "where":
+            return where(below, self.condition(below))
+        if kind in ("project", "unnest"):
+            return getattr(self, kind)(below)
+        other = self.grown(depth - 1)
+        if kind == "join":
+            return join(below, other, "inner", self.keys(below, other), self.residual(below, other))
+        width = min(len(below.columns), len(other.columns))
+        return self.union([exactly(x, x.columns[:width]) for x in (below, other)])
+
+    def keys(self, left, right):
+        return ", ".join(f"{self.ref(left)} {self.rng.choice(['=', '=', '=='])} {self.ref(right)}" for _ in range(self.rng.choice([1, 1, 2])))
+
+    def residual(self, *sides):
+        return self.condition(*sides) if self.rng.random() < 0.3 else None
+
+    def newest(self, name):
+        """What was written to a table, and the ids of its age."""
+        made = arrivals(self.scan(name), self.next("age") + "_")
+        return made, [c.id for c in made.age]
+
+    def cut(self, depth):
+        if self.rng.random() < 0.5:
+            return Cut(self.tree(depth - 1), "before", 7)
+        return Cut(self.grown(depth - 1), "after", 7)
+
+    def temporal(self, depth):
+        """A look-up, at times of the row that came last."""
+        rng = self.rng
+        left, right = self.grown(depth - 1), self.tree(depth - 1)
+        keys = self.keys(left, right)
+        if rng.random() < 0.4:
+            rows, age = self.newest(rng.choice("abcde"))
+            key = self.ref(rows)
+            right = TopN(rows, keys_of(rows, key), order_of(rows, ", ".join(f'"{a}"' for a in age)), 1)
+            keys = f"{self.ref(left)} = {key}"
+        return temporal(left, right, rng.choice(["inner", "left"]), keys, self.residual(left, right), waits=rng.random() < 0.3)
+
+    def asof(self, depth):
+        rng = self.rng
+        arrival = rng.random() < 0.6
+        left, right = self.grown(depth - 1) if arrival else self.tree(depth - 1), self.tree(depth - 1)
+        if rng.random() < 0.5:
+            right, ties = self.newest(rng.choice("abcde"))
+            if rng.random() < 0.5:
+                right = TopN(right, keys_of(right, self.ref(right)), order_of(right, ", ".join([self.ref(right) + " desc", *(f'"{a}"' for a in ties)])), 2)
+        else:
+            ties = [c.id for c in right.columns]
+        kinds = {c.id: c.type for c in (*left.columns, *right.columns)}
+        pairs = [(a, b) for a in self.ints(left) for b in self.ints(right) if kinds[a] == kinds[b]]
+        if not pairs:
+            return left
+        return asof(left, right, rng.choice(["inner", "left"]), self.keys(left, right), rng.choice(["<", "<=", ">", ">="]), rng.choice(pairs),
+                    ties, self.residual(left, right), arrival)
+
+    def arrival(self, depth):
+        """A join whose rows are decided when they come."""
+        kind = self.rng.choice(["left", "right", "full", "semi", "anti"])
+        left = self.grown(depth - 1)
+        right = self.tree(depth - 1) if kind in ("semi", "anti") else self.grown(depth - 1)
+        return join(left, right, kind, self.keys(left, right), self.residual(left, right), arrival=True)
 
     def chain(self, depth):
         """Joins and a group on few columns, where the planner has exchanges to save."""
@@ -228,13 +346,16 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
 
 
 def test_every_kind_of_operator_occurs():
+    wanted = {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn", "timefilter",
+              "window", "repartition", "sink", "cut", "arrivals", "temporal", "asof", "arrivalasof", "arrivaljoin"}
     found = set()
-    for seed in range(60):
+    for seed in range(400):
         tree = Trees(random.Random(seed)).tree(4)
         try:
             found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
         except Error:
             continue
-    assert found == {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn", "timefilter",
-                     "window", "repartition", "sink"}
+        if found == wanted:
+            break
+    assert found == wanted
     assert isinstance(union(scan("a")), Union)
