@@ -141,7 +141,8 @@ class Join(Relation):
     it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
     of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
     scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
-    arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL).
+    arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL). late_us: rows may come so much
+    later than their watermarks promise, and still meet what they fit: it is kept so much longer.
     """
 
     left: Relation
@@ -154,6 +155,7 @@ class Join(Relation):
     spread: tuple[int, ...] = ()
     scatter: tuple[Scalar, ...] = ()
     arrival: bool = False
+    late_us: int = 0
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -260,7 +262,8 @@ class TimeFilter(Relation):
 
     As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
     and is never taken back (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, rows that come out are not taken back whatever becomes
-    of them below. scatter: what says where rows go if they have to move.
+    of them below. scatter: what says where rows go if they have to move. untimed: rows with NULL in the column come and go at once.
+    same: ids of further columns that have the column's value where it has one.
     """
 
     input: Relation
@@ -270,6 +273,8 @@ class TimeFilter(Relation):
     final: bool = False
     scatter: tuple[Scalar, ...] = ()
     stays: bool = False
+    untimed: bool = False
+    same: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert not self.stays or self.comparison[0] == "<"
@@ -360,6 +365,30 @@ class Repartition(Relation):
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.input.columns
+
+
+@dataclass(frozen=True)
+class Records(Relation):
+    """The changes of the input as records in the order of a log, as `circuit.operators.Records`: none is ever taken back.
+
+    key: ids of the columns that identify a row of a table; None: of an input whose rows only come. kept: ids of the columns that a
+    record without value has. made: whether the record is without value (boolean), and its place in the log (bigint).
+    """
+
+    input: Relation
+    key: tuple[str, ...] | None
+    kept: tuple[str, ...]
+    made: tuple[Column, Column]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        may_lack = self.key is not None
+        own = tuple(replace(c, nullable=c.nullable or (may_lack and c.id not in self.kept)) for c in self.input.columns)
+        return (*own, *self.made)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
     bounds = time_bounds(node)
     if not bounds:
         return None, None
-    left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
+    sides = [{i: shifted(w, -node.late_us) for i, w in watermarks(s).items()} for s in (node.left, node.right)]
+    left, right = _Side(sides[0], bounds), _Side(sides[1], [b.mirrored for b in bounds])
     return (left.kept(right, met_alone=node.kind in ("right", "full") and not node.arrival),
             right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti") and not node.arrival))
 

@@ -13,6 +13,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Records,
     Relation,
     Repartition,
     Scan,
@@ -30,7 +31,7 @@ def revision(node: Relation) -> str | None:
     """What takes rows of `node` back, as the beginning of a sentence; None if its rows only come."""
     if isinstance(node, Scan):
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
-    if isinstance(node, Values):
+    if isinstance(node, (Records, Values)):
         return None
     if isinstance(node, (Cut, Filter, Project, Repartition, Unnest, Expand, Union)):
         return _first(node.inputs)

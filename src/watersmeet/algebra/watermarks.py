@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Records,
     Relation,
     Repartition,
     Repeat,
@@ -56,6 +57,8 @@ def watermarks(node: Relation) -> Watermarks:
         return dict(node.watermarks)
     if isinstance(node, (Cut, Filter, Repartition, Repeat, Expand)):
         return watermarks(node.input)
+    if isinstance(node, Records):
+        return watermarks(node.input) if node.key is None else {}
     if isinstance(node, Unnest):
         return _unnested(node, watermarks(node.input))
     if isinstance(node, Project):
@@ -73,8 +76,10 @@ def watermarks(node: Relation) -> Watermarks:
         return _present([*((c, below.get(c, ())) for c in bound if c is not None), *ahead])
     if isinstance(node, TimeFilter):
         # Rows wait, or go, by their time alone: of other columns old values come late.
-        own = watermarks(node.input).get(node.column, ())
-        return _present([(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])
+        below = watermarks(node.input)
+        own = below.get(node.column, ())
+        further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
+        return _present([*further, *([] if node.untimed else [(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])])
     if isinstance(node, Arrivals):
         return watermarks(node.scan)
     if isinstance(node, TemporalJoin):  # a row that waited comes out however old it is
@@ -153,7 +158,7 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         return _rising(node.this, below)
     if isinstance(node, (exp.Add, exp.Sub)):
         return _moved(node, below)
-    if isinstance(node, exp.Coalesce):
+    if isinstance(node, (exp.Coalesce, exp.Greatest)):
         return both(*[_rising(operand, below) for operand in (node.this, *node.expressions)])
     window = floor_of(node)
     if window is not None:

@@ -209,6 +209,19 @@ class Repartition(Operator):
 
 
 @dataclass(frozen=True)
+class Records(Operator):
+    """The changes of an epoch as records, which are never taken back: the input's columns, `deleted` (boolean), the epoch's number (bigint).
+
+    keys: positions; of a key, the rows that came, if any; else one record that is `deleted`, with NULLs but for the columns
+    `kept`: of one of the rows that went, which the content decides. All changes of a key are in one bucket. None: rows only come.
+    """
+
+    kind: ClassVar[str] = "records"
+    keys: tuple[int, ...] | None
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TimeFilter(Operator):
     """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
 
@@ -216,7 +229,7 @@ class TimeFilter(Operator):
     until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken back
     when the bound passes them. NULL never passes. What the bound has passed is not kept. keep: positions of the
     input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error. stays: (of `<`, `<=`)
-    what has come out is not taken back, whatever becomes of it below.
+    what has come out is not taken back, whatever becomes of it below. untimed: rows with NULL in the column come at once.
     """
 
     kind: ClassVar[str] = "timefilter"
@@ -225,6 +238,7 @@ class TimeFilter(Operator):
     bound: Watermark
     keep: tuple[int, ...]
     stays: bool = False
+    untimed: bool = False
 
     def __post_init__(self) -> None:
         assert not self.stays or (self.append_only and self.comparison[0] == "<")
@@ -550,7 +564,7 @@ class Sink(Operator):
 
 KINDS = {cls.kind: cls for cls in (
     Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
-    Arrivals, Cut, Repartition, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
+    Arrivals, Cut, Records, Repartition, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {
@@ -558,7 +572,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "residual", "waits")
+_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits")
 
 
 def _tuples(value: Any) -> Any:

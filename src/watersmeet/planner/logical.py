@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Records,
     Relation,
     Repartition,
     Repeat,
@@ -96,6 +97,14 @@ def _(node: Arrivals, names: _Names) -> PlanTree:
 @_print.register
 def _(node: Repartition, names: _Names) -> PlanTree:
     return PlanTree("LogicalRepartition", (("partitions", str(node.partitions)),), (_print(node.input, names),))
+
+
+@_print.register
+def _(node: Records, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    names.update({c.id: c.name for c in node.made})
+    key = () if node.key is None else (("key", listed([names[i] for i in node.key])),)
+    return PlanTree("LogicalRecords", key, (below,))
 
 
 @_print.register

@@ -20,6 +20,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Records,
     Relation,
     Repartition,
     Repeat,
@@ -174,6 +175,18 @@ class Lowering:
         return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
 
     @lower.register
+    def _(self, node: Records, needed: _Ids) -> Stream:  # noqa: ARG002 - whether a record is a change depends on all of it
+        own = node.input.columns
+        below = self.lower(node.input, node.input.ids)
+        op = emit_exactly(self.builder, below, [below.values[c.id] for c in own])
+        places = {c.id: i for i, c in enumerate(own)}
+        keys = None if node.key is None else tuple(places[i] for i in node.key)
+        op = op if keys is None else self._grouped(op, keys, [])
+        schema = positional((c.type, c.nullable) for c in node.columns)
+        made = self.builder.add(operators.Records((op.id,), schema, append_only=True, keys=keys, kept=tuple(places[i] for i in node.kept)))
+        return of_operator(made, [(c, i) for i, c in enumerate(node.columns)])
+
+    @lower.register
     def _(self, node: TimeFilter, needed: _Ids) -> Stream:
         columns = [c for c in node.columns if c.id in needed]
         below = self.lower(node.input, (needed | {node.column}).union(*[s.columns for s in node.scatter]))
@@ -188,7 +201,7 @@ class Lowering:
         schema = positional((op.schema[k].type, op.schema[k].nullable) for k in keep)
         append_only = node.final or node.stays or (op.append_only and node.comparison[0] == "<")
         made = self.builder.add(operators.TimeFilter((op.id,), schema, append_only, positions[identity(time)], node.comparison,
-                                                     node.bound, keep, node.stays))
+                                                     node.bound, keep, node.stays, node.untimed))
         return of_operator(made, [(c, keep.index(places[c.id])) for c in columns])
 
     @lower.register

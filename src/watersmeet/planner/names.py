@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Records,
     Repartition,
     Repeat,
     Scan,
@@ -123,6 +124,8 @@ class Names:
             return below + tuple(f.function for f in op.functions)
         if isinstance(op, Versions):
             return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
+        if isinstance(op, Records):
+            return (*below, "@deleted", "@offset")
         if isinstance(op, Arrivals):
             return (*below[:-1], "_epoch", "_seq")
         assert isinstance(op, (Exchange, Arrange, Cut, Repartition, Repeat, Upsert, TopN, Sink)), op.kind

@@ -21,6 +21,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Records,
     Repartition,
     Repeat,
     Scan,
@@ -142,6 +143,9 @@ class PhysicalPrinter:
             return "StreamArrivals", ()
         if isinstance(op, Cut):
             return "StreamCut", (("keeps", op.keeps),)
+        if isinstance(op, Records):
+            below = self._names.columns(op.inputs[0])
+            return "StreamRecords", () if op.keys is None else (("key", listed([below[k] for k in op.keys])),)
         if isinstance(op, Repartition):
             return "StreamRepartition", (("partitions", str(op.partitions)),)
         if isinstance(op, Repeat):

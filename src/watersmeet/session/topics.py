@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from sqlglot import exp
-
-from watersmeet.algebra.relations import Project
+from watersmeet.algebra.relations import Column, Project, Records
 from watersmeet.algebra.relations import Relation as Tree
-from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import read
-from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
-from watersmeet.dialects.binder import bind_query
+from watersmeet.algebra.trees import exactly, read
+from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
+from watersmeet.dialects.binder import BoundQuery, bind_query
+from watersmeet.dialects.binder.records import key_parts
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import add, check_columns, may_create
 from watersmeet.session.materialize import Bound, make, watermarks_of
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
-from watersmeet.types import BOOLEAN, TIMESTAMP, Field
+from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, Field
 
 _TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
 _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
@@ -58,20 +55,32 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     if session.catalog.by_name(name.name) is None and not session.variables.is_on("defaults.topic.autocreate"):
         raise error_at(statement, name.span, "UNDEFINED_RELATION", f'topic "{name.name}" does not exist',
                        hint="SET defaults.topic.autocreate=true lets a processor make its topic.")
-    tree = _records(query.tree)
+    if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic of a table without key is not supported",
+                       hint="Select one: expression AS _key.")
+    tree = _records(query)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-    required = tuple(c.name for c in columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME, TOMBSTONE))
+    required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
     topic = Topic(statement.key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
     relation = Relation(session.catalog.new_id("materialized view"), name.name, "materialized view", columns, sql=statement.sql,
                         dialect=session.dialect, depends_on=query.depends_on, watermarks=watermarks_of(tree), topic=topic)
     return Bound(tree, relation)
 
 
-def _records(tree: Tree) -> Tree:
-    """The rows of a query as records with a value."""
-    deleted = replace(tree.columns[0], id="@deleted", name=TOMBSTONE, type=BOOLEAN, nullable=False)
-    value = Scalar(exp.false(), BOOLEAN, nullable=False)
-    return Project(tree, (*tree.columns, deleted), (*map(read, tree.columns), value))
+def _records(query: BoundQuery) -> Tree:
+    """The changes of a query as records: of a table by its key, each a value or, where that is gone, none."""
+    tree = query.tree
+    facets = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
+    made = Column("@deleted", TOMBSTONE, BOOLEAN, nullable=False), Column("@offset", RECORD_NUMBER, BIGINT, nullable=False)
+    kept = tuple(c.id for c in facets.values())
+    if query.nature == "stream":
+        return Records(tree, None, kept, made)
+    key = facets.get(KEY_COLUMN)
+    parts = [] if key is None else key_parts(read(key))
+    columns = tuple(Column(f"@key{i}", f"key{i}", p.type, p.nullable) for i, p in enumerate(parts))
+    below = Project(tree, (*tree.columns, *columns), (*map(read, tree.columns), *parts))
+    records = Records(below, tuple(c.id for c in columns), (*kept, *(c.id for c in columns)), made)
+    return exactly(records, [c for c in records.columns if c not in columns])
 
 
 def _partitions(session: Session) -> int:

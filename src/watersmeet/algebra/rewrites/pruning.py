@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Records,
     Relation,
     Repartition,
     Repeat,
@@ -185,5 +186,11 @@ def _(node: Cut | Repartition, needed: _Ids) -> Relation:
 
 
 @_prune.register
+def _(node: Records, needed: _Ids) -> Relation:  # noqa: ARG001 - whether a record is a change depends on all of it
+    return replace(node, input=exactly(_prune(node.input, node.input.ids), node.input.columns))
+
+
+@_prune.register
 def _(node: TimeFilter, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed | {node.column}))
+    below = _prune(node.input, needed | {node.column})
+    return replace(node, input=below, same=tuple(i for i in node.same if i in below.ids))

@@ -176,9 +176,9 @@ def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: TimeFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """A filter like others: what is said of its rows can be said before. A NULL in its column never passes."""
+    """A filter like others: what is said of its rows can be said before. A NULL in its column never passes, unless it is said to."""
     pushed = [p for p in parts if not is_volatile(p)]
-    inner = _push(node.input, pushed, rejected | _rejections(parts) | {node.column})
+    inner = _push(node.input, pushed, rejected | _rejections(parts) | (_NONE if node.untimed else {node.column}))
     return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
@@ -250,7 +250,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
         _push(node.left, places.left, left_dropped & node.left.ids),
         _push(node.right, places.right, right_dropped & node.right.ids),
         kind, tuple(dict.fromkeys(keys)), conjunction(list(dict.fromkeys(residual))),
-        node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner",
+        node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner", late_us=node.late_us,
     )  # fmt: skip
     return filtered(joined, places.above)
 

@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Records,
     Relation,
     Repartition,
     TemporalJoin,
@@ -49,6 +50,8 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
         return replace(node, input=_spread(node.input, wish), scatter=wish)
     if isinstance(node, Project):
         return with_inputs(node, [_spread(node.input, _translated(wish, zip(node.outputs, node.exprs, strict=True)))])
+    if isinstance(node, Records):
+        return with_inputs(node, [_spread(node.input, tuple(read(c) for c in node.input.columns if c.id in (node.key or ())))])
     if isinstance(node, Union):
         return with_inputs(node, [
             _spread(p, _translated(wish, zip(node.outputs, map(read, p.columns), strict=True))) for p in node.parts])

@@ -8,8 +8,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
+from watersmeet.algebra.durations import duration_us
+from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin, TimeFilter
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.watermarks import of_scalar as mark_of
+from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.binder.joins import join
 from watersmeet.dialects.binder.keys import condition_parts
@@ -20,6 +23,7 @@ from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.values import Value, of_scalar
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error
+from watersmeet.watermarks import both, shifted
 
 Sourced = tuple[Relation, Scope]
 
@@ -40,16 +44,20 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
         raise error("FEATURE_NOT_SUPPORTED", "a join with this item of FROM is not supported", sql=env.text, span=place_of(node),
                     hint="Topics and names of WITH can be joined.")
     nature = _checked(node, one.nature, other.nature, env)
-    node = _windowed(node, left[1], right[1])
-    relation, scope = join(left, right, node, env, subqueries, binding.semantics)
+    within = _length(node, env)
+    relation, scope = join(left, right, _windowed(node, left[1], right[1]), env, subqueries, binding.semantics)
     assert isinstance(relation, Join)
+    if within is not None:
+        relation = replace(relation, late_us=within)
     joined: Relation = relation
     if one.nature != other.nature:
         joined = _looked_up(relation, turned=one.nature == "table")
     key, time = _key(relation, one, other), _time(relation, one, other)
     key_column = binding.new_column(KEY_COLUMN, key.type, key.nullable)
     time_column = binding.new_column(RECORD_TIME, time.type, time.nullable)
-    made = Project(joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time))
+    made: Relation = Project(joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time))
+    if within is not None and relation.kind != "inner":
+        made = _awaiting(made, relation, one, other, time_column, within, node, env, binding)
     shown = _once(scope, len(left[1].visible), node, relation.kind)
     return made, replace(scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column)))
 
@@ -91,6 +99,37 @@ def _windowed(node: exp.Join, left: Scope, right: Scope) -> exp.Join:
     made.set("on", exp.and_(exp.Paren(this=made.args["on"]), window, copy=False))
     made.set("within", None)
     return made
+
+
+def _length(node: exp.Join, env: Environment) -> int | None:
+    """WITHIN in microseconds. INVALID_PARAMETER for nothing at all."""
+    within = node.args.get("within")
+    if not within:
+        return None
+    found = duration_us(within[0])
+    if not found:
+        raise error("INVALID_PARAMETER", "WITHIN needs a time above 0", sql=env.text, span=place_of(within[0]))
+    return found
+
+
+def _awaiting(joined: Relation, join: Join, one: Facets, other: Facets, time: Column, within: int, node: exp.Join, env: Environment,
+              binding: Binding) -> Relation:
+    """Pairs come at once; a record without partner comes when both streams have passed its time by WITHIN, and stays (D-004-08).
+
+    What comes later than that meets what is still kept, and is never taken back (notes on Kafka Streams, 2.1).
+    """
+    times = one.time.finish(), other.time.finish()
+    marks = [mark_of(t, watermarks(side)) for t, side in zip(times, join.inputs, strict=True)]
+    if not all(marks):
+        raise error("FEATURE_NOT_SUPPORTED", f"{join.kind.upper()} JOIN of streams without event times is not supported", sql=env.text,
+                    span=place_of(node), hint="Topics have one; another relation needs WATERMARK FOR.")
+    due = binding.new_column("due", time.type, nullable=True)
+    left, right = (t.expression for t in times)
+    alone = exp.Case(ifs=[exp.If(this=exp.Is(this=left.copy(), expression=exp.null()), true=right.copy()),
+                          exp.If(this=exp.Is(this=right.copy(), expression=exp.null()), true=left.copy())])
+    timed = Project(joined, (*joined.columns, due), (*map(read, joined.columns), Scalar(alone, due.type)))
+    held = TimeFilter(timed, due.id, "<", shifted(both(*marks), -within), stays=True, untimed=True, same=(time.id,))
+    return Project(held, joined.columns, tuple(map(read, joined.columns)))
 
 
 def _named(scope: Scope, name: str) -> exp.Column:

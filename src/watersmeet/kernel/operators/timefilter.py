@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import TimeFilter
@@ -56,6 +57,8 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
     moved = [run.slice(line.before(run), line.now(run)) for run in rows.runs if line.before(run) < line.now(run)]
     found = [r.delta() if waits else r.delta().negated() for r in moved]
     found.append((change.slice(0, cut) if waits else change.slice(cut, change.num_rows)).delta())
+    if op.untimed:
+        found.append(inputs[0].take(np.flatnonzero(pc.is_null(inputs[0].columns.column(op.column)).to_numpy())))
     _keep(rows, change.slice(cut, change.num_rows) if cut else change, line)
     if not any(line.now(run) for run in rows.runs):
         passed.replace(())
