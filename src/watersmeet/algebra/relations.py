@@ -15,6 +15,9 @@ from typing import Literal
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import Relation as Relation
 from watersmeet.algebra.base import extended
+from watersmeet.algebra.changes import Cut as Cut
+from watersmeet.algebra.changes import Records as Records
+from watersmeet.algebra.changes import Repartition as Repartition
 from watersmeet.algebra.comparisons import Comparison as Comparison
 from watersmeet.algebra.ordered import SortKey as SortKey
 from watersmeet.algebra.ordered import TopN as TopN
@@ -329,66 +332,6 @@ class Arrivals(Relation):
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return (*self.scan.columns, *self.age)
-
-
-@dataclass(frozen=True)
-class Cut(Relation):
-    """What the input gave before a query started, or what it gives from then on, as `circuit.operators.Cut`.
-
-    keeps before: the content as it was, which stands still. after: only the changes that come later.
-    """
-
-    input: Relation
-    keeps: Literal["before", "after"]
-    moment: int
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
-
-
-@dataclass(frozen=True)
-class Repartition(Relation):
-    """The input's rows as they are, with as many partitions as the relation that they are joined with has."""
-
-    input: Relation
-    partitions: int
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
-
-
-@dataclass(frozen=True)
-class Records(Relation):
-    """The changes of the input as records in the order of a log, as `circuit.operators.Records`: none is ever taken back.
-
-    key: ids of the columns that identify a row of a table; None: of an input whose rows only come. kept: ids of the columns that a
-    record without value has. made: whether the record is without value (boolean), and its place in the log (bigint).
-    """
-
-    input: Relation
-    key: tuple[str, ...] | None
-    kept: tuple[str, ...]
-    made: tuple[Column, Column]
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @cached_property
-    def columns(self) -> tuple[Column, ...]:
-        may_lack = self.key is not None
-        own = tuple(replace(c, nullable=c.nullable or (may_lack and c.id not in self.kept)) for c in self.input.columns)
-        return (*own, *self.made)
 
 
 @dataclass(frozen=True)
