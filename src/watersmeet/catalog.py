@@ -28,6 +28,9 @@ TOMBSTONE: Final = "@deleted"
 #: In topics that a processor writes: by which the records are ordered.
 RECORD_NUMBER: Final = "@offset"
 
+#: The schema that is always there and that all dialects start in; each has its own name for it (`Semantics.schema`).
+COMMON_SCHEMA: Final = "public"
+
 #: The default of a column that gets the time at which a row came.
 ARRIVAL: Final = "now()"
 
@@ -73,6 +76,7 @@ class Relation:
     """One named relation.
 
     id: `<kind letter><number>` such as `t3`; unique for the life of the database, safe as a file name.
+    schema: the one that it is in; names are unique there. path: of a view, the schemas in which its query looked up names without one.
     columns: the declared columns in order (of an index: those of its table).
     primary_key: names of the key's columns, empty for a hidden row id.
     append_only: True if no row is ever updated or deleted (sources, APPEND ONLY tables, and the
@@ -112,6 +116,13 @@ class Relation:
     hidden: bool = False
     max_buffered_bytes: int | None = None
     topic: Topic | None = None
+    schema: str = COMMON_SCHEMA
+    path: tuple[str, ...] = (COMMON_SCHEMA,)
+
+    @property
+    def shown(self) -> str:
+        """The name that no other relation has: with its schema, unless that is the common one."""
+        return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property
     def written(self) -> Schema:
@@ -153,6 +164,7 @@ class Relation:
         for name in ("primary_key", "depends_on", "index_columns", "included"):
             values[name] = tuple(value.get(name, ()))
         values["ranges"] = {n: (r[0], r[1]) for n, r in value.get("ranges", {}).items()}
+        values["path"] = tuple(value.get("path", (COMMON_SCHEMA,)))
         values["event_time"] = EventTime(**value["event_time"]) if value.get("event_time") else None
         values["topic"] = Topic.from_json(value["topic"]) if value.get("topic") else None
         values["watermarks"] = {n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()}
@@ -171,22 +183,34 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All relations of a database at one version. Immutable: every change gives a new catalog."""
+    """All relations of a database at one version. Immutable: every change gives a new catalog.
+
+    schemas: those beside the common one, in order of creation. path: those in which names without a schema are looked up; of the
+    session or view that asks, not stored.
+    """
 
     version: int = 0
     next_number: int = 1
     relations: dict[str, Relation] = field(default_factory=dict)
     """By id, in order of creation."""
+    schemas: tuple[str, ...] = ()
+    path: tuple[str, ...] = (COMMON_SCHEMA,)
 
-    def by_name(self, name: str, *, folded: bool = False) -> Relation | None:
-        """The relation called `name`, or None. folded: the name was written without quotes, so that case does not tell it from others.
+    def by_name(self, name: str, schema: str | None = None, *, folded: bool = False) -> Relation | None:
+        """The relation called `name` in `schema`, or in the first schema of the path that has one; None if there is none.
 
-        No two relations have names that differ in case alone.
+        folded: the name was written without quotes, so that case does not tell it from others. No two relations of a schema have names
+        that differ in case alone.
         """
-        for relation in self.relations.values():
-            if relation.name == name or (folded and relation.name.lower() == name.lower()):
-                return relation
+        for place in self.path if schema is None else (schema,):
+            for relation in self.relations.values():
+                if relation.schema == place and (relation.name == name or (folded and relation.name.lower() == name.lower())):
+                    return relation
         return None
+
+    def with_schemas(self, schemas: tuple[str, ...]) -> Catalog:
+        """A catalog with other schemas."""
+        return replace(self, version=self.version + 1, schemas=schemas)
 
     def new_id(self, kind: RelationKind) -> str:
         """The id that the next relation of `kind` gets."""
@@ -195,7 +219,7 @@ class Catalog:
     def with_relation(self, relation: Relation) -> Catalog:
         """A catalog in which `relation` is added, or replaced if its id is known."""
         number = self.next_number + (relation.id not in self.relations)
-        return Catalog(self.version + 1, number, {**self.relations, relation.id: relation})
+        return replace(self, version=self.version + 1, next_number=number, relations={**self.relations, relation.id: relation})
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""
@@ -217,6 +241,7 @@ class Catalog:
         return {
             "version": self.version,
             "next_number": self.next_number,
+            "schemas": list(self.schemas),
             "relations": [r.to_json() for r in self.relations.values()],
         }
 
@@ -224,4 +249,4 @@ class Catalog:
     def from_json(value: Any) -> Catalog:
         """The inverse of `to_json`."""
         relations = [Relation.from_json(r) for r in value["relations"]]
-        return Catalog(value["version"], value["next_number"], {r.id: r for r in relations})
+        return Catalog(value["version"], value["next_number"], {r.id: r for r in relations}, tuple(value.get("schemas", ())))

@@ -13,11 +13,13 @@ from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
     CreateIndex,
     CreateMaterializedView,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
     DropKind,
+    DropSchema,
     Emit,
     Name,
     Refused,
@@ -204,6 +206,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     readers: dict[tuple[str, ...], Callable[[Cursor, Dialect, dict[str, Any]], Statement]] = {
         ("TABLE",): read_table, ("SOURCE",): _read_source, ("VIEW",): _read_view,
         ("MATERIALIZED", "VIEW"): _read_materialized_view, ("INDEX",): _read_index,
+        ("SCHEMA",): read_create_schema,
     }  # fmt: skip
     for words, reader in readers.items():
         if cursor.take(*words):
@@ -212,12 +215,12 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if token is None:
         raise cursor.error()
     word = token.text.upper()
-    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "SCHEMA", "DATABASE", "USER", "ROLE", "TYPE",
+    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "DATABASE", "USER", "ROLE", "TYPE",
                "SUBSCRIPTION", "SEQUENCE", "TEMPORARY", "TEMP", "UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")
     if word in lacking:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place))
-    raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW and INDEX exist.")
+    raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA exist.")
 
 
 def _if_not_exists(cursor: Cursor) -> bool:
@@ -246,7 +249,7 @@ def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     return CreateTable(
-        **base, name=name.name, name_span=name.span, columns=tuple(definition.columns),
+        **base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(definition.columns),
         primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
         watermarks=tuple(definition.watermarks), arrivals=tuple(definition.arrivals), append_only=definition.append_only, query=query,
         column_names=tuple(definition.bare_names),
@@ -266,7 +269,7 @@ def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     return CreateSource(
-        **base, name=name.name, name_span=name.span, columns=tuple(definition.columns),
+        **base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(definition.columns),
         primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
         watermarks=tuple(definition.watermarks), arrivals=tuple(definition.arrivals),
     )
@@ -304,7 +307,7 @@ def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None
     if not tokens:
         raise cursor.error()
     query = read_tree(cursor.originals(tokens), cursor.text, dialect)
-    fields = {"name": name.name, "name_span": name.span, "query": query, "column_names": tuple(n.name for n in names),
+    fields = {"name": name.name, "name_span": name.span, "schema": name.schema, "query": query, "column_names": tuple(n.name for n in names),
               "if_not_exists": if_not_exists, "options": options}
     return fields, emit
 
@@ -321,14 +324,38 @@ def _read_index(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Stat
         read_options(cursor)
     cursor.end()
     return CreateIndex(
-        **base, name=name.name, name_span=name.span, table=table, columns=tuple(c.name for c in columns),
+        **base, name=name.name, name_span=name.span, schema=name.schema, table=table, columns=tuple(c.name for c in columns),
         include=tuple(c.name for c in include), distributed_by=tuple(c.name for c in distributed),
         if_not_exists=if_not_exists,
     )
 
 
+def read_create_schema(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """CREATE SCHEMA (Timeplus' CREATE DATABASE): the cursor stands behind the word."""
+    if_not_exists = _if_not_exists(cursor)
+    name = cursor.name()
+    if not cursor.done:
+        raise not_supported(f"{cursor.rest[0].text.upper()} of a schema", cursor.text, span_of(cursor.rest))
+    return CreateSchema(**base, name=name, if_not_exists=if_not_exists)
+
+
+def read_drop_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP SCHEMA (Timeplus' DROP DATABASE): the cursor stands behind the word."""
+    if_exists = cursor.take("IF", "EXISTS")
+    names = [cursor.name(reserved=True)]
+    while cursor.take(","):
+        names.append(cursor.name(reserved=True))
+    cascade = cursor.take("CASCADE")
+    if not cascade:
+        cursor.take("RESTRICT")
+    cursor.end()
+    return DropSchema(**base, names=tuple(names), if_exists=if_exists, cascade=cascade)
+
+
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP …: the cursor stands behind DROP."""
+    if cursor.take("SCHEMA"):
+        return read_drop_schema(cursor, base)
     for words, kind in _KINDS.items():
         if not cursor.take(*words):
             continue
@@ -344,9 +371,9 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     token = cursor.current
     if token is None:
         raise cursor.error()
-    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "SCHEMA", "DATABASE", "USER", "ROLE", "TYPE",
+    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "DATABASE", "USER", "ROLE", "TYPE",
                "SUBSCRIPTION", "SEQUENCE")
     if token.text.upper() in lacking:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, place))
-    raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW and INDEX exist.")
+    raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA exist.")

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
+from watersmeet.catalog import COMMON_SCHEMA
 from watersmeet.dialects import ddl
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
@@ -63,6 +64,8 @@ _LANGUAGES: Final[dict[str, Language]] = {
     "sqlstream": Language("sqlstream", WatersmeetSqlstream, SQLSTREAM, sqlstream.read_create, sqlstream.read_drop),
     "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop, codes=CODES),
 }
+#: All names of the schema that is always there.
+COMMON_NAMES: Final = tuple(dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())]))
 
 
 def language_named(name: str) -> Language:

@@ -23,7 +23,8 @@ _LACKING: Final = (
     "EXECUTE", "FETCH", "GRANT", "KILL", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
     "REVOKE", "SAVEPOINT", "TRUNCATE", "USE", "VACUUM",
 )  # fmt: skip
-_HINTS: Final = {"TRUNCATE": "Write DELETE FROM.", "COPY": "Use a table with connector = 'file'."}
+_HINTS: Final = {"TRUNCATE": "Write DELETE FROM.", "COPY": "Use a table with connector = 'file'.",
+                 "USE": "Write SET SCHEMA 'name', or SET search_path TO name."}
 
 _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "ABORT": utility.read_rollback,
@@ -167,6 +168,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return language.drop(cursor, base)
     if word == "EXPLAIN":
         return utility.read_explain(cursor, base, lambda c: _explained(c, language))
+    if word == "USE" and language.semantics.schema_word == "database":
+        return utility.read_use(cursor, base)
     if word in _SIMPLE:
         return _SIMPLE[word](cursor, base)
     if word in _LACKING:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from watersmeet.catalog import COMMON_SCHEMA
+
 #: What becomes of a name without quotes.
 Folding = Literal["lower", "upper", "none"]
 
@@ -16,7 +18,8 @@ Folding = Literal["lower", "upper", "none"]
 class Semantics:
     """The defaults of a dialect.
 
-    folding: what becomes of names without quotes. schema: the only one there is. unnamed: what a select item without alias is called in a view:
+    folding: what becomes of names without quotes. schema: its name of the schema that is always there. schema_word: what it calls
+    a schema; if `database`, CREATE DATABASE, USE and SHOW DATABASES are of schemas. unnamed: what a select item without alias is called in a view:
     `refused` unless it is a column or a call, `text` as it is written. repeated: a second column of one name under `*`:
     `kept`, or `qualified` by its relation (`right_stream.key`).
     continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a bounded one says `table(stream)`); one
@@ -34,7 +37,8 @@ class Semantics:
     """
 
     folding: Folding = "lower"
-    schema: str = "public"
+    schema: str = COMMON_SCHEMA
+    schema_word: Literal["schema", "database"] = "schema"
     unnamed: Literal["refused", "text"] = "refused"
     repeated: Literal["kept", "qualified"] = "kept"
     continuous: Literal["never", "streams", "marked"] = "never"
@@ -52,8 +56,8 @@ class Semantics:
 RISINGWAVE: Final = Semantics()
 
 #: Document 003; rulings D-003-06, D-003-14 and D-003-17.
-TIMEPLUS: Final = Semantics(folding="none", schema="default", unnamed="text", repeated="qualified", continuous="streams", history="new",
-                            enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
+TIMEPLUS: Final = Semantics(folding="none", schema="default", schema_word="database", unnamed="text", repeated="qualified", continuous="streams",
+                            history="new", enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
                             settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "max_join_range"}),
                             asof_without_equality="ASOF join needs at least one equal-join column")
 

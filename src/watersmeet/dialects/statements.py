@@ -36,11 +36,20 @@ class Statement:
 
 @dataclass(frozen=True)
 class Name:
-    """A name and its place. folded: written without quotes, so that case does not tell it from others."""
+    """A name and its place. folded: written without quotes, so that case does not tell it from others.
+
+    schema: of a relation, as written in front of it; None without one.
+    """
 
     name: str
     span: Span
     folded: bool = False
+    schema: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The name as it was written."""
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,17 @@ class Watermark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateRelation(Statement):
+class Create(Statement):
+    """What makes a relation. schema: as written in front of its name, None without one; name_span has both."""
+
+    name: str
+    name_span: Span
+    schema: str | None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRelation(Create):
     """What CREATE TABLE and CREATE SOURCE share.
 
     columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
@@ -62,12 +81,9 @@ class CreateRelation(Statement):
     `AS PROCTIME()`.
     """
 
-    name: str
-    name_span: Span
     columns: Schema
     primary_key: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    if_not_exists: bool = False
     watermarks: tuple[Watermark, ...] = ()
     arrivals: tuple[str, ...] = ()
 
@@ -123,24 +139,20 @@ class CreateTopic(CreateRelation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateProcessor(Statement):
+class CreateProcessor(Create):
     """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a topic as it runs."""
 
-    target: Name
     query: exp.Expression
     key_format: str | None = None
     value_format: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateView(Statement):
+class CreateView(Create):
     """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
 
-    name: str
-    name_span: Span
     query: exp.Expression
     column_names: tuple[str, ...] = ()
-    if_not_exists: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -160,16 +172,30 @@ class CreateMaterializedView(CreateView):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateIndex(Statement):
+class CreateIndex(Create):
     """`CREATE INDEX name ON table (columns) [INCLUDE (include)]`."""
 
-    name: str
-    name_span: Span
     table: Name
     columns: tuple[str, ...]
     include: tuple[str, ...] = ()
     distributed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSchema(Statement):
+    """`CREATE SCHEMA name`."""
+
+    name: Name
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropSchema(Statement):
+    """`DROP SCHEMA names [CASCADE]`."""
+
+    names: tuple[Name, ...]
+    if_exists: bool = False
+    cascade: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +275,7 @@ class Show(Statement):
 
     what: lower-case words such as `tables`, `sources`, `views`, `materialized views`, `indexes`, `jobs`,
     `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`,
-    `dead letters`, `relations`.
+    `dead letters`, `relations`. name: of a relation; of a schema where relations are listed.
     """
 
     what: str
@@ -259,10 +285,14 @@ class Show(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class SetVariable(Statement):
-    """`SET name = value`; value None is DEFAULT (also RESET). Names are lower case, values are texts."""
+    """`SET name = value`; value None is DEFAULT (also RESET). Names are lower case, values are texts.
+
+    schema: of SET SCHEMA and USE, which set `search_path` to a schema that has to be there; value is None.
+    """
 
     name: str
     value: str | None
+    schema: Name | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,15 +152,13 @@ class Cursor:
         return Name(found.name.lower(), found.span)
 
     def relation_name(self) -> Name:
-        """A name that may be qualified by the only schema, `public`."""
-        first = self.name()
+        """A name that may be qualified by a schema, which may be called as a reserved word is (`default.t`)."""
+        following = self.tokens[self.index + 1].text if self.index + 1 < len(self.tokens) else ""
+        first = self.name(reserved=following == ".")
         if not self.take("."):
             return first
         second = self.name(reserved=True)
-        if first.name.lower() != "public":
-            raise error("UNDEFINED_OBJECT", f'schema "{first.name}" does not exist', sql=self.text, span=first.span,
-                        hint='The only schema is "public".')
-        return Name(second.name, Span(first.span.start, second.span.end))
+        return Name(second.name, Span(first.span.start, second.span.end), second.folded, first.name)
 
     def names(self) -> tuple[Name, ...]:
         """`(name, …)`, with optional ASC or DESC behind a name, which mean nothing here."""

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import TokenType
 
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import Parameters, is_folded, name_of, place_of, read_tree
+from watersmeet.dialects.schemas import quoted, unquoted
 from watersmeet.dialects.statements import (
     Begin,
     Commit,
@@ -122,8 +124,8 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = None) -> Statement:
-    if name is None and cursor.take("FROM"):
-        name = cursor.relation_name()
+    if name is None and (cursor.take("FROM") or cursor.take("IN")):
+        name = cursor.relation_name() if what == "dead letters" else cursor.name(reserved=True)
     like = cursor.string() if cursor.take("LIKE") else None
     cursor.end()
     return Show(**base, what=what, name=name, like=like)
@@ -133,6 +135,8 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """SET …: the cursor stands behind SET."""
     if not cursor.take("SESSION"):
         cursor.take("LOCAL")
+    if cursor.take("SCHEMA"):
+        return _set_schema(cursor, base)
     if cursor.take("TIME", "ZONE"):
         name = "timezone"
     elif cursor.at("TRANSACTION"):
@@ -146,11 +150,35 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.take("DEFAULT"):
         cursor.end()
         return SetVariable(**base, name=name, value=None)
-    values = [read_value(cursor)]
+    read = read_schema if name == "search_path" else read_value
+    values = [read(cursor)]
     while cursor.take(","):
-        values.append(read_value(cursor))
+        values.append(read(cursor))
     cursor.end()
     return SetVariable(**base, name=name, value=", ".join(values))
+
+
+def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SET SCHEMA 'name' (document 001; PostgreSQL): the text is read as a name."""
+    place = span_of(cursor.rest[:1]) if not cursor.done else base["span"]
+    name = unquoted(cursor.string(), cursor.folding)
+    cursor.end()
+    return SetVariable(**base, name="search_path", value=None, schema=Name(name, place))
+
+
+def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """USE name: the cursor stands behind USE."""
+    name = cursor.name(reserved=True)
+    cursor.end()
+    return SetVariable(**base, name="search_path", value=None, schema=name)
+
+
+def read_schema(cursor: Cursor) -> str:
+    """A schema of `search_path` in the form that the variable keeps: with quotes where they are needed."""
+    token = cursor.current
+    if token is not None and token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING):
+        return quoted(unquoted(cursor.string(), cursor.folding))
+    return quoted(cursor.name(reserved=True).name)
 
 
 def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -236,14 +264,13 @@ def _target(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, st
     if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
         raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
     _allow(tree, base, "this", "alias", "db")
-    if tree.args.get("db") and name_of(tree.args["db"]).lower() != "public":
-        raise error("UNDEFINED_OBJECT", f'schema "{tree.db}" does not exist', sql=text, span=place_of(tree))
-    alias = tree.args.get("alias")
-    return _name(tree.this, place_of(tree.this) or base["span"]), name_of(alias.this) if alias else None
+    alias, schema = tree.args.get("alias"), tree.args.get("db")
+    name = _name(tree.this, place_of(tree.this) or base["span"], name_of(schema) if schema else None)
+    return name, name_of(alias.this) if alias else None
 
 
-def _name(identifier: exp.Expression, span: Span) -> Name:
-    return Name(name_of(identifier), span, folded=is_folded(identifier))
+def _name(identifier: exp.Expression, span: Span, schema: str | None = None) -> Name:
+    return Name(name_of(identifier), span, is_folded(identifier), schema)
 
 
 def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:

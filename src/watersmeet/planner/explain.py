@@ -116,7 +116,7 @@ def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...
     for relation_id, ops in producers.items():
         if relation_id in catalog.relations:
             for op in ops:
-                found[op.id] = (*found.get(op.id, ()), catalog.relations[relation_id].name)
+                found[op.id] = (*found.get(op.id, ()), catalog.relations[relation_id].shown)
     return found
 
 

@@ -83,7 +83,7 @@ class Names:
     def watermark(self, bound: Watermark) -> str:
         """A watermark in terms of its sources, by their names: `watermark(t.ts)`."""
         relations = self._catalog.relations
-        return watermark_text(bound, {i: f"{r.name}.{r.event_time.column}" for i, r in relations.items() if r.event_time})
+        return watermark_text(bound, {i: f"{r.shown}.{r.event_time.column}" for i, r in relations.items() if r.event_time})
 
     def by_position(self, operator_id: str, side: str = "c") -> dict[str, str]:
         """Positional names such as `c0` to the names shown."""
@@ -96,9 +96,9 @@ class Names:
     def _derive(self, op: Operator) -> tuple[str, ...]:
         relation = self.relation(op)
         if op.id in self.leaves and relation is not None:
-            return tuple(f"{relation.name}.{c.name}" for c in relation.columns)
+            return tuple(f"{relation.shown}.{c.name}" for c in relation.columns)
         if isinstance(op, Scan):
-            name = relation.name if relation is not None else op.relation_id
+            name = relation.shown if relation is not None else op.relation_id
             return tuple(f"{name}.{c.name}" for c in op.schema)
         if isinstance(op, Constant):
             return tuple(f"values.column_{i}" for i in range(len(op.schema)))
@@ -136,7 +136,7 @@ class Names:
         if relation is not None:
             if relation.kind == "materialized view":  # a multiset: nothing less than the row identifies it
                 return self.columns(op.id)
-            return [f"{relation.name}.{k}" for k in relation.primary_key or (ROW_ID,)]
+            return [f"{relation.shown}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):
             return self.columns(op.id)[: len(op.keys)]
         if isinstance(op, AsofJoin):

@@ -168,7 +168,7 @@ class PhysicalPrinter:
     def _scan(self, op: Operator) -> PlanTree:
         relation = self._names.relation(op)
         columns = [n.rsplit(".", 1)[1] for n in self._names.columns(op.id)]
-        name = relation.name if relation is not None else getattr(op, "relation_id", "")
+        name = relation.shown if relation is not None else getattr(op, "relation_id", "")
         is_source = relation is not None and relation.kind == "source"
         keyless = relation is not None and relation.kind == "table" and not relation.primary_key
         if keyless and not is_source:

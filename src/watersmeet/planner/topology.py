@@ -33,7 +33,7 @@ def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequenc
     of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a relation, by id.
     """
     shown = [r for r in catalog.relations.values() if r.kind in _STYLES]
-    boxes = tuple(Box(r.id, r.name, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
+    boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
     views = [r for r in shown if r.kind == "materialized view" and r.id in producers]
     steps = {o.id: o for r in views for o in producers[r.id] if isinstance(o, Repartition)}
     boxes += tuple(Box(o.id, "Repartition", (f"{o.partitions} partitions",)) for o in steps.values())

@@ -127,4 +127,4 @@ def _too_much(view: Relation, left: int, right: int) -> Error:
 
 
 def _called(relation: Relation) -> str:
-    return "the query" if relation.hidden else f'materialized view "{relation.name}"'
+    return "the query" if relation.hidden else f'materialized view "{relation.shown}"'

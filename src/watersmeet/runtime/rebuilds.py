@@ -33,12 +33,12 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.kind == "source" and ARRIVAL in relation.defaults.values():
-            raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{relation.name}" can\'t be made anew',
+            raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{relation.shown}" can\'t be made anew',
                         detail="When its rows came is nowhere but in the state and in the views' content.",
                         hint="Drop the views over it, rebuild, and create them again: its rows then come anew.")
         late = totals.get(relation_id, {}).get("late", 0)
         if late:
-            name = known[relation_id].name if relation_id in known else relation_id
+            name = known[relation_id].shown if relation_id in known else relation_id
             raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{name}" can\'t be made anew',
                         detail=f"{late} of its rows came late: the views don't have them, but its history does.",
                         hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.")

@@ -55,11 +55,11 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
             view |= _held_back(inputs[sink.relation_id], numbers, commit.metrics.get("idle", ()), known)
             status["views"][sink.relation_id] = {
-                "name": known[sink.relation_id].name, "ready": sink.relation_id not in filling, **view, "error": None}
+                "name": known[sink.relation_id].shown, "ready": sink.relation_id not in filling, **view, "error": None}
     for relation_id, failure in commit.metrics.get("failed", {}).items():
         if relation_id in known:
             status["views"][relation_id] = {
-                "name": known[relation_id].name, "ready": True, **_kept(totals.get(relation_id, {})), "state_rows": 0, "state_bytes": 0,
+                "name": known[relation_id].shown, "ready": True, **_kept(totals.get(relation_id, {})), "state_rows": 0, "state_bytes": 0,
                 "expression_errors": 0, "watermark": None, "held_back_by": None, "error": failure}
     if sources is None:
         sources = read_sayings(db)
@@ -69,7 +69,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
-            status["sources"][relation_id] = {"name": known[relation_id].name, **said, **counts,
+            status["sources"][relation_id] = {"name": known[relation_id].shown, **said, **counts,
                                               "first_dead": total.get("first_dead"),
                                               "watermark": _text(numbers.get(relation_id)),
                                               "idle": relation_id in idle}

@@ -7,6 +7,7 @@ from sqlglot import exp
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.queries import name_of
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.session.context import Session
 
 
@@ -24,7 +25,8 @@ def is_marked(query: exp.Expression) -> bool:
 
 
 def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
-    known = {r.name for r in catalog.relations.values()}
     ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
-    return any(isinstance(t.this, exp.Identifier) and not t.args.get("static") and name_of(t.this) in known
-               and (t.args.get("db") is not None or name_of(t.this) not in ctes) for t in query.find_all(exp.Table))
+    return any(isinstance(t.this, exp.Identifier) and not t.args.get("static")
+               and (t.args.get("db") is not None or name_of(t.this) not in ctes)
+               and relation_in_from(t, catalog) is not None
+               for t in query.find_all(exp.Table))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from watersmeet import errors
 from watersmeet.dialects import language_named, parse
+from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
 from watersmeet.session import transactions
@@ -166,7 +167,7 @@ class Connection:
         """
         self._check_open()
         self._session.require_writer("moving a watermark")
-        found = self._session.catalog.by_name(relation, folded=True)
+        found = relation_written(self._session.catalog, relation)
         if found is None or found.event_time is None:
             raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
         self._session.database.engine.lift(found.id, time_us)

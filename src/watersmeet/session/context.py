@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
+from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.session.database import OpenDatabase
@@ -36,8 +39,19 @@ class Session:
 
     @property
     def catalog(self) -> Catalog:
-        """The newest catalog."""
-        return self.database.catalog
+        """The newest catalog, seen from the session's path."""
+        catalog = self.database.catalog
+        return replace(catalog, path=self.path_in(catalog))
+
+    @property
+    def semantics(self) -> Semantics:
+        """What words mean in the session's dialect."""
+        return language_named(self.dialect).semantics
+
+    def path_in(self, catalog: Catalog) -> tuple[str, ...]:
+        """The schemas of `search_path` that a catalog has."""
+        wanted = (schema_meant(n, catalog) for n in listed(self.variables.get("search_path")))
+        return tuple(n for n in dict.fromkeys(wanted) if n is not None)
 
     def notice(self, text: str) -> None:
         """Tell the user something beside the result."""
@@ -45,10 +59,14 @@ class Session:
 
     def relation(self, name: Name, statement: Statement) -> Relation:
         """The relation of that name; UNDEFINED_RELATION with its place."""
-        found = self.catalog.by_name(name.name, folded=name.folded)
+        found = self.find(name)
         if found is None:
             raise undefined_relation(self.catalog, name, statement)
         return found
+
+    def find(self, name: Name) -> Relation | None:
+        """The relation of that name, None if there is none."""
+        return find_relation(self.catalog, name.name, name.schema, folded=name.folded)
 
     def require_writer(self, what: str) -> None:
         """READ_ONLY_SESSION if this connection may only read."""
@@ -72,6 +90,5 @@ def error_at(statement: Statement, span: Span | None, condition: str, message: s
 def undefined_relation(catalog: Catalog, name: Name, statement: Statement, what: str = "relation",
                        known: Iterable[str] | None = None) -> Error:
     """UNDEFINED_RELATION with near names."""
-    names = [r.name for r in catalog.relations.values()] if known is None else known
-    return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.name}" does not exist',
-                    hint=did_you_mean(name.name, names))
+    hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
+    return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from watersmeet.catalog import ARRIVAL, Relation, RelationKind
 from watersmeet.dialects.binder import bind_query
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.statements import (
+    Create,
     CreateIndex,
     CreateRelation,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
+    DropSchema,
     Name,
     Statement,
 )
@@ -27,6 +31,7 @@ from watersmeet.session.eventtimes import OPTIONS, event_time
 from watersmeet.session.filling import fill, install_remaining
 from watersmeet.session.queries import bounded, readable
 from watersmeet.session.result import Result
+from watersmeet.session.schemas import schema_for, schemas_of
 from watersmeet.session.tableas import insert_query
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
@@ -41,10 +46,9 @@ def create_table(session: Session, statement: CreateTable) -> Result:
         return Result("CREATE TABLE")
     if statement.query is not None:
         return _create_table_as(session, statement)
-    relation = _checked(Relation(
-        session.catalog.new_id("table"), statement.name, "table", statement.columns,
-        primary_key=statement.primary_key, append_only=statement.append_only, connector=_connector(session, statement),
-        sql=statement.sql, dialect=session.dialect, event_time=event_time(statement),
+    relation = _checked(new_relation(
+        session, statement, "table", statement.columns, primary_key=statement.primary_key, append_only=statement.append_only,
+        connector=_connector(session, statement), event_time=event_time(statement),
         defaults=dict.fromkeys(statement.arrivals, ARRIVAL)), statement)
     if relation.connector:
         operators = compile_connector_table(relation, session.database.buckets)
@@ -65,9 +69,9 @@ def create_source(session: Session, statement: CreateSource) -> Result:
         raise error_at(statement, statement.name_span, "FEATURE_NOT_SUPPORTED",
                        "a source has no primary key",
                        hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.")
-    add(session, _checked(Relation(
-        session.catalog.new_id("source"), statement.name, "source", statement.columns, append_only=True,
-        connector=_connector(session, statement), sql=statement.sql, dialect=session.dialect, event_time=event_time(statement),
+    add(session, _checked(new_relation(
+        session, statement, "source", statement.columns, append_only=True,
+        connector=_connector(session, statement), event_time=event_time(statement),
         defaults=dict.fromkeys(statement.arrivals, ARRIVAL)), statement))
     return Result("CREATE SOURCE")
 
@@ -84,16 +88,19 @@ def create_view(session: Session, statement: CreateView) -> Result:
         query = bounded(session, statement.query, statement.text)
         columns, depends_on = named_columns(query.columns, statement), query.depends_on
     check_columns(columns, statement)
-    add(session, Relation(session.catalog.new_id("view"), statement.name, "view", columns, sql=statement.sql, dialect=session.dialect,
-                          depends_on=depends_on))
+    add(session, new_relation(session, statement, "view", columns, depends_on=depends_on))
     return Result("CREATE VIEW")
 
 
 def create_index(session: Session, statement: CreateIndex) -> Result:
-    """CREATE INDEX: an entry of the catalog."""
+    """CREATE INDEX: an entry of the catalog, in the schema of its table."""
+    table = session.relation(statement.table, statement)
+    statement = replace(statement, schema=statement.schema or table.schema)
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE INDEX")
-    table = session.relation(statement.table, statement)
+    if schema_for(session, statement) != table.schema:
+        raise error_at(statement, statement.name_span, "INVALID_NAME", f'an index of "{table.shown}" is in its schema, "{table.schema}"',
+                       hint=f"Write CREATE INDEX {quoted(statement.name)} ON {quoted(table.schema)}.{quoted(table.name)}.")
     if not table.is_stored:
         raise error_at(statement, statement.table.span, "CATALOG_TYPE_MISMATCH",
                        f'can\'t create an index on {table.kind} "{table.name}"')
@@ -103,8 +110,8 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
             raise error_at(statement, statement.span, "UNDEFINED_COLUMN",
                            f'column "{name}" of relation "{table.name}" does not exist',
                         hint=did_you_mean(name, known))
-    add(session, Relation(session.catalog.new_id("index"), statement.name, "index", table.columns, sql=statement.sql, dialect=session.dialect,
-                          depends_on=(table.id,), index_columns=statement.columns, included=statement.include))
+    add(session, new_relation(session, statement, "index", table.columns, depends_on=(table.id,), index_columns=statement.columns,
+                              included=statement.include))
     return Result("CREATE INDEX")
 
 
@@ -114,42 +121,79 @@ def drop(session: Session, statement: Drop) -> Result:
     session.require_writer(command)
     session.require_no_transaction(command)
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
+    ids = _with_dependents(session, found, statement, cascade=statement.cascade)
+    if ids:
+        remove(session, ids)
+    return Result(command)
+
+
+def drop_schema(session: Session, statement: DropSchema) -> Result:
+    """DROP SCHEMA, all or none; with CASCADE what is in it and what reads that goes, too."""
+    word = session.semantics.schema_word
+    command = f"DROP {word.upper()}"
+    session.require_writer(command)
+    session.require_no_transaction(command)
+    schemas = schemas_of(session, statement)
+    found = [r for r in session.catalog.relations.values() if r.schema in schemas]
+    if found and not statement.cascade:
+        detail = "; ".join(f'{r.kind} "{r.shown}" is in it' for r in found)
+        raise error_at(statement, statement.span, "DEPENDENT_OBJECTS",
+                       f'cannot drop {word} "{found[0].schema}" because it is not empty', detail=detail[0].upper() + detail[1:] + ".",
+                       hint=f"Use DROP {word.upper()} … CASCADE to drop what is in it, too.")
+    ids = _with_dependents(session, found, statement, cascade=True)
+    if ids:
+        remove(session, ids)
+    with session.database.guard:
+        catalog = session.catalog
+        session.database.change_catalog(catalog.with_schemas(tuple(s for s in catalog.schemas if s not in schemas)))
+    return Result(command)
+
+
+def _with_dependents(session: Session, found: Sequence[Relation], statement: Statement, *, cascade: bool) -> set[str]:
+    """The ids of relations and of what reads them; DEPENDENT_OBJECTS if something does without cascade."""
     ids = {r.id for r in found}
     for relation in found:
         above = [r for r in session.catalog.dependents(relation.id) if r.id not in ids]
         # An index goes with its table, as it serves nothing else.
         ids |= {r.id for r in above if r.kind == "index"}
         above = [r for r in above if r.kind != "index"]
-        if above and not statement.cascade:
-            detail = "; ".join(f'{r.kind} "{r.name}" depends on it' for r in above)
+        if above and not cascade:
+            detail = "; ".join(f'{r.kind} "{r.shown}" depends on it' for r in above)
             raise error_at(statement, statement.span, "DEPENDENT_OBJECTS",
-                           f'cannot drop {relation.kind} "{relation.name}" because other objects depend '
+                           f'cannot drop {relation.kind} "{relation.shown}" because other objects depend '
                         "on it", detail=detail[0].upper() + detail[1:] + ".",
                         hint="Use DROP … CASCADE to drop the dependent objects too.")
         for other in above:
-            session.notice(f'drop cascades to {other.kind} "{other.name}"')
+            session.notice(f'drop cascades to {other.kind} "{other.shown}"')
         ids |= {r.id for r in above}
-    if ids:
-        remove(session, ids)
-    return Result(command)
+    return ids
 
 
-def may_create(session: Session, statement: Statement, name: str, span: Span, if_not_exists: bool) -> bool:
-    """Whether to make the relation: not if it exists and IF NOT EXISTS is given. DUPLICATE_OBJECT, INVALID_NAME."""
+def new_relation(session: Session, statement: Create, kind: RelationKind, columns: Schema, **fields: Any) -> Relation:
+    """What a statement makes, as the catalog keeps it. fields: others than id, name, schema, path, text and dialect."""
+    return Relation(session.catalog.new_id(kind), fields.pop("name", statement.name), kind, columns, sql=statement.sql, dialect=session.dialect,
+                    schema=schema_for(session, statement), path=session.catalog.path, **fields)
+
+
+def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:
+    """Whether to make the relation: not if it exists and IF NOT EXISTS is given. DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT."""
     session.require_writer("CREATE")
     session.require_no_transaction("CREATE")
     if not name or "\0" in name:
         raise error_at(statement, span, "INVALID_NAME", "a name can't be empty or contain a zero byte")
-    existing = session.catalog.by_name(name)
+    schema = schema_for(session, statement)
+    existing = session.catalog.by_name(name, schema)
     if existing is not None:
         if if_not_exists:
-            session.notice(f'relation "{name}" already exists, skipping')
+            session.notice(f'relation "{existing.shown}" already exists, skipping')
             return False
-        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{existing.kind} "{name}" already exists')
-    folded = next((r for r in session.catalog.relations.values() if r.name.lower() == name.lower()), None)
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{existing.kind} "{existing.shown}" already exists')
+    shown = Relation("", name, "table", (), schema=schema).shown.lower()
+    folded = next((r for r in session.catalog.relations.values() if r.shown.lower() == shown), None)
     if folded is not None:
-        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{folded.kind} "{folded.name}" already exists',
-                    detail="Two relations can't have names that differ only in upper and lower case.")
+        detail = "upper and lower case" if folded.schema == schema else "where a dot belongs to the name"
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{folded.kind} "{folded.shown}" already exists',
+                       detail=f"Two relations can't have names that differ only in {detail}.")
     return True
 
 
@@ -203,8 +247,7 @@ def _create_table_as(session: Session, statement: CreateTable) -> Result:
                        f"CREATE TABLE names {len(names)} columns, the query has {len(query.columns)}")
     columns = tuple(Field(n, c.type) for n, c in zip(names, query.columns, strict=True))
     check_columns(columns, statement)
-    relation = Relation(session.catalog.new_id("table"), statement.name, "table", columns,
-                        append_only=statement.append_only, sql=statement.sql, dialect=session.dialect)
+    relation = new_relation(session, statement, "table", columns, append_only=statement.append_only)
     add(session, relation)
     try:
         return insert_query(session, relation, query)
@@ -226,7 +269,7 @@ def _checked(relation: Relation, statement: CreateRelation) -> Relation:
     """The relation as the catalog keeps it, if its columns and its connector's options can work."""
     if not relation.columns:
         raise error_at(statement, statement.name_span, "FEATURE_NOT_SUPPORTED",
-                       f'{relation.kind} "{relation.name}" has no columns',
+                       f'{relation.kind} "{relation.shown}" has no columns',
                        hint="List the columns: they are not read from the data.")
     check_columns(relation.columns, statement)
     if relation.connector:
@@ -239,17 +282,17 @@ def _checked(relation: Relation, statement: CreateRelation) -> Relation:
 
 
 def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
-    relation = session.catalog.by_name(name.name, folded=name.folded)
+    relation = session.find(name)
     if relation is None:
         if statement.if_exists:
-            session.notice(f'{_word(statement)} "{name.name}" does not exist, skipping')
+            session.notice(f'{_word(statement)} "{name.shown}" does not exist, skipping')
             return None
         kinds = _KINDS.get(statement.kind, (statement.kind,))
-        same_kind = [r.name for r in session.catalog.relations.values() if r.kind in kinds]
+        same_kind = [r.shown for r in session.catalog.relations.values() if r.kind in kinds]
         raise undefined_relation(session.catalog, name, statement, _word(statement), same_kind)
     if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)):
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
-                       f'"{name.name}" is not {_article(_word(statement))}',
+                       f'"{name.shown}" is not {_article(_word(statement))}',
                     hint=f"Use DROP {relation.kind.upper()} to remove {_article(relation.kind)}.")
     return relation
 

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import check_rows, converted, omitted
 from watersmeet.session.context import Session
@@ -45,10 +46,10 @@ def deliver_texts(session: Session, name: str, rows: Sequence[Sequence[str | Non
 
 def _target(session: Session, name: str) -> Relation:
     session.require_writer("inject")
-    relation = session.catalog.by_name(name, folded=True)
+    relation = relation_written(session.catalog, name)
     if relation is None:
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist',
-                    hint=did_you_mean(name, [r.name for r in session.catalog.relations.values()]))
+                    hint=did_you_mean(name, [r.shown for r in session.catalog.relations.values()]))
     if relation.kind not in ("table", "source"):
         raise error("READ_ONLY_RELATION", f'can\'t give rows to {relation.kind} "{name}"')
     if relation.connector:

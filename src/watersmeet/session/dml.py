@@ -23,7 +23,7 @@ from watersmeet.session.assignment import (
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.keys import last_of_each_key, rows_with_keys, split_by_key
-from watersmeet.session.queries import Bounded, bounded, fetch
+from watersmeet.session.queries import Bounded, bounded, fetch, table_tree
 from watersmeet.session.result import Result, rows_result
 from watersmeet.session.returning import returning
 from watersmeet.session.transaction import Change
@@ -190,14 +190,6 @@ def _matching(session: Session, relation: Relation, alias: str | None, where: ex
     if where is not None:
         tree = tree.where(where, copy=False)
     return bounded(session, tree, statement.text)
-
-
-def table_tree(relation: Relation, alias: str | None) -> exp.Table:
-    """The node that names a relation."""
-    tree = exp.Table(this=exp.to_identifier(relation.name, quoted=True))
-    if alias is not None:
-        tree.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-    return tree
 
 
 def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:

@@ -21,6 +21,7 @@ from watersmeet.session import (
     dml,
     explain,
     materialize,
+    schemas,
     select,
     settings,
     show,
@@ -41,6 +42,7 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: materialize.create_materialized_view,
     st.CreateProcessor: topics.create_processor,
+    st.CreateSchema: schemas.create_schema,
     st.CreateSource: ddl.create_source,
     st.CreateStream: streams.create_stream,
     st.CreateTable: ddl.create_table,
@@ -49,6 +51,7 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.Delete: dml.delete,
     st.Describe: show.describe,
     st.Drop: ddl.drop,
+    st.DropSchema: ddl.drop_schema,
     st.Explain: explain.explain_statement,
     st.Flush: transactions.flush_statement,
     st.Insert: dml.insert,
@@ -61,8 +64,8 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
-_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateProcessor, st.CreateSource, st.CreateStream,
-               st.CreateTable, st.CreateTopic, st.CreateView, st.Drop)
+_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateProcessor, st.CreateSchema, st.CreateSource, st.CreateStream,
+               st.CreateTable, st.CreateTopic, st.CreateView, st.Drop, st.DropSchema)
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:

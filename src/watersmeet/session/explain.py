@@ -15,6 +15,8 @@ from watersmeet.session.materialize import Bound, bind_running, bind_view, creat
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
+from watersmeet.session.schemas import create_schema
+from watersmeet.session.settings import set_variable
 from watersmeet.session.streams import create_stream
 from watersmeet.session.topics import bind_processor, create_topic
 
@@ -26,12 +28,15 @@ _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "
 _MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: create_materialized_view,
+    st.CreateSchema: create_schema,
     st.CreateSource: ddl.create_source,
     st.CreateStream: create_stream,
     st.CreateTable: ddl.create_table,
     st.CreateTopic: create_topic,
     st.CreateView: ddl.create_view,
     st.Drop: ddl.drop,
+    st.DropSchema: ddl.drop_schema,
+    st.SetVariable: set_variable,
 }
 
 

@@ -19,7 +19,7 @@ from watersmeet.dialects.binder import bind_view as bind_view_query
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.ddl import check_columns, may_create
+from watersmeet.session.ddl import check_columns, may_create, new_relation
 from watersmeet.session.failures import check_running
 from watersmeet.session.filling import fill
 from watersmeet.session.planning import join_order, joins_many, shares
@@ -85,8 +85,8 @@ def bind_running(session: Session, query: exp.Expression, text: str, name: str) 
     session.notices.extend(bound.notices)
     tree = exactly(bound.tree, bound.tree.columns[: len(bound.columns) - bound.facets])
     relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns[: len(tree.columns)], sql=text,
-                        dialect=session.dialect, depends_on=bound.depends_on, watermarks=watermarks_of(tree), hidden=True,
-                        max_buffered_bytes=bound.max_buffered_bytes)
+                        dialect=session.dialect, path=session.catalog.path, depends_on=bound.depends_on, watermarks=watermarks_of(tree),
+                        hidden=True, max_buffered_bytes=bound.max_buffered_bytes)
     return Bound(tree, relation, bound.rowtime, bound.hidden)
 
 
@@ -99,9 +99,8 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     query = bind_view_query(statement, readable(session.catalog), session.dialect, moment(session))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
-    relation = Relation(session.catalog.new_id("materialized view"), statement.name, "materialized view",
-                        query.columns, sql=statement.sql, dialect=session.dialect, depends_on=query.depends_on,
-                        watermarks=watermarks_of(query.tree), max_buffered_bytes=query.max_buffered_bytes)
+    relation = new_relation(session, statement, "materialized view", query.columns, depends_on=query.depends_on,
+                            watermarks=watermarks_of(query.tree), max_buffered_bytes=query.max_buffered_bytes)
     return Bound(query.tree, relation)
 
 

@@ -46,6 +46,14 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
     return Bounded(query.sql, query.columns, query.depends_on, catalog, text)
 
 
+def table_tree(relation: Relation, alias: str | None) -> exp.Table:
+    """The node that names a relation."""
+    tree = exp.Table(this=exp.to_identifier(relation.name, quoted=True), db=exp.to_identifier(relation.schema, quoted=True))
+    if alias is not None:
+        tree.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return tree
+
+
 def readable(catalog: Catalog) -> Catalog:
     """The catalog without the views that are being filled."""
     filling = {i for i, r in catalog.relations.items() if not r.ready}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.operators import Operator
@@ -21,6 +22,6 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
         elif relation.kind == "materialized view":
             statement = parse(relation.sql, relation.dialect)[0]
             assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
-            query = bind_view(statement, catalog, relation.dialect)
+            query = bind_view(statement, replace(catalog, path=relation.path), relation.dialect)
             producers[relation.id] = compile_view(query.tree, relation, producers, buckets, catalog=catalog)
     return producers

@@ -9,7 +9,7 @@ from sqlglot import exp
 from watersmeet.catalog import Relation
 from watersmeet.dialects.statements import Statement
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.queries import bounded, failed_query, lent
+from watersmeet.session.queries import bounded, failed_query, lent, table_tree
 from watersmeet.session.select import described
 from watersmeet.types import Schema
 
@@ -17,13 +17,10 @@ from watersmeet.types import Schema
 def returning(session: Session, relation: Relation, alias: str | None, items: tuple[exp.Expression, ...],
               rows: pa.Table, statement: Statement) -> tuple[Schema, pa.Table]:
     """The columns and rows that `items` give over `rows` of `relation`."""
-    table = exp.Table(this=exp.to_identifier(relation.name, quoted=True))
-    if alias is not None:
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-    query = bounded(session, exp.select(*items).from_(table, copy=False), statement.text)
+    query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
-    with session.database.content.session() as connection, lent(connection, rows, relation, relation.name):
+    with session.database.content.session() as connection, lent(connection, rows, relation, relation.shown):
         try:
             return described(connection.execute(query.sql).to_arrow_table(), query.columns)
         except duckdb.Error as cause:

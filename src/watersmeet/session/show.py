@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from watersmeet.catalog import Relation, RelationKind
+from watersmeet.catalog import COMMON_SCHEMA, Relation, RelationKind
+from watersmeet.dialects.schemas import schema_meant, schema_shown
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.like import like
 from watersmeet.session.result import Result, text_result, typed_result
+from watersmeet.session.schemas import undefined_schema
 from watersmeet.session.status import database_status
 from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, Field, Schema
@@ -53,7 +55,7 @@ def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
     if what in _KINDS:
-        rows = [r for r in session.catalog.relations.values() if r.kind in _KINDS[what] and not r.hidden and _is_like(r.name, statement)]
+        rows = [r for r in _listed(session, statement) if r.kind in _KINDS[what] and not r.hidden and _is_like(r.name, statement)]
         if what == "relations":
             return text_result("SHOW", ("Name", "Kind"), [(r.name, r.kind) for r in rows])
         if what == "indexes":
@@ -122,11 +124,10 @@ def _nulls(count: int) -> str:
 
 def _dead_letters(session: Session, statement: Show) -> Result:
     """Records and files of sources that could not be read: where they were, why, and what they were."""
-    if statement.name is not None:
-        session.relation(statement.name, statement)
+    wanted = None if statement.name is None else session.relation(statement.name, statement)
     rows: list[tuple[Any, ...]] = []
     for source in database_status(session)["sources"]:
-        if statement.name is None or source["name"] == statement.name.name:
+        if wanted is None or source["id"] == wanted.id:
             letters = read_dead_letters(session.database.layout.dead(source["id"]))
             rows += [(source["name"], d["file"], d["line"], d["reason"], d["text"]) for d in letters]
     names = (Field("relation", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT), Field("reason", VARCHAR),
@@ -146,40 +147,58 @@ def _parameters(session: Session, statement: Show) -> Result:
     return text_result("SHOW", ("Name", "Value"), [r for r in rows if _is_like(r[0], statement)])
 
 
-def _one_name(name: str) -> Callable[[Session, Show], Result]:
-    return lambda _session, statement: text_result("SHOW", ("Name",), [(name,)] if _is_like(name, statement) else [])
+def _schemas(session: Session, statement: Show) -> Result:
+    names = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
+    return text_result("SHOW", ("Name",), [(n,) for n in names if _is_like(n, statement)])
+
+
+def _databases(session: Session, statement: Show) -> Result:
+    if session.semantics.schema_word == "database":
+        return _schemas(session, statement)
+    return text_result("SHOW", ("Name",), [("dev",)] if _is_like("dev", statement) else [])
+
+
+def _listed(session: Session, statement: Show) -> list[Relation]:
+    """The relations of the schema that FROM names; without FROM those that need no schema in front of their names."""
+    catalog = session.catalog
+    if statement.name is None:
+        return [r for r in catalog.relations.values() if catalog.by_name(r.name) is r]
+    schema = schema_meant(statement.name.name, catalog)
+    if schema is None:
+        raise undefined_schema(session, statement.name, statement)
+    return [r for r in catalog.relations.values() if r.schema == schema]
 
 
 _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "all": _variables,
-    "databases": _one_name("dev"),
+    "databases": _databases,
     "dead letters": _dead_letters,
     "errors": _errors,
     "jobs": _jobs,
     "parameters": _parameters,
-    "schemas": _one_name("public"),
+    "schemas": _schemas,
 }
 
 
 def _indexes(session: Session, rows: list[Relation]) -> Result:
     known = session.catalog.relations
     return text_result("SHOW", ("Name", "On", "Key"),
-                       [(r.name, known[r.depends_on[0]].name, ", ".join(r.index_columns)) for r in rows])
+                       [(r.name, known[r.depends_on[0]].shown, ", ".join(r.index_columns)) for r in rows])
 
 
 def _create(session: Session, statement: Show) -> Result:
     """The statement that made a relation."""
     assert statement.name is not None
     kind = statement.what.removeprefix("create ")
-    relation = session.catalog.by_name(statement.name.name, folded=statement.name.folded)
+    relation = session.find(statement.name)
     if relation is None:
-        names = [r.name for r in session.catalog.relations.values() if r.kind == kind]
+        names = [r.shown for r in session.catalog.relations.values() if r.kind == kind]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
     if relation.kind != kind:
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH",
-                       f'"{relation.name}" is a {relation.kind}, not a {kind}',
+                       f'"{relation.shown}" is a {relation.kind}, not a {kind}',
                     hint=f"Use SHOW CREATE {relation.kind.upper()}.")
-    return text_result("SHOW", ("Name", "Create Sql"), [(relation.name, relation.sql)])
+    return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, relation.sql)])
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from watersmeet.circuit.operators import Operator, TemporalJoin
+from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
 from watersmeet.kernel.memo import MEMO
 from watersmeet.kernel.operators.arrange import ROWS
@@ -45,8 +46,8 @@ def database_status(session: Session) -> dict[str, Any]:
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
     sizes = database.sizes.read()
     status["tables"] = [
-        {"id": r.id, "name": r.name, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes} if r.id in sizes else
-        {"id": r.id, "name": r.name, "rows": 0, "bytes": 0}
+        {"id": r.id, "name": r.shown, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes} if r.id in sizes else
+        {"id": r.id, "name": r.shown, "rows": 0, "bytes": 0}
         for r in catalog.relations.values() if r.kind == "table"]
     return status
 
@@ -56,7 +57,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
 
     Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
     """
-    relation = session.catalog.by_name(name, folded=True)
+    relation = relation_written(session.catalog, name)
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]

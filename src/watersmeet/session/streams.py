@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import EventTime, Relation
+from watersmeet.catalog import EventTime
 from watersmeet.dialects.statements import CreateStream
 from watersmeet.session.context import Session
-from watersmeet.session.ddl import add, check_columns, may_create
+from watersmeet.session.ddl import add, check_columns, may_create, new_relation
 from watersmeet.session.eventtimes import event_time
 from watersmeet.session.result import Result
 
@@ -27,15 +27,14 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE STREAM")
     check_columns(statement.columns, statement)
-    stream = Relation(session.catalog.new_id("table"), statement.name, "table", statement.columns, primary_key=statement.primary_key,
-                      append_only=statement.mode == "append", sql=statement.sql, dialect=session.dialect, mode=statement.mode,
-                      defaults=dict(statement.defaults), ranges=dict(statement.ranges), event_time=_clock(statement))
+    stream = new_relation(session, statement, "table", statement.columns, primary_key=statement.primary_key,
+                          append_only=statement.mode == "append", mode=statement.mode, defaults=dict(statement.defaults),
+                          ranges=dict(statement.ranges), event_time=_clock(statement))
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
     for name, index in zip(names, statement.indexes, strict=True):
         may_create(session, statement, name, index.name.span, if_not_exists=False)
     add(session, stream)
     for name, index in zip(names, statement.indexes, strict=True):
-        add(session, Relation(session.catalog.new_id("index"), name, "index", statement.columns, sql=statement.sql,
-                              dialect=session.dialect, depends_on=(stream.id,), index_columns=tuple(c.name for c in index.columns),
-                              included=tuple(c.name for c in index.storing)))
+        add(session, new_relation(session, statement, "index", statement.columns, name=name, depends_on=(stream.id,),
+                                  index_columns=tuple(c.name for c in index.columns), included=tuple(c.name for c in index.storing)))
     return Result("CREATE STREAM")

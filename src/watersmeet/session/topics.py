@@ -7,12 +7,12 @@ from typing import Final
 from watersmeet.algebra.relations import Column, Project, Records
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.trees import exactly, read
-from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
+from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, EventTime, Topic
 from watersmeet.dialects.binder import BoundQuery, bind_query
 from watersmeet.dialects.binder.records import key_parts
-from watersmeet.dialects.statements import CreateProcessor, CreateTopic
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.ddl import add, check_columns, may_create
+from watersmeet.session.ddl import add, check_columns, may_create, new_relation
 from watersmeet.session.materialize import Bound, make, watermarks_of
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
@@ -30,9 +30,8 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
     columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in statement.columns), _TIME, _DELETED)
     topic = Topic(statement.key_format, statement.value_format, statement.partitions or _partitions(session), required)
-    add(session, Relation(session.catalog.new_id("table"), statement.name, "table", columns, append_only=True, sql=statement.sql,
-                          dialect=session.dialect, event_time=EventTime(RECORD_TIME, 0), topic=topic,
-                          defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"}))
+    add(session, new_relation(session, statement, "table", columns, append_only=True, event_time=EventTime(RECORD_TIME, 0), topic=topic,
+                              defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"}))
     return Result("CREATE TABLE")
 
 
@@ -41,7 +40,7 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     session.require_writer("INSERT")
     session.require_no_transaction("a processor")
     bound = bind_processor(session, statement)
-    may_create(session, statement, statement.target.name, statement.target.span, if_not_exists=False)
+    may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
     make(session, bound)
     return Result("INSERT")
 
@@ -51,9 +50,9 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
-    name = statement.target
-    if session.catalog.by_name(name.name) is None and not session.variables.is_on("defaults.topic.autocreate"):
-        raise error_at(statement, name.span, "UNDEFINED_RELATION", f'topic "{name.name}" does not exist',
+    name = Name(statement.name, statement.name_span, schema=statement.schema)
+    if session.find(name) is None and not session.variables.is_on("defaults.topic.autocreate"):
+        raise error_at(statement, name.span, "UNDEFINED_RELATION", f'topic "{name.shown}" does not exist',
                        hint="SET defaults.topic.autocreate=true lets a processor make its topic.")
     if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic of a table without key is not supported",
@@ -62,8 +61,8 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
     topic = Topic(statement.key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
-    relation = Relation(session.catalog.new_id("materialized view"), name.name, "materialized view", columns, sql=statement.sql,
-                        dialect=session.dialect, depends_on=query.depends_on, watermarks=watermarks_of(tree), topic=topic)
+    relation = new_relation(session, statement, "materialized view", columns, depends_on=query.depends_on, watermarks=watermarks_of(tree),
+                            topic=topic)
     return Bound(tree, relation)
 
 

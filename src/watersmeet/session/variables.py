@@ -51,7 +51,7 @@ VARIABLES: Final[dict[str, Variable]] = {
         Variable("extra_float_digits", "integer", "1", "Digits of floating-point output."),
         _flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until all views show their rows.", effect=True),
         Variable("query_mode", "text", "auto", "How batch queries run.", choices=("auto", "local", "distributed")),
-        Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up."),
+        Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up.", effect=True),
         _flag("sink_decouple", True, "Log in front of sinks."),
         Variable("statement_timeout", "integer", "0", "Seconds after which a batch query is ended; 0 is never."),
         _flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins."),

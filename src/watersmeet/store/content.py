@@ -176,7 +176,7 @@ class Content:
     def _load(self, relation: Relation, checkpoint: Checkpoint) -> None:
         snapshot = checkpoint.relations.get(relation.id)
         if snapshot is None and int(relation.id.lstrip("abcdefghijklmnopqrstuvwxyz")) < checkpoint.next_number:
-            raise error("UNDEFINED_RELATION", f'relation "{relation.name}" was dropped meanwhile')
+            raise error("UNDEFINED_RELATION", f'relation "{relation.shown}" was dropped meanwhile')
         table = ContentTable(self._connection, relation)
         self._tables[relation.id] = table
         self._show(relation, "main", f"SELECT {table.select} FROM {table.table}")
@@ -264,19 +264,19 @@ class Content:
             raise
 
     def _show(self, relation: Relation, schema: str, sql: str) -> None:
-        self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.name)} AS {sql}")
+        self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.shown)} AS {sql}")
 
     def _drop_overlay(self, relation_id: str) -> None:
         overlay = self._overlays.pop(relation_id, None)
         if overlay is not None:
-            self._connection.execute(f"DROP VIEW IF EXISTS {NEWEST}.{quoted(overlay.base.relation.name)}")
+            self._connection.execute(f"DROP VIEW IF EXISTS {NEWEST}.{quoted(overlay.base.relation.shown)}")
             overlay.drop()
 
     def _unload(self, relation_id: str) -> None:
         self._drop_overlay(relation_id)
         table = self._tables.pop(relation_id, None)
         if table is not None:
-            self._connection.execute(f"DROP VIEW IF EXISTS main.{quoted(table.relation.name)}")
+            self._connection.execute(f"DROP VIEW IF EXISTS main.{quoted(table.relation.shown)}")
             table.drop()
 
     def _rest(self) -> None:

@@ -268,7 +268,8 @@ def _expect(run: _Run, record: Record) -> None:
         newest.query.close()
     else:
         cursor = run.connection.cursor()
-        cursor.execute(f'SELECT * FROM table("{label}")' if run.continuous else f'SELECT * FROM "{label}"')
+        name = ".".join(f'"{part}"' for part in label.split("."))
+        cursor.execute(f"SELECT * FROM table({name})" if run.continuous else f"SELECT * FROM {name}")
         names = [d[0] for d in cursor.description or ()]
         rows = cursor.fetchall()
     before = run.seen.get(label, Counter())

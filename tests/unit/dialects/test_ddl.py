@@ -121,8 +121,6 @@ def test_drop(kind):
          "LINE 1: CREATE TABLE t (a int b)\n                              ^")),
         ("CREATE TABLE select (a int)", ('error[SYNTAX_ERROR] 42601: syntax error at or near "select"\n'
          "LINE 1: CREATE TABLE select (a int)\n                     ^^^^^^\ndetail: A name was expected here.")),
-        ("CREATE TABLE x.t (a int)", ('error[UNDEFINED_OBJECT] 42704: schema "x" does not exist\n'
-         'LINE 1: CREATE TABLE x.t (a int)\n                     ^\nhint: The only schema is "public".')),
         ("CREATE SOURCE s (a int) WITH (a = 1, A = 2)", ('error[CONNECTOR_OPTION] 22023: option "a" is given twice\n'
          "LINE 1: CREATE SOURCE s (a int) WITH (a = 1, A = 2)\n                                             ^")),
         ("CREATE VIEW v (a, a) AS SELECT 1, 2", ('error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'

@@ -123,7 +123,7 @@ def test_column_names_of_the_statement_make_up_for_missing_ones():
         ("SELECT id\nFROM  tt", ('error[UNDEFINED_RELATION] 42P01: relation "tt" does not exist\n'
          'LINE 2: FROM  tt\n              ^^\nhint: Did you mean "t"?')),
         ("SELECT id FROM x.t", ('error[UNDEFINED_RELATION] 42P01: relation "x.t" does not exist\n'
-         'LINE 1: SELECT id FROM x.t\n                       ^^^\nhint: The only schema is "public".')),
+         'LINE 1: SELECT id FROM x.t\n                       ^^^\nhint: Did you mean "t"?')),
         ("SELECT k + 1 FROM t", ("error[EXPRESSION_WITHOUT_NAME] 42P16: An alias must be specified for the 1st expression "
          "(counting from 1) in result relation\nLINE 1: SELECT k + 1 FROM t\n               ^^^^^\nhint: Write expression AS name.")),
         ("SELECT id, k AS ID FROM t", ('error[DUPLICATE_COLUMN] 42701: column "id" specified more than once\n'

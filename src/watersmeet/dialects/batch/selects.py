@@ -159,11 +159,11 @@ class Selecting:
         assert star is not None
         check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")
         if isinstance(node, exp.Column):
-            alias = name_of(node.args["table"])
-            table = scope.table(alias)
+            qualifier = scope.qualifier(node)
+            table = scope.table(*qualifier)
             if table is None:
-                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', sql=self.env.text,
-                            span=place_of(node), hint=did_you_mean(alias, [t.alias for t in scope.tables if t.alias]))
+                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{".".join(qualifier)}"', sql=self.env.text,
+                            span=place_of(node), hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))))
             columns = list(table.columns)
         elif not scope.tables:
             raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=self.env.text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -37,13 +38,13 @@ from watersmeet.dialects.binder.setfunctions import (
     table_call,
 )
 from watersmeet.dialects.binder.shared import check_alias_list
-from watersmeet.dialects.binder.sources import alias_of, check_arguments, view_statement
+from watersmeet.dialects.binder.sources import alias_of, catalog_relation, check_arguments, view_statement
 from watersmeet.dialects.binder.strictness import check_kind
 from watersmeet.dialects.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.dialects.binder.typedefaults import filled
 from watersmeet.dialects.binder.values import Value, common_type
 from watersmeet.dialects.binder.values import call as call_duckdb
-from watersmeet.dialects.queries import is_folded, name_of, place_of
+from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT
@@ -133,15 +134,9 @@ class Sources:
             cte = self.env.ctes[name]
             made = exp.Table(this=exp.to_identifier(cte.name, quoted=True))
             return self._placed(made, cte.outputs, alias or name, names, node)
-        if node.args.get("db") is not None and name_of(node.args["db"]) != "public":
-            raise error("UNDEFINED_RELATION", f'relation "{node.db}.{name}" does not exist', sql=self.env.text,
-                        span=place_of(node), hint='The only schema is "public".')
-        relation = self.batch.catalog.by_name(name, folded=is_folded(node.this))
-        if relation is None:
-            known = [*self.env.ctes, *[r.name for r in self.batch.catalog.relations.values()]]
-            raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=self.env.text,
-                        span=place_of(node.this), hint=did_you_mean(name, known))
-        return self._relation(relation, alias or name, names, node)
+        relation = catalog_relation(node, self.batch.catalog, self.env.text, self.env.ctes)
+        made, scope = self._relation(relation, alias or name, names, node)
+        return made, scope if alias is not None else single(name, scope.visible, relation.schema)
 
     def _relation(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
         if relation.kind == "index":
@@ -159,7 +154,11 @@ class Sources:
 
     def _view(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
         statement = view_statement(relation)
-        inner = self.translate(statement.query, Environment(statement.text), self.batch)
+        batch = self.batch
+        dialect, catalog = batch.dialect, batch.catalog
+        batch.dialect, batch.catalog = relation.dialect, replace(catalog, path=relation.path)
+        inner = self.translate(statement.query, Environment(statement.text), batch)
+        batch.dialect, batch.catalog = dialect, catalog
         outputs = tuple(Output(o.alias, f.name, o.type, o.nullable, window=o.window)
                         for o, f in zip(inner.outputs, relation.columns, strict=True))
         return self._derived(Translated(inner.query, outputs), alias, names, node)
@@ -282,10 +281,10 @@ class Sources:
         return _parenthesised(made, joins), scope
 
     def _condition(self, left: Scope, right: Scope, node: exp.Join) -> tuple[Scope, exp.Expression]:
-        for table in right.tables:
-            if table.alias is not None and left.table(table.alias) is not None:
-                raise error("DUPLICATE_OBJECT", f'table name "{table.alias}" specified more than once',
-                            sql=self.env.text, span=place_of(node.this), hint="Give one of them an alias.")
+        clash = left.clash(right)
+        if clash is not None:
+            raise error("DUPLICATE_OBJECT", f'table name "{clash}" specified more than once',
+                        sql=self.env.text, span=place_of(node.this), hint="Give one of them an alias.")
         node = with_ranges(node, left, right, self.env.text, self.batch.settings)
         side = node.side.upper()
         using = [name_of(i) for i in node.args.get("using") or []]
@@ -383,5 +382,5 @@ def _nullable(scope: Scope, left: Scope, right: Scope, side: str, *, defaults: b
             return ScopeColumn(item.name, filled(value))
         return ScopeColumn(item.name, Value(value.expression, value.type, value.nullable or hit))
 
-    tables = tuple(type(t)(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)
+    tables = tuple(replace(t, columns=tuple(update(c) for c in t.columns)) for t in scope.tables)
     return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)

@@ -36,7 +36,7 @@ class Batch:
         while True:
             name = f"~{self.next_alias}"
             self.next_alias += 1
-            if self.catalog.by_name(name) is None:
+            if all(r.shown != name for r in self.catalog.relations.values()):
                 return name
 
     def depend(self, relation_id: str) -> None:

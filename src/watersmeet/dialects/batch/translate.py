@@ -36,7 +36,7 @@ from watersmeet.types import Field, SqlType
 
 
 def to_duckdb(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *,
-              relation_name: Callable[[Relation], str] = lambda r: r.name) -> QuerySql:
+              relation_name: Callable[[Relation], str] = lambda r: r.shown) -> QuerySql:
     """DuckDB SQL of a bounded query.
 
     text: the text that the places in `query` are in. relation_name: the DuckDB relation that holds the content of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from sqlglot import exp
@@ -16,7 +17,7 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.keys import condition_parts, equality_key, key_of
 from watersmeet.dialects.binder.operators import comparable, compare
-from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, ScopeTable, named
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, named
 from watersmeet.dialects.binder.shared import Environment
 from watersmeet.dialects.binder.subqueries import Subqueries, has_subquery
 from watersmeet.dialects.binder.values import Value, columns_of, common_type
@@ -125,10 +126,10 @@ def _is_literal_true(node: exp.Expression) -> bool:
 
 def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
     """DUPLICATE_OBJECT if both sides have an item of one name."""
-    for table in right.tables:
-        if table.alias is not None and left.table(table.alias) is not None:
-            raise error("DUPLICATE_OBJECT", f'table name "{table.alias}" specified more than once', sql=env.text,
-                        span=place_of(node.this), hint="Give one of them an alias.")
+    clash = left.clash(right)
+    if clash is not None:
+        raise error("DUPLICATE_OBJECT", f'table name "{clash}" specified more than once', sql=env.text,
+                    span=place_of(node.this), hint="Give one of them an alias.")
 
 
 def _both(left: Scope, right: Scope, outer: Scope | None) -> Scope:
@@ -148,7 +149,7 @@ def _refreshed(scope: Scope, relation: Relation) -> Scope:
             now = reads <= nullable
         return ScopeColumn(column.name, Value(value.expression, value.type, now))
 
-    tables = tuple(ScopeTable(t.alias, tuple(map(update, t.columns)), tuple(map(update, t.hidden))) for t in scope.tables)
+    tables = tuple(replace(t, columns=tuple(map(update, t.columns)), hidden=tuple(map(update, t.hidden))) for t in scope.tables)
     return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
 
 

@@ -20,7 +20,8 @@ from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.scope import Scope, ScopeContext
 from watersmeet.dialects.binder.shared import Binding, Environment, read
 from watersmeet.dialects.binder.values import columns_of, common_type
-from watersmeet.dialects.queries import is_folded, name_of, place_of
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
 from watersmeet.types import BOOLEAN, TIMESTAMP, TIMESTAMPTZ
 
@@ -68,7 +69,7 @@ def check_relation(relation: CatalogRelation, node: exp.Table, env: Environment)
 def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) -> Versions:
     """The versions of the rows of a table. TEMPORAL_RIGHT_SIDE for anything but a table with a primary key and an event time."""
     relation = binding.catalog.relations[scan.relation_id]
-    named = binding.catalog.by_name(name_of(node.this), folded=is_folded(node.this)) or relation
+    named = relation_in_from(node, binding.catalog) or relation
     lacking = [what for what, has in (("no primary key", relation.primary_key), ("no WATERMARK", relation.event_time)) if not has]
     if named.kind != "table" or lacking:
         detail = f"It is {'an' if named.kind == 'index' else 'a'} {named.kind}." if named.kind != "table" else f"It has {' and '.join(lacking)}."

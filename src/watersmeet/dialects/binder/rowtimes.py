@@ -24,8 +24,11 @@ ROWTIME: Final = "ROWTIME"
 
 
 def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: str, node: exp.Expression, env: Environment, *,
-               rowtimes: bool) -> Scope:
-    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors. rowtimes: of the dialect."""
+               rowtimes: bool, schema: str | None = None) -> Scope:
+    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors. rowtimes: of the dialect.
+
+    schema: of a relation without alias.
+    """
     rowtime = rowtime_of(tree) if rowtimes else None
     columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
     check_alias_list(names, len(columns), shown, env.text, place_of(node))
@@ -36,9 +39,9 @@ def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: s
         if window is not None:
             raise error("FEATURE_NOT_SUPPORTED", f"a window over {shown} is not supported", sql=env.text, span=place_of(window),
                         detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
-        return Scope((ScopeTable(alias, visible),), visible)
+        return Scope((ScopeTable(alias, visible, schema=schema),), visible)
     hidden = ScopeColumn(ROWTIME, value_of(rowtime))
-    return Scope((ScopeTable(alias, visible, (hidden,)),), visible, stream=StreamInput(hidden, window))
+    return Scope((ScopeTable(alias, visible, (hidden,), schema),), visible, stream=StreamInput(hidden, window))
 
 
 def rowtime_of(tree: Relation) -> Column | None:

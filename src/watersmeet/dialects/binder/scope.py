@@ -12,6 +12,7 @@ from sqlglot import exp
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.values import Value, columns_of
 from watersmeet.dialects.queries import is_folded, name_of
+from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.errors import did_you_mean
 
 
@@ -25,11 +26,20 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTable:
-    """An item of FROM under its alias (None: it has none, so its columns can't be qualified). hidden: columns that `*` leaves out."""
+    """An item of FROM under its alias (None: it has none, so its columns can't be qualified). hidden: columns that `*` leaves out.
+
+    schema: of a relation without alias, so that its columns are `schema.relation.column`, too.
+    """
 
     alias: str | None
     columns: tuple[ScopeColumn, ...]
     hidden: tuple[ScopeColumn, ...] = ()
+    schema: str | None = None
+
+    def is_called(self, qualifier: Sequence[str]) -> bool:
+        """True if `alias` or `schema, alias` names it."""
+        return self.alias == qualifier[-1] and (len(qualifier) == 1 or (
+            self.schema is not None and comparable_schema(self.schema) == qualifier[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +107,12 @@ class Scope:
 
     def _find(self, node: exp.Column, ctx: Context) -> Value | None:
         name = name_of(node.this)
-        qualifier = node.args.get("table")
-        if node.args.get("db") and name_of(node.args["db"]).lower() != "public":
-            raise ctx.not_supported("a column name of more than two parts", node, hint="Write (column).field.")
-        if qualifier is None:
+        if node.args.get("table") is None:
             found = named(self.visible, node.this) or named(self._rowtime, node.this)
         else:
-            alias = name_of(qualifier)
-            tables = [t for t in self.tables if t.alias == alias]
+            qualifier = self.qualifier(node)
+            alias = qualifier[-1]
+            tables = [t for t in self.tables if t.is_called(qualifier)]
             if tables:
                 found = named([c for t in tables for c in (*t.columns, *t.hidden)], node.this)
                 if not found:
@@ -122,6 +130,12 @@ class Scope:
     def _rowtime(self) -> tuple[ScopeColumn, ...]:
         return () if self.stream is None else (self.stream.rowtime,)
 
+    @staticmethod
+    def qualifier(node: exp.Column) -> tuple[str, ...]:
+        """What stands in front of a column: a relation, or a schema and a relation."""
+        table, schema = name_of(node.args["table"]), node.args.get("db")
+        return (table,) if schema is None else (comparable_schema(name_of(schema)), table)
+
     def _seen(self, node: exp.Column, ctx: Context) -> Value | None:
         """What a subquery finds in this scope."""
         found = self._find(node, ctx)
@@ -132,7 +146,9 @@ class Scope:
         return self.from_inside(found, shown, node)
 
     def _qualifiers(self, name: str) -> str | None:
-        aliases = [t.alias for t in self.tables if t.alias and any(c.name == name for c in t.columns)]
+        tables = [t for t in self.tables if t.alias and any(c.name == name for c in t.columns)]
+        same = len({t.alias for t in tables}) < len(tables)
+        aliases = [f"{t.schema}.{t.alias}" if same and t.schema else t.alias for t in tables]
         return "Write " + " or ".join(f"{a}.{name}" for a in aliases) + "." if aliases else None
 
     def _no_column(self, shown: str, name: str, tables: Sequence[ScopeTable], node: exp.Column,
@@ -146,30 +162,40 @@ class Scope:
             name = name_of(node.this)
             return ctx.error("UNDEFINED_COLUMN", f'column "{name}" does not exist', node,
                              hint=did_you_mean(name, self._names()))
-        alias = name_of(qualifier)
+        alias = ".".join(self.qualifier(node))
         structs = [c for c in self.visible if c.name == alias and c.value.type.name == "struct"]
         if structs:
             return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', node,
                              hint=f"A field of a struct is written ({alias}).{node.name}.")
         return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', qualifier,
-                         hint=did_you_mean(alias, self._aliases()))
+                         hint=did_you_mean(alias, self.aliases(len(self.qualifier(node)))))
 
     def _names(self) -> list[str]:
         names = [c.name for c in self.visible]
         return names + (self.outer._names() if self.outer else [])
 
-    def _aliases(self) -> list[str]:
-        names = [t.alias for t in self.tables if t.alias]
-        return names + (self.outer._aliases() if self.outer else [])
+    def aliases(self, parts: int) -> list[str]:
+        """What can stand in front of a column, in so many parts."""
+        names = [t.alias if parts == 1 else f"{t.schema}.{t.alias}" for t in self.tables if t.alias and (parts == 1 or t.schema)]
+        return names + (self.outer.aliases(parts) if self.outer else [])
 
-    def table(self, alias: str) -> ScopeTable | None:
-        """The item of FROM with this alias."""
-        return next((t for t in self.tables if t.alias == alias), None)
+    def table(self, *qualifier: str) -> ScopeTable | None:
+        """The item of FROM with this alias, or of this schema and name."""
+        return next((t for t in self.tables if t.is_called(qualifier)), None)
+
+    def clash(self, other: Scope) -> str | None:
+        """An alias that an item of both has; not the name of two relations in different schemas."""
+        for table in other.tables:
+            for mine in self.tables:
+                schemas = {mine.schema, table.schema}
+                if table.alias is not None and mine.alias == table.alias and (None in schemas or len(schemas) == 1):
+                    return table.alias
+        return None
 
 
-def single(alias: str | None, columns: Sequence[ScopeColumn]) -> Scope:
-    """The scope of one item of FROM."""
-    return Scope((ScopeTable(alias, tuple(columns)),), tuple(columns))
+def single(alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None) -> Scope:
+    """The scope of one item of FROM. schema: of a relation without alias."""
+    return Scope((ScopeTable(alias, tuple(columns), schema=schema),), tuple(columns))
 
 
 def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:

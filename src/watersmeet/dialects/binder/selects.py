@@ -283,11 +283,11 @@ class Selecting:
     def _expanded(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
         check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")
         if isinstance(node, exp.Column):
-            alias = name_of(node.args["table"])
-            table = scope.table(alias)
+            qualifier = scope.qualifier(node)
+            table = scope.table(*qualifier)
             if table is None:
-                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', sql=self.env.text,
-                            span=place_of(node), hint=did_you_mean(alias, [t.alias for t in scope.tables if t.alias]))
+                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{".".join(qualifier)}"', sql=self.env.text,
+                            span=place_of(node), hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))))
             columns = list(table.columns)
         else:
             columns = list(scope.visible)

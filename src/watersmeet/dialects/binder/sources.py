@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
 from watersmeet.algebra.trees import exactly
+from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
@@ -30,8 +31,9 @@ from watersmeet.dialects.binder.shared import (
     read,
     scope_columns,
 )
-from watersmeet.dialects.queries import is_folded, name_of, place_of
+from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import near_relations, relation_in_from
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.statements import CreateView
 from watersmeet.errors import Error, did_you_mean, error
@@ -88,14 +90,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         if node.args.get("static") or "changelog" in node.args:
             raise not_supported("table() or changelog() of a name of WITH", node, env, hint="Write it inside of WITH.")
         return _bind_cte(name, alias or name, names, node, env, binding, bind)
-    if schema is not None and name_of(schema) != binding.semantics.schema:
-        raise error("UNDEFINED_RELATION", f'relation "{name_of(schema)}.{name}" does not exist', sql=env.text,
-                    span=place_of(node), hint=f'The only schema is "{binding.semantics.schema}".')
-    relation = binding.catalog.by_name(name, folded=is_folded(node.this))
-    if relation is None:
-        known = [*env.ctes, *[r.name for r in binding.catalog.relations.values()]]
-        raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', sql=env.text, span=place_of(node.this),
-                    hint=did_you_mean(name, known))
+    relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
     binding.depend(relation.id)
     if binding.semantics.records:
         return _bind_records(relation, alias or name, names, node, env, binding)
@@ -106,7 +101,8 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     binding.part = part
     if "changelog" in node.args:
         tree = _changelog(tree, node, env, binding)
-    shown = item_scope(alias or name, tree, names, f'table "{alias or name}"', node, env, rowtimes=binding.semantics.rowtimes)
+    shown = item_scope(alias or name, tree, names, f'table "{alias or name}"', node, env, rowtimes=binding.semantics.rowtimes,
+                       schema=relation.schema if alias is None else None)
     if wants_versions(node):
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
@@ -127,6 +123,18 @@ def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...],
 def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature) -> Scope:
     columns = scope_columns(tree.columns, names)
     return replace(single(alias, columns), facets=facets_of(columns, nature))
+
+
+def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
+    """The relation that a name in FROM stands for, with or without a schema; UNDEFINED_RELATION. ctes: names that are near, too."""
+    found = relation_in_from(node, catalog)
+    if found is None:
+        name, schema = name_of(node.this), node.args.get("db")
+        written = None if schema is None else name_of(schema)
+        shown = name if written is None else f"{written}.{name}"
+        raise error("UNDEFINED_RELATION", f'relation "{shown}" does not exist', sql=text,
+                    span=place_of(node.this if schema is None else node), hint=near_relations(catalog, name, written, ctes))
+    return found
 
 
 def _cut(tree: Scan, binding: Binding) -> Relation:
@@ -161,16 +169,16 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     by_name = {c.name: c.id for c in outputs}
     key = tuple(by_name[k] for k in relation.primary_key)
     times = tuple((by_name[n], w) for n, w in relation.time_columns.items())
-    return Scan(relation.id, relation.name, outputs, tuple(f.name for f in relation.columns), relation.append_only, key, times)
+    return Scan(relation.id, relation.shown, outputs, tuple(f.name for f in relation.columns), relation.append_only, key, times)
 
 
 def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
     """The tree of a view's own query, its columns under the view's names."""
     statement = view_statement(view)
-    depends_on, dialect = list(binding.depends_on), binding.dialect
-    binding.dialect = view.dialect
+    depends_on, dialect, catalog = list(binding.depends_on), binding.dialect, binding.catalog
+    binding.dialect, binding.catalog = view.dialect, replace(catalog, path=view.path)
     bound = bind(statement.query, Environment(statement.text), binding)
-    binding.depends_on, binding.dialect = depends_on, dialect
+    binding.depends_on, binding.dialect, binding.catalog = depends_on, dialect, catalog
     names = tuple(f.name for f in view.columns)
     if tuple(c.name for c in bound.relation.columns) == names:
         return bound.relation

@@ -27,7 +27,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         raise not_supported(f"CREATE {cursor.current.text.upper() if cursor.current else ''}".strip(), cursor.text,
                             span_of(cursor.tokens[: cursor.index + 1]), hint="CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor.")
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
-    name = cursor.name()
+    name = cursor.relation_name()
     columns, places = _columns(cursor)
     cursor.expect("FORMAT", "(")
     key_format = read_format(cursor)
@@ -44,8 +44,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
                         hint="Names of facets begin so: _key, _value, _meta.")
     if not any(c.name == KEY_COLUMN for c in columns):
         raise error("SYNTAX_ERROR", f"the topic {name.name} needs a key", sql=cursor.text, span=name.span, hint="Declare it: _key int.")
-    return CreateTopic(**base, name=name.name, name_span=name.span, columns=tuple(columns), if_not_exists=if_not_exists,
-                       key_format=key_format, value_format=value_format, partitions=partitions)
+    return CreateTopic(**base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(columns),
+                       if_not_exists=if_not_exists, key_format=key_format, value_format=value_format, partitions=partitions)
 
 
 def read_format(cursor: Cursor) -> str:

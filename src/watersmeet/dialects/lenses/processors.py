@@ -31,7 +31,7 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None."""
     start = cursor.index
     cursor.expect("INSERT", "INTO")
-    target = cursor.name()
+    target = cursor.relation_name()
     stored = cursor.take("STORE")
     key = read_format(cursor) if stored and cursor.take("KEY", "AS") else None
     value = read_format(cursor) if stored and cursor.take("VALUE", "AS") else None
@@ -41,7 +41,8 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
         query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
         if query is not None and query.args.get("nature"):
-            return CreateProcessor(**base, target=target, query=tree, key_format=key, value_format=value)
+            return CreateProcessor(**base, name=target.name, name_span=target.span, schema=target.schema, query=tree,
+                                   key_format=key, value_format=value)
     if stored:
         raise cursor.error(detail="SELECT STREAM or SELECT TABLE was expected here.")
     cursor.index = start

@@ -77,5 +77,5 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
         return Refused(**base, error=definition.refusal)
     rowtime = Field(ROWTIME, TIMESTAMP, nullable=False)
     clock = Watermark(ROWTIME, exp.column(exp.to_identifier(ROWTIME, quoted=True)), name.span)
-    return CreateStream(**base, name=name.name, name_span=name.span, columns=(rowtime, *definition.columns), watermarks=(clock,),
-                        if_not_exists=if_not_exists, mode="append", defaults={ROWTIME: ARRIVAL}, ordered=True)
+    return CreateStream(**base, name=name.name, name_span=name.span, schema=name.schema, columns=(rowtime, *definition.columns),
+                        watermarks=(clock,), if_not_exists=if_not_exists, mode="append", defaults={ROWTIME: ARRIVAL}, ordered=True)

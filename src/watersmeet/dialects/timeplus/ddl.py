@@ -21,7 +21,7 @@ TIME_COLUMN: Final = "_tp_time"
 
 _MODES: Final[dict[str, StreamMode]] = {"append": "append", "versioned_kv": "versioned_kv", "changelog_kv": "changelog_kv"}
 _LACKING: Final = (("EXTERNAL", "TABLE"), ("EXTERNAL", "STREAM"), ("DICTIONARY",), ("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",),
-                   ("DATABASE",), ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"), ("DISK",), ("TEMPORARY",))
+                   ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"), ("DISK",), ("TEMPORARY",))
 #: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
 _STORAGE: Final = ("shards", "replication_factor", "logstore_retention_bytes", "logstore_retention_ms", "flush_messages", "flush_ms",
                    "ttl_seconds", "coalesced", "index_granularity")
@@ -33,6 +33,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return _Stream(cursor, base).read(mutable=False)
     if cursor.take("MUTABLE", "STREAM"):
         return _Stream(cursor, base).read(mutable=True)
+    if cursor.take("DATABASE"):
+        return ddl.read_create_schema(cursor, dialect, base)
     for words in _LACKING:
         if cursor.at(*words):
             place = span_of(cursor.tokens[: cursor.index + len(words)])
@@ -49,27 +51,17 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM, DROP VIEW (of both kinds). The cursor stands behind DROP."""
+    """DROP STREAM, DROP VIEW (of both kinds), DROP DATABASE. The cursor stands behind DROP."""
+    if cursor.take("DATABASE"):
+        return ddl.read_drop_schema(cursor, base)
     kind: DropKind | None = "stream" if cursor.take("STREAM") else "any view" if cursor.take("VIEW") else None
     if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")
-    name = _name(cursor)
+    name = cursor.relation_name()
     cascade = cursor.take("CASCADE")
     cursor.end()
     return Drop(**base, kind=kind, names=(name,), if_exists=if_exists, cascade=cascade)
-
-
-def _name(cursor: Cursor) -> Name:
-    """A name that may be qualified by the only database, `default`."""
-    first = cursor.name()
-    if not cursor.take("."):
-        return first
-    second = cursor.name(reserved=True)
-    if first.name != "default":
-        raise error("UNDEFINED_OBJECT", f'database "{first.name}" does not exist', sql=cursor.text, span=first.span,
-                    hint='The only database is "default".')
-    return Name(second.name, Span(first.span.start, second.span.end))
 
 
 class _Stream:
@@ -89,7 +81,7 @@ class _Stream:
         """The statement; the cursor stands behind STREAM."""
         cursor = self.cursor
         if_not_exists = cursor.take("IF", "NOT", "EXISTS")
-        name = _name(cursor)
+        name = cursor.relation_name()
         if not cursor.at("("):
             raise cursor.error(detail="The columns of the stream were expected here.")
         self._columns()
@@ -103,7 +95,7 @@ class _Stream:
         if TIME_COLUMN not in defaults:
             columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
         defaults[TIME_COLUMN] = ARRIVAL
-        return CreateStream(**self.base, name=name.name, name_span=name.span, columns=tuple(columns), primary_key=keys,
+        return CreateStream(**self.base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(columns), primary_key=keys,
                             if_not_exists=if_not_exists, mode=mode, defaults=defaults, ranges=self.ranges, indexes=tuple(self.indexes))
 
     def _columns(self) -> None:

@@ -1,0 +1,89 @@
+"""Names of schemas: which one a dialect means, which relation a name stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation
+from watersmeet.dialects.queries import is_folded, name_of
+from watersmeet.dialects.registry import COMMON_NAMES
+from watersmeet.dialects.semantics import Folding, Semantics
+from watersmeet.dialects.tokens import folded
+from watersmeet.errors import did_you_mean
+
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+_LISTED: Final = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|\Z)')
+
+
+def comparable_schema(name: str) -> str:
+    """The form in which names of schemas are compared: without case, and the common one by any dialect's name of it."""
+    return COMMON_SCHEMA if name.lower() in COMMON_NAMES else name.lower()
+
+
+def schema_meant(name: str, catalog: Catalog) -> str | None:
+    """The schema of that name, None if there is none."""
+    wanted = comparable_schema(name)
+    return next((s for s in (COMMON_SCHEMA, *catalog.schemas) if comparable_schema(s) == wanted), None)
+
+
+def schema_shown(schema: str, semantics: Semantics) -> str:
+    """What the dialect calls a schema."""
+    return semantics.schema if schema == COMMON_SCHEMA else schema
+
+
+def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bool) -> Relation | None:
+    """The relation that a name stands for, with or without a schema in front. folded: as in `Catalog.by_name`."""
+    if schema is None:
+        return catalog.by_name(name, folded=folded)
+    found = schema_meant(schema, catalog)
+    return None if found is None else catalog.by_name(name, found, folded=folded)
+
+
+def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:
+    """The relation that an item of FROM names."""
+    schema = node.args.get("db")
+    return find_relation(catalog, name_of(node.this), None if schema is None else name_of(schema), folded=is_folded(node.this))
+
+
+def relation_written(catalog: Catalog, text: str) -> Relation | None:
+    """The relation that a text means: the name of one in the path, or `schema.name`."""
+    schema, dot, name = text.partition(".")
+    return find_relation(catalog, text, None, folded=True) or (find_relation(catalog, name, schema, folded=True) if dot else None)
+
+
+def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iterable[str] = ()) -> str | None:
+    """The hint for a name that stands for no relation: one of that name elsewhere, or names like it."""
+    shown = [r for r in catalog.relations.values() if not r.hidden]
+    same = [r for r in shown if r.name.lower() == name.lower()]
+    if same:
+        return "Did you mean " + " or ".join(f'"{_named(r, catalog)}"' for r in same[:3]) + "?"
+    if schema is not None and schema_meant(schema, catalog) is None:
+        return did_you_mean(schema, [*COMMON_NAMES, *catalog.schemas]) or f'There is no schema "{schema}".'
+    return did_you_mean(name, [*others, *[_named(r, catalog) for r in shown]])
+
+
+def _named(relation: Relation, catalog: Catalog) -> str:
+    """How a relation is named from the path."""
+    return relation.name if catalog.by_name(relation.name) is relation else f"{relation.schema}.{relation.name}"
+
+
+def quoted(name: str) -> str:
+    """A name in the form in which `search_path` lists it."""
+    return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
+
+
+def unquoted(text: str, folding: Folding = "none") -> str:
+    """The name that a text means."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return folded(text, folding)
+
+
+def listed(path: str) -> tuple[str, ...]:
+    """The names in a value of `search_path`."""
+    return tuple(unquoted(part) for part in _LISTED.findall(path) if part)

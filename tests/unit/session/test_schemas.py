@@ -1,0 +1,75 @@
+"""Schemas: what tells relations of one name apart, in Python's calls and across restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+import watersmeet
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.types import INTEGER, Field
+
+COLUMNS = (Field("a", INTEGER),)
+
+
+def connected(*arguments, **options):
+    return watersmeet.connect(*arguments, runtime="inprocess", parallelism=1, **options)
+
+
+def test_a_catalog_of_a_version_without_schemas_is_read():
+    relation = Relation("t1", "t", "table", COLUMNS)
+    value = Catalog(3, 2, {"t1": relation}).to_json()
+    del value["schemas"], value["relations"][0]["schema"], value["relations"][0]["path"]
+    assert Catalog.from_json(value).by_name("t", "public") == relation
+
+
+def test_names_are_looked_up_along_the_path():
+    there = {i: Relation(i, "t", "table", COLUMNS, schema=s) for i, s in (("t1", "public"), ("t2", "s"))}
+    assert [Catalog(relations=there, path=p).by_name("t").id for p in (("public", "s"), ("s", "public"), ("x", "s"))] == ["t1", "t2", "t2"]
+    assert Catalog(relations=there, path=()).by_name("t") is None
+
+
+def test_a_view_keeps_its_path_and_all_is_there_after_a_restart(tmp_path):
+    with connected(tmp_path / "db") as connection:
+        cursor = connection.cursor()
+        cursor.execute("""CREATE SCHEMA s; CREATE TABLE t (a int); CREATE TABLE s.t (b int); SET SCHEMA 's';
+                          CREATE VIEW v AS SELECT b FROM t; CREATE MATERIALIZED VIEW m AS SELECT * FROM v""")
+        connection.deliver("s.t", [["1"]])
+        connection.deliver("public.t", [["2"]])
+        connection.deliver("t", [["3"]])
+        cursor.execute("FLUSH")
+    for rebuild in (False, True):
+        with connected(tmp_path / "db", rebuild=rebuild) as connection:
+            cursor = connection.cursor()
+            assert sorted(cursor.execute("SELECT * FROM s.m").fetchall()) == [(1,), (3,)]
+            assert cursor.execute("SELECT * FROM t").fetchall() == [(2,)]
+            assert [v["name"] for v in connection.status()["views"]] == ["s.m"]
+            assert cursor.execute("SHOW SCHEMAS").fetchall() == [("public",), ("s",)]
+
+
+def test_prepared_rows_returning_and_deletes_are_of_the_schema_that_is_named():
+    with connected() as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE SCHEMA s; CREATE TABLE s.t (a int PRIMARY KEY, b int); CREATE TABLE t (a int PRIMARY KEY, b int)")
+        cursor.executemany("INSERT INTO s.t VALUES (?, ?)", [(1, 1), (2, 2)])
+        assert cursor.execute("INSERT INTO s.t VALUES (1, 5) RETURNING s.t.b, t.a").fetchall() == [(5, 1)]
+        assert cursor.execute("DELETE FROM s.t WHERE s.t.a = 2 RETURNING b").fetchall() == [(2,)]
+        assert cursor.execute("SELECT * FROM s.t").fetchall() == [(1, 5)]
+        assert cursor.execute("SELECT * FROM t").fetchall() == []
+
+
+def test_every_dialect_has_its_name_of_the_common_schema(tmp_path):
+    with connected(tmp_path / "db", dialect="timeplus") as connection:
+        connection.cursor().execute("CREATE DATABASE d; CREATE STREAM default.s (a int); CREATE STREAM d.s (b int)")
+    with connected(tmp_path / "db") as connection:
+        cursor = connection.cursor()
+        assert cursor.execute("SELECT * FROM public.s").description[0][0] == "a"
+        assert cursor.execute("SELECT * FROM d.s").description[0][0] == "b"
+
+
+def test_a_path_without_a_schema_that_exists():
+    with connected() as connection:
+        cursor = connection.cursor()
+        cursor.execute("SET search_path TO nowhere")
+        assert cursor.notices == ('schema "nowhere" does not exist',)
+        with pytest.raises(watersmeet.Error, match="no schema has been selected to create in"):
+            cursor.execute("CREATE TABLE t (a int)")
