@@ -60,7 +60,8 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     tree = _records(query)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
-    topic = Topic(statement.key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
+    key_format = statement.key_format or query.layout.key_format
+    topic = Topic(key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
     relation = new_relation(session, statement, "materialized view", columns, depends_on=query.depends_on, watermarks=watermarks_of(tree),
                             topic=topic)
     return Bound(tree, relation)

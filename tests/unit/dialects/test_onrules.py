@@ -29,7 +29,7 @@ def checked(condition):
     text = f"SELECT 1 FROM c JOIN o ON {condition}"
     tree = read_tree(tokenize(text, LANGUAGE), text, LANGUAGE.grammar)
     binding = Binding(Catalog(), "risingwave")
-    found = check_on(tree.find(exp.Join).args["on"], scope("c", "id", "name", "key"), scope("o", "id", "user", "item"), Environment(text), binding)
+    found, _ = check_on(tree.find(exp.Join).args["on"], scope("c", "id", "name", "key"), scope("o", "id", "user", "item"), Environment(text), binding)
     return found.sql().replace('"', ""), binding.notices
 
 

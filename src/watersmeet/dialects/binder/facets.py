@@ -6,6 +6,7 @@ Document 004: "Matching expression (ON)", "ON expressions and key change" (LS-35
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -15,16 +16,24 @@ from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.endings import Item
 from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.records import HIDDEN, packed
-from watersmeet.dialects.binder.scope import Facets, Nature, Scope, ScopeColumn
+from watersmeet.dialects.binder.scope import Facets, Layout, Nature, Scope, ScopeColumn
 from watersmeet.dialects.binder.values import Value, of_scalar
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
 
-def facets_of(columns: Sequence[ScopeColumn], nature: Nature) -> Facets:
+def facets_of(columns: Sequence[ScopeColumn], nature: Nature, layout: Layout) -> Facets:
     """The key and the time among the columns of one item of FROM."""
     by_name = {c.name: c.value for c in columns}
-    return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME])
+    return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
+
+
+def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> Layout:
+    """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own (LS-35)."""
+    assert scope.facets is not None
+    layout, key = scope.facets.layout, scope.facets.key
+    kept = not groups and key is not None and all(v.expression == key.expression for v, name, _ in items if name == KEY_COLUMN)
+    return layout if kept else replace(layout, key_format=None)
 
 
 def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:

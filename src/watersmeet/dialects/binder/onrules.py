@@ -18,8 +18,8 @@ from watersmeet.dialects.binder.values import columns_of
 from watersmeet.errors import Error
 
 
-def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Expression:
-    """The condition with AND and OR as they are read. ON_ONE_SIDE, ON_NOT_SPLIT; what can't be resolved as everywhere."""
+def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding) -> tuple[exp.Expression, bool]:
+    """The condition with AND and OR as they are read, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
     rules = _Rules(left, right, env)
     parts: list[exp.Expression] = []
     for part in _conjuncts(condition):
@@ -31,7 +31,7 @@ def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environm
             parts.append(part)
     for part in parts:
         rules.check(part)
-    return reduce(lambda a, b: exp.And(this=a, expression=b), [_closed(p) for p in parts])
+    return reduce(lambda a, b: exp.And(this=a, expression=b), [_closed(p) for p in parts]), any(map(rules.equates, parts))
 
 
 class _Rules:
@@ -49,11 +49,15 @@ class _Rules:
         node = part.unnest()
         if not isinstance(node, exp.EQ):
             raise self._error("ON_NOT_SPLIT", "both sources in one condition not split by and", part,
-                              f'"{_shown(part)}" reads {self._names()}.')
+                              f'"{written(part)}" reads {self._names()}.')
         for side in (node.this, node.expression):
             if len(self._reads(side)) > 1:
                 raise self._error("ON_ONE_SIDE", "both sources on one side of an equality", side,
-                                  f'"{_shown(side)}" reads {self._names()}.')
+                                  f'"{written(side)}" reads {self._names()}.')
+
+    def equates(self, part: exp.Expression) -> bool:
+        """Whether a part that keeps the rules is an equality of both sources."""
+        return len(self._reads(part)) > 1
 
     def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
         """The parts of a part in which AND and OR stand side by side, with OR as the closer one, if only that keeps the rules."""

@@ -14,8 +14,10 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import of_scalar as mark_of
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.binder.copartitions import check_keys, copartitioned
 from watersmeet.dialects.binder.joins import join
 from watersmeet.dialects.binder.keys import condition_parts
+from watersmeet.dialects.binder.onrules import check_on
 from watersmeet.dialects.binder.records import packed
 from watersmeet.dialects.binder.scope import Facets, Nature, Scope, ScopeColumn
 from watersmeet.dialects.binder.shared import Binding, Environment, read, value_of
@@ -44,8 +46,10 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
         raise error("FEATURE_NOT_SUPPORTED", "a join with this item of FROM is not supported", sql=env.text, span=place_of(node),
                     hint="Topics and names of WITH can be joined.")
     nature = _checked(node, one.nature, other.nature, env)
+    layout = check_keys(left[1], right[1], node, env)
     within = _length(node, env)
-    relation, scope = join(left, right, _windowed(node, left[1], right[1]), env, subqueries, binding.semantics)
+    node = _windowed(_conditioned(node, left[1], right[1], env, binding), left[1], right[1])
+    relation, scope = join(*copartitioned(left, right), node, env, subqueries, binding.semantics)
     assert isinstance(relation, Join)
     if within is not None:
         relation = replace(relation, late_us=within)
@@ -59,7 +63,8 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
     if within is not None and relation.kind != "inner":
         made = _awaiting(made, relation, one, other, time_column, within, node, env, binding)
     shown = _once(scope, len(left[1].visible), node, relation.kind)
-    return made, replace(scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column)))
+    layout = layout if _by_key(relation, one, other) else replace(layout, key_format=None)
+    return made, replace(scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column), layout))
 
 
 def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> Nature:
@@ -84,6 +89,17 @@ def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> N
 
 def _refused(condition: str, message: str, node: exp.Expression, env: Environment, hint: str) -> Error:
     return error(condition, message, sql=env.text, span=place_of(node), hint=hint)
+
+
+def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:
+    """The join with its condition as it is read; one that only filters the sources stays a join by their keys (D-004-10)."""
+    made: exp.Join = node.copy()
+    condition, equates = check_on(node.args["on"], left, right, env, binding)
+    if not equates:
+        by_key = exp.EQ(this=_named(left, KEY_COLUMN), expression=_named(right, KEY_COLUMN))
+        condition = exp.and_(by_key, exp.Paren(this=condition), copy=False)
+    made.set("on", condition)
+    return made
 
 
 def _windowed(node: exp.Join, left: Scope, right: Scope) -> exp.Join:
@@ -160,14 +176,19 @@ def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
 
     Where two tables meet, with both keys: a result for each pair of them (D-004-05).
     """
-    keys = [v.finish().column for v in (one.key, other.key) if v is not None]
     equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
-    if len(equated) == 1 and [joined.keys[0].left.column, joined.keys[0].right.column] == keys:
+    if _by_key(joined, one, other):
         return equated[0]
     fields = [(_field(k.left, joined.left.columns, i), of_scalar(v)) for i, (k, v) in enumerate(zip(joined.keys, equated, strict=True))]
     if one.nature == other.nature == "table":
         fields += [(n, _extended(v, joined)) for n, v in (("left", one.key), ("right", other.key)) if v is not None]
     return packed(fields, always=True)
+
+
+def _by_key(joined: Join, one: Facets, other: Facets) -> bool:
+    """Whether the join is by the keys of its sources alone."""
+    keys = [v.finish().column for v in (one.key, other.key) if v is not None]
+    return len(joined.keys) == 1 and [joined.keys[0].left.column, joined.keys[0].right.column] == keys
 
 
 def _extended(value: Value, joined: Join) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from sqlglot import exp
 
@@ -58,12 +58,25 @@ Nature = Literal["stream", "table"]
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How records are kept. key_format: None for a key that is computed. partitions: None for what comes from no topic."""
+
+    key_format: str | None = None
+    partitions: int | None = None
+
+
+#: Of what is no topic's.
+PLAIN: Final = Layout()
+
+
+@dataclass(frozen=True)
 class Facets:
     """What a query over records gives beside what it selects. key: None where there is none."""
 
     nature: Nature
     key: Value | None
     time: Value
+    layout: Layout = PLAIN
 
 
 @dataclass(frozen=True)
@@ -261,7 +274,7 @@ def item_name(node: exp.Expression) -> str | None:
 
 def written(node: exp.Expression) -> str:
     """The text of an expression, names without quotes."""
-    tree = node.copy()
+    tree = node.copy().transform(lambda n: n.meta.get("written", n))
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("quoted", False)
     return str(tree.sql(normalize_functions=False))

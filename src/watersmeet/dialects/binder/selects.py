@@ -16,12 +16,12 @@ from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.endings import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.dialects.binder.expressions import bind_value
-from watersmeet.dialects.binder.facets import check_select, starred, with_facets
+from watersmeet.dialects.binder.facets import check_select, layout_of, starred, with_facets
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
 from watersmeet.dialects.binder.rowtimes import with_rowtime
-from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, written
+from watersmeet.dialects.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, written
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.dialects.binder.sources import (
@@ -60,6 +60,7 @@ class Selecting:
         self.groups = False
         self.facets = 0
         self.hidden = False  # the first item is the rowtime, which the select list does not have
+        self.layout = PLAIN
 
     def bound(self) -> Bound:
         """The whole query."""
@@ -68,7 +69,7 @@ class Selecting:
         found = self.selected(self.where(relation, scope), scope)
         if scope.facets is None:
             return found
-        return replace(found, nature="table" if self.groups else scope.facets.nature, facets=self.facets)
+        return replace(found, nature="table" if self.groups else scope.facets.nature, facets=self.facets, layout=self.layout)
 
     def _subqueries(self, scope: Scope) -> Subqueries:
         """Those of a clause whose columns are those of `scope`."""
@@ -257,6 +258,7 @@ class Selecting:
             selected = len(found)
             found = with_facets(found, scope, ctx, self.node.args.get("group"))
             self.facets = len(found) - selected
+            self.layout = layout_of(found, scope, groups=isinstance(ctx, Grouping))
             return found
         return found if self.binding.semantics.rowtimes else self._qualified(found, scope)
 

@@ -12,7 +12,7 @@ from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Rel
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.catalog import Catalog
-from watersmeet.dialects.binder.scope import Nature, Scope, ScopeColumn
+from watersmeet.dialects.binder.scope import PLAIN, Layout, Nature, Scope, ScopeColumn
 from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.semantics import Semantics
@@ -81,13 +81,14 @@ class Output:
 class Bound:
     """A bound query: its tree, whose columns are those of `outputs` in order.
 
-    nature: of its records, in a dialect of records; the last `facets` of its columns then are not what is selected.
+    nature, layout: of its records, in a dialect of records; the last `facets` of its columns then are not what is selected.
     """
 
     relation: Relation
     outputs: tuple[Output, ...]
     nature: Nature | None = None
     facets: int = 0
+    layout: Layout = PLAIN
 
 
 @dataclass(frozen=True)

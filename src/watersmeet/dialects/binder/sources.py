@@ -20,7 +20,7 @@ from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_
 from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.records import bind_records
 from watersmeet.dialects.binder.rowtimes import item_scope
-from watersmeet.dialects.binder.scope import Nature, Scope, ScopeContext, single
+from watersmeet.dialects.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
 from watersmeet.dialects.binder.shared import (
     Binding,
     Bound,
@@ -117,12 +117,13 @@ def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...],
     nature: Nature = "table" if node.args.get("nature") is not None and node.args["nature"].name == "table" else "stream"
     tree = bind_records(scan(relation, binding), relation, nature, binding, env.text, place_of(node))
     check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
-    return tree, _of_records(alias, tree, names, nature)
+    topic = relation.topic
+    return tree, _of_records(alias, tree, names, nature, PLAIN if topic is None else Layout(topic.key_format, topic.partitions))
 
 
-def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature) -> Scope:
+def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout) -> Scope:
     columns = scope_columns(tree.columns, names)
-    return replace(single(alias, columns), facets=facets_of(columns, nature))
+    return replace(single(alias, columns), facets=facets_of(columns, nature, layout))
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
@@ -201,7 +202,7 @@ def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expressio
     check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
     shown = (*names, *cte.names[len(names) :])
     if bound.nature is not None:
-        return bound.relation, _of_records(alias, bound.relation, shown, bound.nature)
+        return bound.relation, _of_records(alias, bound.relation, shown, bound.nature, bound.layout)
     return bound.relation, item_scope(alias, bound.relation, shown, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 
 
@@ -241,7 +242,7 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
     alias, names = alias_of(node)
     if bound.nature is not None:
         check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
-        return bound.relation, _of_records(alias, bound.relation, names, bound.nature)
+        return bound.relation, _of_records(alias, bound.relation, names, bound.nature, bound.layout)
     return bound.relation, item_scope(alias, bound.relation, names, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 
 

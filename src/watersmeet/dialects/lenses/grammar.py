@@ -96,8 +96,22 @@ def _adapt(tree: exp.Expression) -> None:
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
+        elif isinstance(node, exp.Anonymous):
+            _adapt_call(node)
         elif isinstance(node, exp.Select):
             _adapt_select(node)
+
+
+def _adapt_call(node: exp.Anonymous) -> None:
+    """`len(s)`, and `substr(s, n)`, which is the text after the first n characters (LS-17, D-004-06). Trees remember what was written."""
+    name, arguments = str(node.this).lower(), node.expressions
+    if name == "len":
+        node.meta["written"] = node.copy()
+        node.set("this", "length")
+    elif name == "substr" and len(arguments) > 1:
+        node.meta["written"] = node.copy()
+        after = exp.paren(arguments[1].copy()) if isinstance(arguments[1], exp.Binary) else arguments[1].copy()
+        arguments[1].replace(exp.Add(this=after, expression=exp.Literal.number(1)))
 
 
 def _adapt_select(node: exp.Select) -> None:
