@@ -143,7 +143,7 @@ class Connection:
         statements = parse(query, self._session.dialect)
         if len(statements) != 1 or not isinstance(statements[0], Select):
             raise error("SYNTAX_ERROR", "one query can be started at a time", sql=query)
-        with self._session.database.ddl:
+        with self._session.database.ddl, self._session.numbered():
             try:
                 return RunningQuery(self._session, statements[0].query, statements[0].text)
             except errors.Error as err:

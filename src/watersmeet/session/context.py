@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from watersmeet.catalog import Catalog, Relation
@@ -56,6 +57,16 @@ class Session:
     def notice(self, text: str) -> None:
         """Tell the user something beside the result."""
         self.notices.append(text)
+
+    @contextmanager
+    def numbered(self) -> Iterator[None]:
+        """Errors inside have the number that the dialect gives to their condition, unless they have one."""
+        try:
+            yield
+        except Error as err:
+            if err.code is None:
+                err.code = language_named(self.dialect).codes.get(err.condition)
+            raise
 
     def relation(self, name: Name, statement: Statement) -> Relation:
         """The relation of that name; UNDEFINED_RELATION with its place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
-from watersmeet.dialects.registry import language_named
 from watersmeet.errors import Error, error
 from watersmeet.session import (
     bounds,
@@ -70,7 +69,7 @@ _DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateProcessor, st
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
     """Run the statements of `text`; the result of the last one, with the notices of all."""
-    with _numbered(session):
+    with session.numbered():
         statements = _parsed(session, text, parameters)
         session.notices.clear()
         result = Result("")
@@ -81,11 +80,11 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
 
 def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
     """Run the statements of `text` and give the result of each, with its notices. None runs if one can't be parsed."""
-    with _numbered(session):
+    with session.numbered():
         statements = _parsed(session, text, ())
     for statement in statements:
         session.notices.clear()
-        with _numbered(session):
+        with session.numbered():
             result = _run(session, statement, lock)
         yield replace(result, notices=tuple(session.notices))
 
@@ -104,17 +103,6 @@ def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], loc
                               notices=tuple(n for r in results for n in r.notices))
     transactions.wait_if_wanted(session)
     return done
-
-
-@contextmanager
-def _numbered(session: Session) -> Iterator[None]:
-    """Errors inside have the number that the session's dialect gives to their condition, unless they have one."""
-    try:
-        yield
-    except Error as err:
-        if err.code is None:
-            err.code = language_named(session.dialect).codes.get(err.condition)
-        raise
 
 
 def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.Statement]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.binder.requests import request_of
 from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session import ddl
 from watersmeet.session.bounds import runs_on
@@ -53,7 +54,7 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
         return lines_result("EXPLAIN", _TITLE, _lines(session, bind_processor(session, inner), options))
     if isinstance(inner, st.Select) and runs_on(session, inner.query):
         options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
-        return lines_result("EXPLAIN", _TITLE, _lines(session, bind_running(session, inner.query, inner.text, "query"), options))
+        return lines_result("EXPLAIN", _TITLE, _lines(session, bind_running(session, request_of(inner.query, inner.text), inner.text, "query"), options))
     if isinstance(inner, st.Select):
         return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner, statement.format))
     raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot import exp
-
 from watersmeet.algebra.relations import Cut, Scan
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
@@ -14,8 +12,9 @@ from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
-from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.binder import bind_query, check_request, with_emission
 from watersmeet.dialects.binder import bind_view as bind_view_query
+from watersmeet.dialects.binder.requests import Request
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
@@ -79,9 +78,11 @@ def moment(session: Session) -> int:
     return log.read(head).last_transaction
 
 
-def bind_running(session: Session, query: exp.Expression, text: str, name: str) -> Bound:
+def bind_running(session: Session, request: Request, text: str, name: str) -> Bound:
     """What a query gives that runs until it is stopped, as a view `name` that no statement names."""
-    bound = bind_query(query, readable(session.catalog), text, session.dialect, moment=moment(session))
+    bound = bind_query(request.query, readable(session.catalog), text, session.dialect, moment=moment(session))
+    check_request(request, bound.tree, text)
+    bound = with_emission(bound, request.emission, text)
     session.notices.extend(bound.notices)
     tree = exactly(bound.tree, bound.tree.columns[: len(bound.columns) - bound.facets])
     relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns[: len(tree.columns)], sql=text,

@@ -17,6 +17,11 @@ class Running(Protocol):
         """The rows that it gave and that were not asked for yet, of the result's columns. Never waits."""
         ...
 
+    @property
+    def ended(self) -> bool:
+        """True once nothing more comes: LIMIT was reached."""
+        ...
+
     def close(self) -> None:
         """Ends it."""
         ...

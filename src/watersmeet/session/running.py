@@ -14,10 +14,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.dialects.binder.requests import Request, request_of
 from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
 from watersmeet.session.context import Session
 from watersmeet.session.ddl import remove
+from watersmeet.session.emissions import Change, Emitter
 from watersmeet.session.failures import failure_of
 from watersmeet.session.materialize import bind_running, make
 from watersmeet.session.result import Result
@@ -37,7 +39,8 @@ class RunningQuery:
     """A query that runs. `take` gives what it gave since the last call; `close` ends it. Holds its commits until they are taken.
 
     name: of the hidden view. columns: without the sign of a change. append_only: it never takes a row back. Rows of a query over streams
-    come in the order of their rowtime.
+    come in the order of their rowtime. signed: changes are shown with their sign, as column `delta_at`. ended: LIMIT was reached;
+    nothing more comes.
     """
 
     def __init__(self, session: Session, query: exp.Expression, text: str) -> None:
@@ -47,11 +50,13 @@ class RunningQuery:
         database = session.database
         self._session = session
         self._log, self._packs = database.log, database.packs
-        bound = bind_running(session, query, text, f"?{next(_NUMBERS)}")
+        request = request_of(query, text)
+        bound = bind_running(session, request, text, f"?{next(_NUMBERS)}")
         self._reader: Reader | None = Reader(database.layout)
         self._taken = database.log.head()
         self._reader.hold(self._taken)
         database.at_close(self._reader.close)
+        started_us = database.clock.now_us()
         try:
             make(session, bound)
         except BaseException:
@@ -59,33 +64,63 @@ class RunningQuery:
             raise
         self.id = bound.relation.id
         self.name = bound.relation.name
-        self._stored: Schema = bound.relation.columns
-        self._rowtime = bound.rowtime
-        self.columns: Schema = self._stored[1:] if bound.hidden else self._stored
         self.append_only = session.catalog.relations[self.id].append_only
+        self._emitter = Emitter(request, arrow_schema(bound.relation.columns, positional=False).empty_table(), started_us, bound.rowtime)
+        self._place(request, bound.relation.columns, 1 if bound.hidden else 0)
+        if self._emitter.ended:
+            self.close()
+
+    def _place(self, request: Request, columns: Schema, first: int) -> None:
+        """Where each column comes from: a number of the view's, whose first ones are not shown; behind them is that of `emit_version()`."""
+        width = len(columns) - first + len(request.places)
+        special = {p.index(width): p for p in request.places}
+        own = iter([*enumerate(columns)][first:])
+        shown = [(len(columns), Field(special[i].name, BIGINT, nullable=False)) if i in special else next(own) for i in range(width)]
+        deltas = [i for i, p in special.items() if p.kind == "delta"]
+        mode = request.emission.mode
+        self.signed = mode != "updates" and (bool(deltas) or mode == "changelog" or not self.append_only)
+        self.delta_at = min(deltas, default=width)
+        self.delta = shown[self.delta_at][1] if deltas else DELTA
+        kept = [s for i, s in enumerate(shown) if i not in deltas]
+        self._sources = [n for n, _ in kept]
+        self.columns: Schema = tuple(f for _, f in kept)
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing more comes."""
+        return self._emitter.ended
 
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call and how often each row came (above 0) or went; never waits.
 
         Once all were given, the error that stopped the query, if one did.
         """
-        if self._reader is None:
+        if self._reader is None and not self.ended:
             raise error("NO_RESULT", "the query has been stopped")
+        changes = self._changes() if self._reader is not None else []
+        rows, diff = self._emitter.emit(changes, self._session.database.clock.now_us())
+        if self.ended:
+            self.close()
+        names = [c.name for c in self.columns]
+        return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
+
+    def _changes(self) -> list[Change]:
+        """What commits changed since the last call."""
+        assert self._reader is not None
         head = self._log.head()
-        blobs = [b for n in range(self._taken + 1, head + 1) if self.id in (found := self._log.read(n).relations)
-                 for b in found[self.id].blobs]
-        parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in blobs]
+        found = []
+        for number in range(self._taken + 1, head + 1):
+            commit = self._log.read(number)
+            if self.id in commit.relations:
+                parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[self.id].blobs]
+                diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
+                if len(diff):
+                    found.append(Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff))
         self._taken = head
         self._reader.hold(head)
-        if not blobs and (failure := failure_of(self._session, self.id)) is not None:
+        if not found and (failure := failure_of(self._session, self.id)) is not None:
             raise failure
-        empty = arrow_schema(self._stored, positional=False).empty_table()
-        rows = pa.concat_tables([empty, *(t.rename_columns(empty.column_names) for t, _ in parts)])
-        diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
-        if self._rowtime is not None:
-            order = np.argsort(rows.column(self._rowtime).cast(pa.int64()).to_numpy(), kind="stable")
-            rows, diff = rows.take(pa.array(order)), diff[order]
-        return rows.select(range(len(self._stored) - len(self.columns), len(self._stored))), diff
+        return found
 
     def close(self) -> None:
         """Ends it. May be called again."""
@@ -99,24 +134,27 @@ class RunningQuery:
                 remove(self._session, {self.id})
 
 
-def _with_delta(rows: pa.Table, diff: Diff) -> pa.Table:
-    """Changes as rows: each as often as it changed, with the sign in the last column."""
-    repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.abs(diff))))
-    return repeated.append_column(DELTA.name, pa.array(np.repeat(np.sign(diff), np.abs(diff)), pa.int64()))
-
-
 class ShownQuery:
     """A running query as a cursor shows it: rows in the order of the commits, a changelog with its signs."""
 
     def __init__(self, query: RunningQuery) -> None:
         self.query = query
-        self.columns = query.columns if query.append_only else (*query.columns, DELTA)
+        columns, at = list(query.columns), query.delta_at
+        self.columns: Schema = (*columns[:at], query.delta, *columns[at:]) if query.signed else query.columns
 
     def rows(self) -> pa.Table:
-        """See `result.Running`."""
+        """See `result.Running`: each change as often as it came or went."""
         rows, diff = self.query.take()
-        shown = _with_delta(rows, diff)
-        return shown.select(range(len(self.columns)))
+        repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.abs(diff))))
+        if not self.query.signed:
+            return repeated
+        signs = pa.array(np.repeat(np.sign(diff), np.abs(diff)), pa.int64())
+        return repeated.add_column(min(self.query.delta_at, repeated.num_columns), self.query.delta.name, signs)
+
+    @property
+    def ended(self) -> bool:
+        """See `result.Running`."""
+        return self.query.ended
 
     def close(self) -> None:
         """See `result.Running`."""

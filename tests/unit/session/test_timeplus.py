@@ -151,3 +151,55 @@ def test_refusals_leave_nothing_behind(sql, condition):
         assert refused.value.span is not None
         assert [r.name for r in connection._session.catalog.relations.values()] == ["a", "b"]
         connection.execute("DROP STREAM a; DROP STREAM b")
+
+
+def test_a_limit_ends_a_query_that_runs():
+    with connect() as connection:
+        connection.execute("CREATE STREAM s(i int, k string); CREATE MUTABLE STREAM m(k string, v int) PRIMARY KEY k")
+        before = set(connection._session.catalog.relations)
+        rows = connection.execute("SELECT i FROM s LIMIT 3")
+        changes = connection.execute("SELECT k, v FROM m LIMIT 2 OFFSET 1")
+        assert not rows._result.running.ended
+        connection.execute("INSERT INTO s(i) VALUES (1), (2); INSERT INTO m VALUES ('a', 1); FLUSH")
+        assert len(rows.fetchall()) == 2
+        connection.execute("INSERT INTO s(i) VALUES (3), (4); INSERT INTO m VALUES ('a', 2); FLUSH")
+        assert len(rows.fetchall()) == 1
+        assert rows._result.running.ended
+        assert rows.fetchall() == []
+        assert sorted(changes.fetchall()) == [("a", 1, -1), ("a", 2, 1)]
+        assert set(connection._session.catalog.relations) == before  # they are gone with their last row
+        rows.close()
+        connection.execute("DROP STREAM s; DROP STREAM m")
+
+
+def test_columns_that_say_how_rows_come():
+    with connect() as connection:
+        connection.execute("CREATE STREAM s(i int, k string); CREATE MUTABLE STREAM m(k string, v int) PRIMARY KEY k")
+        shown = {sql: connection.execute(sql) for sql in (
+            "SELECT emit_version(), k, count(), _tp_delta AS sign FROM s GROUP BY k", "SELECT k, count() AS n FROM s GROUP BY k EMIT ON UPDATE",
+            "SELECT *, _tp_delta, 1 AS one FROM m", "SELECT _tp_delta, i FROM s EMIT CHANGELOG", "SELECT to_string( i ), max(i) + 1 FROM s GROUP BY i")}
+        names = [[d[0] for d in cursor.description] for cursor in shown.values()]
+        assert names == [["emit_version()", "k", "count()", "sign"], ["k", "n"], ["k", "v", "_tp_time", "_tp_delta", "one"],
+                         ["_tp_delta", "i"], ["to_string( i )", "max(i) + 1", "_tp_delta"]]
+        for values in ("(1, 'a')", "(2, 'a')"):
+            connection.execute(f"INSERT INTO s(i, k) VALUES {values}; FLUSH")
+        connection.execute("INSERT INTO m(k, v, _tp_time) VALUES ('x', 1, '2024-01-01 00:00:00'); FLUSH")
+        found = [sorted(cursor.fetchall(), key=str) for cursor in shown.values()]
+        assert found[0] == [(1, "a", 1, 1), (2, "a", 1, -1), (2, "a", 2, 1)]
+        assert found[1] == [("a", 1), ("a", 2)]
+        assert [(r[0], r[3], r[4]) for r in found[2]] == [("x", 1, 1)]
+        assert found[3] == [(1, 1), (1, 2)]
+        assert [d[0] for d in connection.execute("SELECT to_int32( 1.5 ), if(1 > 2, 3, 4)").description] == ["to_int32( 1.5 )", "if(1 > 2, 3, 4)"]
+
+
+def test_a_join_that_keeps_everything_says_so():
+    with connect() as connection:
+        connection.execute("CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string); CREATE MUTABLE STREAM m(k string) PRIMARY KEY k")
+        joins = ["a JOIN b ON a.k = b.k", "a JOIN b ON a.k = b.k AND date_diff_within(2m)", "a JOIN m ON a.k = m.k"]
+        notices = []
+        for n, join in enumerate(joins):
+            cursor = connection.execute(f"CREATE MATERIALIZED VIEW v{n} AS SELECT a.i FROM {join}")
+            notices.append(cursor.notices)
+            assert connection.execute(f"SELECT a.i FROM {join}").notices == cursor.notices
+        assert [len(n) for n in notices] == [1, 0, 0]
+        assert "keeps all rows of both: it is for exploration" in notices[0][0]

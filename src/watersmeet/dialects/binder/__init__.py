@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.dialects.binder.emission import bind_view
+from watersmeet.dialects.binder.emission import bind_view, check_request, with_emission
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
 
-__all__ = ["BoundQuery", "bind_query", "bind_view"]
+__all__ = ["BoundQuery", "bind_query", "bind_view", "check_request", "with_emission"]

@@ -11,18 +11,31 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Column, Filter, Join, Project, Relation, Scan, TimeFilter
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AsofJoin,
+    Column,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    TemporalJoin,
+    TimeFilter,
+)
 from watersmeet.algebra.revisions import decided_by, revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import null_extended, read, transform_up, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
+from watersmeet.dialects.binder.requests import Emission, Request, with_emit
+from watersmeet.dialects.binder.strictness import nature
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import Error, error
-from watersmeet.watermarks import NOW, Watermark
+from watersmeet.watermarks import NOW, Watermark, shifted
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
@@ -30,19 +43,55 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
-    query = bind_query(statement.query, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment)
+    asked, said = with_emit(statement.query)
+    query = bind_query(asked, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment)
+    if said is not None:
+        return _as_said(query, said, statement.text)
     emit = statement.emit
     if emit is None or emit.mode == "changes":
         return query
     try:
-        return _on_window_close(query) if emit.mode == "window close" else _on_arrival(query)
+        return on_window_close(query) if emit.mode == "window close" else _on_arrival(query)
     except Error as err:
         err.sql, err.span = statement.text, err.span or emit.span
         raise
 
 
-def _on_window_close(query: BoundQuery) -> BoundQuery:
-    """The query's rows once their time is below its watermark: the first column that has one."""
+def _as_said(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
+    """A view whose query has Proton's EMIT clause: it always follows its inputs, whoever reads it says how it is told of changes."""
+    if said.mode in ("periodic", "updates"):
+        raise error("FEATURE_NOT_SUPPORTED", f"EMIT {'PERIODIC' if said.mode == 'periodic' else 'ON UPDATE'} in a materialized view is not supported",
+                    sql=text, span=said.span, detail="A view shows what its inputs give, as soon as they give it.",
+                    hint="Write it in the SELECT that reads the view.")
+    return with_emission(query, said, text)
+
+
+def check_request(request: Request, tree: Relation, text: str) -> None:
+    """What a query that never takes a row back can't give: signs. UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED in Proton's words."""
+    if nature(tree) != "append":
+        return
+    if request.emission.mode == "changelog" and any(isinstance(n, (AsofJoin, Join, TemporalJoin)) for n in walk(tree)):
+        raise error("FEATURE_NOT_SUPPORTED", "Not implemented for emit changelog from non-changelog join results", sql=text,
+                    span=request.emission.span, hint="The join only gives rows: leave EMIT CHANGELOG out.")
+    place = next((p for p in request.places if p.kind == "delta"), None)
+    if place is not None and request.emission.mode != "changelog":
+        raise error("UNDEFINED_COLUMN", f'column "{DELTA_COLUMN}" does not exist', sql=text, span=place.span,
+                    detail="The query never takes a row back.", hint="EMIT CHANGELOG gives the column to every query.")
+
+
+def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
+    """The query, whose rows come out once they are final if EMIT says so. EMIT_NOT_POSSIBLE at the clause."""
+    if said.mode != "window close":
+        return query
+    try:
+        return on_window_close(query, said.length_us)
+    except Error as err:
+        err.sql, err.span = text, err.span or said.span
+        raise
+
+
+def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
+    """The query's rows once their time is below its watermark by more than the delay: the first column that has one."""
     tree: Relation
     groups = _groups(query.tree)
     if groups is not None:
@@ -57,9 +106,9 @@ def _on_window_close(query: BoundQuery) -> BoundQuery:
     if any(not _related(shown[timed[0].id], shown[c.id]) for c in timed):
         notices += (f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",)
     if timed:
-        tree = _once_past(query.tree, timed, shown)
+        tree = _once_past(query.tree, timed, shown, delay_us)
     elif groups is not None:  # the time of the groups is not shown
-        tree = _below(query.tree, groups)
+        tree = _below(query.tree, groups, delay_us)
     else:
         raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
                     hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
@@ -77,7 +126,7 @@ def _read_times(tree: Relation) -> str:
             "only where its conditions bound their times by each other.")
 
 
-def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Watermark]) -> Relation:
+def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Watermark], delay_us: int) -> Relation:
     """The rows of `tree` once the first of the columns `timed` is below its watermark.
 
     Where an outer join may have put NULL into it, the first column without such NULLs counts, or, if all have them (FULL
@@ -87,13 +136,13 @@ def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Wate
     whole = [c for c in timed if c.id not in extended]
     if whole or len(timed) == 1:
         time = (whole or timed)[0]
-        return TimeFilter(tree, time.id, "<", shown[time.id], final=True)
+        return TimeFilter(tree, time.id, "<", shifted(shown[time.id], -delay_us), final=True)
     first, *others = timed
     cast = [exp.cast(column_ref(c.id), first.type.duckdb, dialect="duckdb") if c.type != first.type else column_ref(c.id) for c in others]
     value = Scalar(exp.Coalesce(this=column_ref(first.id), expressions=cast), first.type)
     time = Column("$time", "time", first.type)
     with_time = Project(tree, (*tree.columns, time), (*(read(c) for c in tree.columns), value))
-    past = TimeFilter(with_time, time.id, "<", of_scalar(value, shown), final=True)
+    past = TimeFilter(with_time, time.id, "<", shifted(of_scalar(value, shown), -delay_us), final=True)
     return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
 
 
@@ -145,13 +194,13 @@ def _check_groups(groups: Aggregate) -> None:
                     "the same upstream column.", hint="Please try to remove undesired columns from GROUP BY")
 
 
-def _below(node: Relation, groups: Aggregate) -> Relation:
+def _below(node: Relation, groups: Aggregate, delay_us: int) -> Relation:
     """`node` over those of its `groups` that are final."""
     if node is groups:
         marks = watermarks(rewrite(groups))
         time = _timed(groups.outputs, marks)[0].id
-        return TimeFilter(groups, time, "<", marks[time], final=True)
-    return with_inputs(node, [_below(i, groups) for i in node.inputs])
+        return TimeFilter(groups, time, "<", shifted(marks[time], -delay_us), final=True)
+    return with_inputs(node, [_below(i, groups, delay_us) for i in node.inputs])
 
 
 def _timed(columns: Sequence[Column], marks: Mapping[str, Watermark]) -> list[Column]:

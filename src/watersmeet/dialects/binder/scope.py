@@ -244,7 +244,9 @@ class ScopeContext(Context):
 
 
 def item_name(node: exp.Expression) -> str | None:
-    """The name that PostgreSQL gives a select item without an alias; None if it has none."""
+    """The name that PostgreSQL gives a select item without an alias, or the one that its grammar noted; None if it has none."""
+    if "text" in node.meta:
+        return str(node.meta["text"])
     if isinstance(node, exp.Column):
         return name_of(node.this)
     if isinstance(node, exp.Dot):
@@ -273,7 +275,9 @@ def item_name(node: exp.Expression) -> str | None:
 
 
 def written(node: exp.Expression) -> str:
-    """The text of an expression, names without quotes."""
+    """The text of an expression: as its grammar noted it, else as it is written out, names without quotes."""
+    if "text" in node.meta:
+        return str(node.meta["text"])
     tree = node.copy().transform(lambda n: n.meta.get("written", n))
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("quoted", False)

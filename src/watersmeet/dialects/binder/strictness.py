@@ -86,6 +86,9 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return _looked_up(joined, node, env, binding)
     if sides in (("append", "changelog"), ("append", "static")):
         return _looked_up(joined, node, env, binding)
+    if sides == ("append", "append") and not node.meta.get("range"):
+        binding.notice("A join of two append streams keeps all rows of both: it is for exploration. Add a range such as date_diff_within(2m), "
+                       "or join with a mutable stream.")
     if sides in (("append", "append"), ("changelog", "changelog"), ("static", "static")):
         return joined
     if sides == ("changelog", "static") and joined.kind in ("inner", "left"):

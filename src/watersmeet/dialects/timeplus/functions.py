@@ -185,8 +185,8 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
         made = _made(node)
         if made is None:
             continue
-        if not any("start" in n.meta for n in made.walk()):
-            made.meta.update(node.meta)
+        kept = ("text",) if any("start" in n.meta for n in made.walk()) else tuple(node.meta)
+        made.meta.update({k: node.meta[k] for k in kept if k in node.meta})
         if node is tree:
             tree = made
         else:

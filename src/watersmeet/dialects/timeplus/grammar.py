@@ -15,6 +15,7 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_functions
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
@@ -53,8 +54,12 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees, in the form that the binder reads."""
-            trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
-            return [None if tree is None else adapted(tree) for tree in trees]
+            tokens, emit = cut_emit(raw_tokens, sql)
+            trees: list[exp.Expression | None] = super().parse(tokens, sql)
+            made = [None if tree is None else adapted(tree) for tree in trees]
+            if emit is not None and made[0] is not None:
+                made[0].set("emit", emit)
+            return made
 
         def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
             """Side, kind and strictness in any order: LEFT ASOF JOIN, ASOF LEFT JOIN, ASOF LATEST JOIN."""
@@ -81,6 +86,14 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             if self._curr is not None and self._curr.text.upper() == "LATEST" and _joins_next(self):
                 return None
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
+            return found
+
+        def _parse_expression(self) -> exp.Expression | None:
+            """Notes how a select item is written: it is called so."""
+            first = self._curr
+            found: exp.Expression | None = super()._parse_expression()
+            if found is not None and first is not None and not isinstance(found, (exp.Alias, exp.Column, exp.Star)):
+                found.meta["text"] = " ".join(self.sql[first.start : self._prev.end + 1].split())
             return found
 
         def _parse_value(self, values: bool = True) -> exp.Expression | None:

@@ -1,0 +1,109 @@
+"""How a query that runs gives its changes: as they come, added up by periods, without those that go, so many and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.dialects.binder.requests import Request
+from watersmeet.kernel.columns import positional
+from watersmeet.kernel.delta import Delta, consolidate
+
+Diff = npt.NDArray[np.int64]
+
+_VERSION: Final = "emit_version()"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit changed, by name of the column. time_us: of its epoch."""
+
+    time_us: int
+    rows: pa.Table
+    diff: Diff
+
+
+@dataclass
+class Emitter:
+    """Turns changes into what the query gives. empty: a table of its columns without rows.
+
+    started_us: when the query started: periods count from there. rowtime: the column by which rows come. version: of the last emission, 0 before the first. left: rows that may
+    still come, None: any number.
+    """
+
+    request: Request
+    empty: pa.Table
+    started_us: int
+    rowtime: str | None = None
+    version: int = 0
+    _waiting: list[Change] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = self.request.limit
+        self._offset = self.request.offset
+
+    @property
+    def ended(self) -> bool:
+        """True once LIMIT has been given."""
+        return self.left == 0
+
+    def emit(self, changes: Iterable[Change], now_us: int) -> tuple[pa.Table, Diff]:
+        """What comes out now, in the order of the commits: rows, with the number of their emission behind, and how often each came or went."""
+        given = [self._said(c) for c in self._due(changes, now_us)]
+        none = self.empty.append_column(_VERSION, pa.array([], pa.int64()))
+        rows = pa.concat_tables([none, *(g.rows for g in given)])
+        diff = np.concatenate([np.zeros(0, np.int64), *(g.diff for g in given)])
+        if self.rowtime is not None:
+            order = np.argsort(rows.column(self.rowtime).cast(pa.int64()).to_numpy(), kind="stable")
+            rows, diff = rows.take(pa.array(order)), diff[order]
+        return self._limited(rows, diff)
+
+    def _due(self, changes: Iterable[Change], now_us: int) -> list[Change]:
+        """The changes of periods that are over, each period's added up; without a period, all."""
+        emission = self.request.emission
+        if not emission.length_us or emission.mode not in ("periodic", "updates"):
+            return list(changes)
+        self._waiting += changes
+        periods: dict[int, list[Change]] = {}
+        for change in self._waiting:
+            periods.setdefault(max(0, change.time_us - self.started_us) // emission.length_us, []).append(change)
+        present = (now_us - self.started_us) // emission.length_us
+        self._waiting = [c for p, cs in periods.items() if p >= present for c in cs]
+        return [_added_up(cs) for p, cs in sorted(periods.items()) if p < present]
+
+    def _said(self, change: Change) -> Change:
+        """The change as EMIT wants it, with its number."""
+        rows, diff = change.rows, change.diff
+        if self.request.emission.mode == "updates":
+            came = diff > 0
+            rows, diff = rows.filter(pa.array(came)), diff[came]
+        if len(diff):
+            self.version += 1
+        numbers = pa.array(np.full(len(diff), self.version, np.int64))
+        return Change(change.time_us, rows.rename_columns(self.empty.column_names).append_column(_VERSION, numbers), diff)
+
+    def _limited(self, rows: pa.Table, diff: Diff) -> tuple[pa.Table, Diff]:
+        """The first rows, as many as may still come."""
+        if self.left is None:
+            return rows, diff
+        ends = np.cumsum(np.abs(diff))
+        starts = ends - np.abs(diff)
+        first, last = self._offset, self._offset + self.left
+        kept = np.clip(ends, first, last) - np.clip(starts, first, last)
+        total = int(ends[-1]) if len(ends) else 0
+        self._offset = max(0, self._offset - total)
+        self.left -= int(kept.sum())
+        shown = np.flatnonzero(kept)
+        return rows.take(pa.array(shown)), (np.sign(diff) * kept)[shown]
+
+
+def _added_up(changes: list[Change]) -> Change:
+    """One change that does what all do."""
+    rows = pa.concat_tables([c.rows for c in changes])
+    whole = consolidate(Delta(positional([c.combine_chunks() for c in rows.columns]), np.concatenate([c.diff for c in changes])))
+    return Change(changes[-1].time_us, whole.columns, whole.diff)
