@@ -46,6 +46,15 @@ def revision(node: Relation) -> str | None:
     return "a window function or LIMIT revises rows" if node.inputs else None
 
 
+def stands_still(node: Relation) -> bool:
+    """True if nothing changes after the start of the query: all that it reads is as it was before."""
+    if isinstance(node, Cut) and node.keeps == "before":
+        return True
+    if isinstance(node, TimeFilter):
+        return False
+    return isinstance(node, Values) if not node.inputs else all(map(stands_still, node.inputs))
+
+
 def decided_by(node: Join | AsofJoin) -> Sequence[Relation]:
     """The inputs that have to grow only for a join that is decided on arrival to be never revised."""
     return (node.left,) if isinstance(node, AsofJoin) or node.kind in ("semi", "anti") else node.inputs

@@ -35,6 +35,7 @@ from watersmeet.algebra.relations import (
     Versions,
     Window,
 )
+from watersmeet.algebra.revisions import stands_still
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import floor_of, least_of
@@ -77,9 +78,9 @@ def watermarks(node: Relation) -> Watermarks:
     if isinstance(node, TimeFilter):
         # Rows wait, or go, by their time alone: of other columns old values come late.
         below = watermarks(node.input)
-        own = below.get(node.column, ())
+        own = node.bound if node.final or node.comparison[0] == ">" else both(below.get(node.column, ()), node.bound)
         further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
-        return _present([*further, *([] if node.untimed else [(node.column, both(own, node.bound) if node.comparison[0] == "<" else node.bound)])])
+        return _present([*further, *([] if node.untimed else [(node.column, own)])])
     if isinstance(node, Arrivals):
         return watermarks(node.scan)
     if isinstance(node, TemporalJoin):  # a row that waited comes out however old it is
@@ -111,6 +112,9 @@ def _joined(node: Join) -> Watermarks:
     left, right = watermarks(node.left), watermarks(node.right)
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
+    if node.kind == "inner":
+        # What stands still pairs with rows when they come.
+        found = {**(left if stands_still(node.right) else {}), **(right if stands_still(node.left) else {})}
     for bound, own, other in [*((b, left, right) for b in bounds), *((b.mirrored, right, left) for b in bounds)]:
         met = of_scalar(bound.right, other)
         if bound.left.column is not None and bound.lo_us is not None and met:

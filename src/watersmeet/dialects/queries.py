@@ -73,6 +73,11 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     return _bind_parameters(tree, parameters, text)
 
 
+def is_marked(query: exp.Expression) -> bool:
+    """True for SELECT STREAM, here or anywhere in the query."""
+    return any(s.args.get("stream") for s in query.find_all(exp.Select))
+
+
 def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp.Expression:
     """The tree of one scalar expression."""
     if not tokens:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from watersmeet.catalog import Catalog
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.queries import is_marked, name_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.session.context import Session
@@ -17,11 +17,6 @@ def runs_on(session: Session, query: exp.Expression) -> bool:
         return True
     continuous = language_named(session.dialect).semantics.continuous
     return is_marked(query) if continuous == "marked" else continuous == "streams" and _names_stream(query, session.catalog)
-
-
-def is_marked(query: exp.Expression) -> bool:
-    """True for SELECT STREAM."""
-    return any(s.args.get("stream") for s in query.find_all(exp.Select))
 
 
 def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import ARRIVAL, Relation, RelationKind
 from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.queries import is_marked
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.statements import (
@@ -25,7 +26,6 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.bounds import is_marked
 from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.eventtimes import OPTIONS, event_time
 from watersmeet.session.filling import fill, install_remaining

@@ -23,6 +23,8 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "join of more than two sources": ("JOIN_SOURCES",),
     "join type not allowed for these sources": ("RECORD_JOIN_KIND",),
     "stream to stream join without within": ("STREAM_JOIN_WITHOUT_WITHIN",),
+    "stream-table join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
+    "stream-table outer join that preserves the table": ("JOIN_KIND",),
     "streaming join without an equality condition": ("JOIN_WITHOUT_EQUALITY",),
     "syntax error": ("SYNTAX_ERROR",),
     "temporal join condition covers no primary key or index key": ("TEMPORAL_KEY",),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 import re
 import traceback
 from collections import Counter
@@ -248,6 +249,12 @@ def _compare(expected: Sequence[str], rows: Sequence[tuple[Any, ...]], *, ordere
         raise Failure("the rows are right, their order is not:\n" + "\n".join(" | ".join(r) for r in real))
 
 
+def _check_rising(rows: Sequence[tuple[Any, ...]]) -> None:
+    """The first column never falls, also not from one block of rows to the next."""
+    if any(later[0] < row[0] for row, later in itertools.pairwise(rows)):
+        raise Failure("the rows do not come in the order of their first column:\n" + "\n".join(" | ".join(map(written, r)) for r in rows))
+
+
 def _expect(run: _Run, record: Record) -> None:
     """The result of a view is its content; its changes are the difference to the previous `expect`."""
     label, modes = record.arguments[0], record.arguments[1:]
@@ -259,7 +266,9 @@ def _expect(run: _Run, record: Record) -> None:
         if "net" not in modes and "changelog" not in modes:
             part = started.fresh if "since" in modes else started.all
             _, shown = _chosen(names, [r for r, times in part for _ in range(times)], record.columns)
-            _compare(record.expected or (), shown, ordered=not {"rowsort"} & set(modes))
+            if "timesort" in modes:
+                _check_rising(_chosen(names, [r for r, _ in started.all], record.columns)[1])
+            _compare(record.expected or (), shown, ordered=not {"rowsort", "timesort"} & set(modes))
             return
     elif run.records and "net" in modes:
         newest = _Started(run.connection.start(f"SELECT TABLE * FROM `{label}`"))

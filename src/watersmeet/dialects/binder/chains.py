@@ -18,6 +18,7 @@ from watersmeet.dialects.binder.recordjoins import record_join
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.binder.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.dialects.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
+from watersmeet.dialects.binder.streamtables import stream_table_join
 from watersmeet.dialects.binder.strictness import check_kind, strict_join
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.timewindows import check_join
@@ -102,6 +103,8 @@ class Chain:
         relation, scope = join(left, right, node, self.env, self.subqueries, self.binding.semantics)
         if self.binding.semantics.enrichment:
             relation = strict_join(relation, node, self.env, self.binding)
+        if self.binding.semantics.rowtimes and (left[1].stream is None or right[1].stream is None):
+            return stream_table_join(relation, scope, left[1], right[1], node, self.env, self.binding)
         if is_looked_up(node.this):
             relation = looking_up(relation, node, left[1], self.env, self.binding)
         if self.binding.settings.get("join_use_nulls") == "0":

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.binder import composite, temporal, textual
+from watersmeet.dialects.binder import composite, rounding, temporal, textual
 from watersmeet.dialects.binder.casts import cast, condition, unify
 from watersmeet.dialects.binder.clock import time_comparison
 from watersmeet.dialects.binder.context import Context
@@ -363,8 +363,10 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.Bracket: ("offset",),
     exp.Case: ("ifs", "default"),
     exp.Cast: ("to",),
+    exp.Ceil: ("to",),
     exp.Column: ("table", "db", "catalog"),
     exp.Div: ("typed",),
+    exp.Floor: ("to",),
     exp.ILike: ("negate",),
     exp.In: ("query",),
     exp.Interval: ("unit",),
@@ -403,5 +405,5 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
-    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS}.items()},
+    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS, **rounding.READERS}.items()},
 }  # fmt: skip

@@ -23,7 +23,9 @@ from watersmeet.dialects.binder.sources import (
     not_supported,
     with_ctes,
 )
+from watersmeet.dialects.binder.streamtables import check_equalities
 from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.queries import is_marked
 from watersmeet.errors import error
 from watersmeet.types import Field, Schema
 
@@ -62,9 +64,12 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     """
     binding = Binding(catalog, dialect, moment)
     binding.part = binding.semantics.history  # also in views of other dialects
+    binding.still = binding.semantics.rowtimes and is_marked(query)
     query, binding.settings = with_settings(query, binding.semantics, text)
     with depth_checked(text):
         bound = bind(query, Environment(text), binding)
+    if binding.semantics.rowtimes:
+        check_equalities(bound.relation, text)
     own = [o for o in bound.outputs if not o.hidden]
     names = [o.column.name for o in bound.outputs if o.hidden] + _names(own, column_names, text, needs_names=needs_names)
     tree = _named(bound.relation, names)

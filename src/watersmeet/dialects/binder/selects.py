@@ -66,6 +66,10 @@ class Selecting:
         """The whole query."""
         self._check()
         relation, scope = self.source()
+        if self.node.args.get("stream") and scope.stream is None:
+            raise error("FEATURE_NOT_SUPPORTED", "SELECT STREAM of what is no stream is not supported", sql=self.env.text,
+                        span=place_of(self.node.args["stream"]), detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
+                        hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).")
         found = self.selected(self.where(relation, scope), scope)
         if scope.facets is None:
             return found

@@ -97,7 +97,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if is_looked_up(node):
         check_relation(relation, node, env)
     part, binding.part = binding.part, "before" if node.args.get("static") else binding.part
-    tree = _inline(relation, binding, bind) if relation.kind == "view" else _cut(scan(relation, binding), binding)
+    tree = _inline(relation, binding, bind) if relation.kind == "view" else _cut(scan(relation, binding), node, binding)
     binding.part = part
     if "changelog" in node.args:
         tree = _changelog(tree, node, env, binding)
@@ -138,9 +138,9 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
     return found
 
 
-def _cut(tree: Scan, binding: Binding) -> Relation:
-    """The part of a relation that counts."""
-    if binding.part == "before":
+def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
+    """The part of a relation that counts. What is no stream beside streams stands still, unless the query says that it follows it."""
+    if binding.part == "before" or (binding.still and not tree.watermarks and not is_looked_up(node)):
         return Cut(tree, "before", binding.moment)
     return Cut(tree, "after", binding.moment) if binding.part == "new" and tree.append_only else tree
 

@@ -7,7 +7,8 @@ say their precision. Document 001, "Syntax".
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
@@ -19,11 +20,28 @@ _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 _BEHIND_A_COLUMN: Final = (TokenType.FROM, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.SENTINEL)
 
 
+_ROUNDED: Final[dict[str, type[exp.Expression]]] = {"FLOOR": exp.Floor, "CEIL": exp.Ceil, "CEILING": exp.Ceil}
+
+
+def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expression:
+    """`FLOOR(time TO unit)`, `FLOOR(number)`; the parser stands behind the parenthesis."""
+    arguments = parser._parse_csv(parser._parse_assignment)
+    if len(arguments) == 1 and parser._match_text_seq("TO"):
+        unit = parser._parse_var(any_token=True)
+        if unit is None:
+            parser.raise_error("a unit of time was expected")
+        return parser.expression(kind(this=arguments[0], to=unit))
+    return parser.expression(exp.Anonymous(this=name, expressions=arguments))
+
+
 class WatersmeetSqlstream(Base):
     """SQLstream's SQL as Watersmeet reads it."""
 
     class Parser(Base.Parser):
         """RisingWave's grammar with streams and windows of joins."""
+
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            **Base.Parser.FUNCTION_PARSERS, **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()}}
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees, in the form that the binder reads."""
