@@ -25,6 +25,8 @@ DELTA_COLUMN: Final = "_tp_delta"
 KEY_COLUMN: Final = "_key"
 RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
+#: In records that are written to a topic: NULL stands for the whole value, a tombstone.
+VALUE_FACET: Final = "_value"
 #: In topics that a processor writes: by which the records are ordered.
 RECORD_NUMBER: Final = "@offset"
 
@@ -127,7 +129,7 @@ class Relation:
     @property
     def written(self) -> Schema:
         """The columns whose values a row without column list has: not those that are filled by themselves."""
-        own = (TOMBSTONE, RECORD_NUMBER) if self.topic is not None else ()
+        own = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET) if self.topic is not None else ()
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
 
     @property

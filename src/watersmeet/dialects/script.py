@@ -12,7 +12,7 @@ from watersmeet.dialects import utility
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.registry import Language
-from watersmeet.dialects.statements import Refused, Select, Statement
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Refused, Select, SetVariable, Statement, Unit
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 
@@ -25,6 +25,8 @@ _LACKING: Final = (
 )  # fmt: skip
 _HINTS: Final = {"TRUNCATE": "Write DELETE FROM.", "COPY": "Use a table with connector = 'file'.",
                  "USE": "Write SET SCHEMA 'name', or SET search_path TO name."}
+
+_UNDONE: Final = (CreateProcessor, CreateTopic, SetVariable)
 
 _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "ABORT": utility.read_rollback,
@@ -63,6 +65,23 @@ def read_script(text: str, language: Language, parameters: Parameters = ()) -> l
             found.append(_read(part, text, language, parameters, [] if place is None else before, place or 0))
     if unused:
         raise syntax_error(text, None, end=unused[-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow.")
+    return _united(found) if language.semantics.records else found
+
+
+def _united(statements: Sequence[Statement]) -> list[Statement]:
+    """The statements, where several that can be undone stand together and one makes a processor as one unit."""
+    found: list[Statement] = []
+    run: list[Statement] = []
+    for statement in [*statements, None]:
+        if isinstance(statement, _UNDONE):
+            run.append(statement)
+            continue
+        if len(run) > 1 and any(isinstance(s, CreateProcessor) for s in run):
+            span = Span(run[0].span.start, run[-1].span.end)
+            run = [Unit(text=run[0].text, sql=run[0].text[span.start : span.end], span=span, statements=tuple(run))]
+        found += run
+        run = []
+        found += [] if statement is None else [statement]
     return found
 
 
@@ -170,6 +189,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return utility.read_explain(cursor, base, lambda c: _explained(c, language))
     if word == "USE" and language.semantics.schema_word == "database":
         return utility.read_use(cursor, base)
+    if word == "STOP" and language.stop is not None:
+        return language.stop(cursor, base)
     if word in _SIMPLE:
         return _SIMPLE[word](cursor, base)
     if word in _LACKING:

@@ -17,7 +17,7 @@ from watersmeet.catalog import StreamMode
 from watersmeet.errors import Error, Span
 from watersmeet.types import Schema
 
-DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "any view"]
+DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "any view", "topic"]
 ExplainFormat = Literal["text", "json", "dot"]
 
 
@@ -145,6 +145,20 @@ class CreateProcessor(Create):
     query: exp.Expression
     key_format: str | None = None
     value_format: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopProcessor(Statement):
+    """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: what writes the topic ends, its records stay."""
+
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit(Statement):
+    """Statements of which all happen or none: those of a script with processors."""
+
+    statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

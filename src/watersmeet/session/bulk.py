@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import VALUE_FACET, Relation
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Insert
 from watersmeet.session.assignment import Target, omitted
@@ -59,6 +59,8 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
         return None
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
+        if VALUE_FACET in [c.name for c in statement.columns]:
+            return None
         targets = insert_targets(relation, statement)[: len(order)]
         if len(targets) != len(order) or (statement.columns and len(statement.columns) != len(order)):
             return None

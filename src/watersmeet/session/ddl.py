@@ -37,7 +37,8 @@ from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
 
 #: What a word of DROP stands for, where it is no kind by its own name.
-_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table",), "any view": ("view", "materialized view")}
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table",), "any view": ("view", "materialized view"),
+                                                     "topic": ("table", "materialized view")}
 
 
 def create_table(session: Session, statement: CreateTable) -> Result:

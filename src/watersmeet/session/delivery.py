@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.catalog import Relation
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import check_rows, converted, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.queries import conformed, failed_query
+from watersmeet.session.records import settled
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply, wait_if_wanted
 from watersmeet.store.merging import quoted
@@ -61,7 +62,7 @@ def _target(session: Session, name: str) -> Relation:
 def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     database = session.database
     given = set(rows.column_names)
-    taken = accepting(relation).columns if DELTA_COLUMN in given else relation.columns
+    taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
     now_us = database.clock.now_us()
     columns = ", ".join(
         f"{converted(quoted(c.name), c.type, c.type) if c.name in given else omitted(relation, c, now_us)} AS c{i}"
@@ -76,6 +77,7 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
             finally:
                 connection.unregister(_ROWS)
         table = conformed(table, arrow_schema(taken, positional=False))
+        table = settled(relation, table, None)
         check_rows(relation, table, None)
         apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))
     wait_if_wanted(session)

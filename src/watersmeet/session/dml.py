@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.catalog import DELTA_COLUMN, RECORD_NUMBER, VALUE_FACET, Relation
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import (
@@ -24,12 +24,13 @@ from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.keys import last_of_each_key, rows_with_keys, split_by_key
 from watersmeet.session.queries import Bounded, bounded, fetch, table_tree
+from watersmeet.session.records import settled
 from watersmeet.session.result import Result, rows_result
 from watersmeet.session.returning import returning
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply
 from watersmeet.store.merging import quoted
-from watersmeet.types import INTEGER, Field, arrow_schema
+from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
 
 
 def insert(session: Session, statement: Insert) -> Result:
@@ -46,12 +47,14 @@ def insert(session: Session, statement: Insert) -> Result:
             targets = targets[: len(query.columns)] or targets
         _check_width(len(query.columns), len(targets), statement)
         check_types(query.columns, targets, statement)
+        target = target if VALUE_FACET in [t.column.name for t in targets] or relation.topic is None else relation
         incoming = fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
         return insert_rows(session, relation, incoming, statement)
 
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
     """Insert rows that have the relation's columns. The caller holds the guard."""
+    incoming = settled(relation, incoming, statement)
     check_rows(relation, incoming, statement)
     rows = incoming.select([c.name for c in relation.columns])
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
@@ -80,7 +83,9 @@ def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
 
 
 def accepting(relation: Relation) -> Relation:
-    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given."""
+    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a topic `_value`."""
+    if relation.topic is not None:
+        return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
     if relation.mode != "changelog_kv":
         return relation
     columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
@@ -129,6 +134,9 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
     if session.transaction is not None and session.transaction.read_only:
         raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
     relation = session.relation(name, statement)
+    if relation.topic is not None and RECORD_NUMBER in [c.name for c in relation.columns]:
+        raise error_at(statement, name.span, "READ_ONLY_RELATION", f'can\'t {what} topic "{relation.shown}"',
+                       detail="A processor writes it, or has written it.")
     if relation.kind != "table":
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
                        f'can\'t {what} {relation.kind} "{relation.name}"',

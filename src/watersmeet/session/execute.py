@@ -59,12 +59,14 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.SetVariable: settings.set_variable,
     st.Show: show.show,
     st.ShowVariable: settings.show_variable,
+    st.StopProcessor: topics.stop_processor,
     st.Update: dml.update,
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
 _DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateProcessor, st.CreateSchema, st.CreateSource, st.CreateStream,
-               st.CreateTable, st.CreateTopic, st.CreateView, st.Drop, st.DropSchema)
+               st.CreateTable, st.CreateTopic, st.CreateView, st.Drop, st.DropSchema,
+               st.StopProcessor, st.Unit)
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
@@ -147,6 +149,8 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
     if isinstance(statement, st.Refused):
         raise statement.error
+    if isinstance(statement, st.Unit):
+        return _run_unit(session, statement)
     handler = _HANDLERS.get(type(statement))
     if handler is None:
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
@@ -157,3 +161,19 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         if err.span is not None and err.sql is None:  # of the planner, which has not the text
             err.sql = statement.text
         raise
+
+
+def _run_unit(session: Session, unit: st.Unit) -> Result:
+    """Run all statements of a unit; if one fails, nothing of those before it is left."""
+    known, variables = set(session.catalog.relations), session.variables.saved()
+    result = Result("")
+    try:
+        for statement in unit.statements:
+            result = run_statement(session, statement)
+    except BaseException:
+        session.variables.restore(variables)
+        made = session.catalog.relations.keys() - known
+        if made:
+            ddl.remove(session, set(made))
+        raise
+    return result

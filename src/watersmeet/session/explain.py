@@ -82,7 +82,8 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
     """Name and plan of each materialised view of a script, which is run but for its rows and its connectors."""
     session.replace_connectors = True
     plans = []
-    for statement in parse(text, session.dialect):
+    parsed = [s for p in parse(text, session.dialect) for s in (p.statements if isinstance(p, st.Unit) else (p,))]
+    for statement in parsed:
         inner = statement.statement if isinstance(statement, st.Explain) else statement
         if isinstance(inner, st.CreateMaterializedView):
             plans.append((inner.name, view_lines(session, inner, ExplainOptions(**_planning(session)))))

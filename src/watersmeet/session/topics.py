@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
+
+from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Project, Records
 from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly, read
-from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, EventTime, Topic
+from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
 from watersmeet.dialects.binder import BoundQuery, bind_query
 from watersmeet.dialects.binder.records import key_parts
-from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.ddl import add, check_columns, may_create, new_relation
+from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove
+from watersmeet.session.filling import install_remaining
 from watersmeet.session.materialize import Bound, make, watermarks_of
-from watersmeet.session.queries import readable
+from watersmeet.session.queries import bounded, fetch, readable, table_tree
 from watersmeet.session.result import Result
 from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, Field
 
@@ -40,9 +45,41 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     session.require_writer("INSERT")
     session.require_no_transaction("a processor")
     bound = bind_processor(session, statement)
-    may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
-    make(session, bound)
+    declared = session.find(_target(statement))
+    if declared is None:
+        may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
+        make(session, bound)
+        return Result("INSERT")
+    remove(session, {declared.id})
+    try:
+        make(session, bound)
+    except BaseException:
+        add(session, declared)
+        raise
     return Result("INSERT")
+
+
+def stop_processor(session: Session, statement: StopProcessor) -> Result:
+    """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays as it is. DEPENDENT_OBJECTS while views read that."""
+    session.require_writer("STOP PROCESSOR")
+    session.require_no_transaction("STOP PROCESSOR")
+    relation = session.relation(statement.name, statement)
+    if relation.topic is None or relation.kind != "materialized view":
+        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'no processor writes "{relation.shown}"')
+    above = session.catalog.dependents(relation.id)
+    if above:
+        detail = "; ".join(f'{r.kind} "{r.shown}" reads it' for r in above)
+        raise error_at(statement, statement.span, "DEPENDENT_OBJECTS", f'cannot stop the processor of "{relation.shown}"',
+                       detail=f"{detail[0].upper()}{detail[1:]}.", hint="Stop or drop these first.")
+    database = session.database
+    with database.guard:
+        database.change_catalog(session.catalog.with_relation(replace(relation, kind="table", depends_on=(), watermarks={})))
+    install_remaining(session, {relation.id})
+    return Result("STOP PROCESSOR")
+
+
+def _target(statement: CreateProcessor) -> Name:
+    return Name(statement.name, statement.name_span, schema=statement.schema)
 
 
 def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
@@ -50,21 +87,61 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
-    name = Name(statement.name, statement.name_span, schema=statement.schema)
-    if session.find(name) is None and not session.variables.is_on("defaults.topic.autocreate"):
+    name = _target(statement)
+    declared = session.find(name)
+    if declared is None and not session.variables.is_on("defaults.topic.autocreate"):
         raise error_at(statement, name.span, "UNDEFINED_RELATION", f'topic "{name.shown}" does not exist',
                        hint="SET defaults.topic.autocreate=true lets a processor make its topic.")
     if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic of a table without key is not supported",
                        hint="Select one: expression AS _key.")
-    tree = _records(query)
+    tree = _records(query if declared is None else _into(session, query, declared, statement))
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
     key_format = statement.key_format or query.layout.key_format
     topic = Topic(key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
+    if declared is not None and declared.topic is not None:
+        topic = replace(declared.topic, compacted=topic.compacted)
     relation = new_relation(session, statement, "materialized view", columns, depends_on=query.depends_on, watermarks=watermarks_of(tree),
                             topic=topic)
     return Bound(tree, relation)
+
+
+def _into(session: Session, query: BoundQuery, declared: Relation, statement: CreateProcessor) -> BoundQuery:
+    """The query with the columns of a topic that is there: it must be empty, and read by nobody, as a processor is its only writer.
+
+    READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
+    """
+    span = statement.name_span
+    if declared.topic is None or declared.kind != "table" or declared.event_time is None:
+        what = "is no topic" if declared.topic is None else "has a processor that writes it, or had one"
+        raise error_at(statement, span, "READ_ONLY_RELATION", f'can\'t write {declared.kind} "{declared.shown}": it {what}')
+    if session.catalog.dependents(declared.id) or _has_records(session, declared):
+        raise error_at(statement, span, "FEATURE_NOT_SUPPORTED", f'a processor of topic "{declared.shown}", which has records or readers, is not supported',
+                       hint="Start the processor before its topic is written or read.")
+    own = {c.name: c for c in query.tree.columns}
+    fields = [c for c in declared.columns if c.name not in (RECORD_TIME, TOMBSTONE)]
+    for name in own:
+        if name not in [c.name for c in fields] and name != RECORD_TIME:
+            raise error_at(statement, span, "UNDEFINED_COLUMN", f'topic "{declared.shown}" has no field "{name}"')
+    exprs: list[Scalar] = []
+    for field in [*fields, _TIME]:
+        column = own.get(field.name)
+        if column is None or (column.nullable and field.name in (*declared.topic.required, KEY_COLUMN)):
+            what = "has no" if column is None else "may have NULL as"
+            raise error_at(statement, span, "NOT_NULL_VIOLATION", f'the query {what} field "{field.name}" of topic "{declared.shown}"')
+        if column.type != field.type:
+            raise error_at(statement, span, "DATATYPE_MISMATCH", f'field "{field.name}" of topic "{declared.shown}" is of type {field.type.sql} '
+                           f"but expression is of type {column.type.sql}", hint="You will need to rewrite or cast the expression.")
+        exprs.append(read(column))
+    outputs = tuple(Column(f"@{f.name}", f.name, e.type, e.nullable) for f, e in zip([*fields, _TIME], exprs, strict=True))
+    tree = Project(query.tree, outputs, tuple(exprs))
+    return replace(query, tree=tree, columns=tuple(Field(c.name, c.type, c.nullable) for c in outputs))
+
+
+def _has_records(session: Session, topic: Relation) -> bool:
+    tree = exp.select("1").from_(table_tree(topic, None)).limit(1)
+    return bool(fetch(session, bounded(session, tree, ""), newest=True).num_rows)
 
 
 def _records(query: BoundQuery) -> Tree:

@@ -100,6 +100,14 @@ class Variables:
             self._values[variable.name] = _checked(variable, value)
         return variable
 
+    def saved(self) -> dict[str, str]:
+        """What is set now, for `restore`."""
+        return dict(self._values)
+
+    def restore(self, saved: dict[str, str]) -> None:
+        """Set back what was set when `saved` was taken."""
+        self._values = dict(saved)
+
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all variables, sorted by name."""
         return [(v.name, self.get(v.name), v.description) for v in VARIABLES.values()]

@@ -19,7 +19,7 @@ from watersmeet.dialects.binder.records import HIDDEN, packed
 from watersmeet.dialects.binder.scope import Facets, Layout, Nature, Scope, ScopeColumn
 from watersmeet.dialects.binder.values import Value, of_scalar
 from watersmeet.dialects.queries import place_of
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 
 
 def facets_of(columns: Sequence[ScopeColumn], nature: Nature, layout: Layout) -> Facets:
@@ -68,6 +68,21 @@ def _name(node: exp.Expression, position: int) -> str:
     return node.name if isinstance(node, exp.Column) else f"key{position + 1}"
 
 
+def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
+    """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
+    assert scope.facets is not None
+    if node.args.get("joins"):
+        raise _join_and_group(node.expressions[0], text)
+    if scope.facets.key is None:
+        raise error("COLUMN_NOT_GROUPED", "records without key can't be grouped by it", sql=text, span=place_of(node), hint="Add GROUP BY.")
+    return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
+
+
+def _join_and_group(place: exp.Expression, text: str) -> Error:
+    return error("JOIN_AND_GROUP", "joining and grouping in one query is not supported", sql=text, span=place_of(place),
+                 hint="Join in a query of WITH, and group by over that.")
+
+
 def check_select(node: exp.Select, text: str) -> None:
     """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), DISTINCT."""
     joins = node.args.get("joins") or []
@@ -76,7 +91,6 @@ def check_select(node: exp.Select, text: str) -> None:
                     hint="Join the first two in a query of WITH, and that with the third one.")
     group = node.args.get("group")
     if joins and group is not None:
-        raise error("JOIN_AND_GROUP", "joining and grouping in one query is not supported", sql=text, span=place_of(group),
-                    hint="Join in a query of WITH, and group by over that.")
+        raise _join_and_group(group, text)
     if node.args.get("distinct"):
         raise error("FEATURE_NOT_SUPPORTED", "DISTINCT over records is not supported", sql=text, span=place_of(node), hint="Group by the fields.")

@@ -16,7 +16,7 @@ from watersmeet.dialects.binder.chains import Chain, SetFunctions
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.endings import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.dialects.binder.expressions import bind_value
-from watersmeet.dialects.binder.facets import check_select, layout_of, starred, with_facets
+from watersmeet.dialects.binder.facets import by_key, check_select, layout_of, starred, with_facets
 from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
@@ -58,6 +58,7 @@ class Selecting:
         self.bind = bind
         self.sets = SetFunctions(env, binding)
         self.groups = False
+        self.group: exp.Group | None = node.args.get("group")
         self.facets = 0
         self.hidden = False  # the first item is the rowtime, which the select list does not have
         self.layout = PLAIN
@@ -198,6 +199,8 @@ class Selecting:
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
         having, group = self.node.args.get("having"), self.node.args.get("group")
+        if scope.facets is not None and group is None and any(has_aggregate(e, below) for e in self.node.expressions):
+            group = self.group = by_key(self.node, scope, self.env.text)
         windows = Windows(self.node.args.get("windows") or (), below, self.binding)
         sorting = ordered_items(self.node)
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
@@ -260,7 +263,7 @@ class Selecting:
             ctx.sets = None
         if scope.facets is not None:
             selected = len(found)
-            found = with_facets(found, scope, ctx, self.node.args.get("group"))
+            found = with_facets(found, scope, ctx, self.group)
             self.facets = len(found) - selected
             self.layout = layout_of(found, scope, groups=isinstance(ctx, Grouping))
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
@@ -10,7 +11,7 @@ from watersmeet.catalog import KEY_COLUMN
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.statements import CreateTopic, Name, Statement
+from watersmeet.dialects.statements import CreateTopic, Drop, Name, Statement, StopProcessor
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT, Field
@@ -58,8 +59,21 @@ def read_format(cursor: Cursor) -> str:
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP TABLE. The cursor stands behind DROP."""
-    return ddl.read_drop(cursor, base)
+    """DROP TABLE of topics, DROP PROCESSOR. The cursor stands behind DROP."""
+    if cursor.at("PROCESSOR"):
+        return read_stop(cursor, base)
+    if not cursor.at("TABLE"):
+        return ddl.read_drop(cursor, base)
+    found = ddl.read_drop(cursor, base)
+    return replace(found, kind="topic") if isinstance(found, Drop) else found
+
+
+def read_stop(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """STOP PROCESSOR, DROP PROCESSOR: of the topic that it writes. The cursor stands behind the first word."""
+    cursor.expect("PROCESSOR")
+    name = cursor.relation_name()
+    cursor.end()
+    return StopProcessor(**base, name=name)
 
 
 def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:

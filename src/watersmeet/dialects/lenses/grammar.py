@@ -14,9 +14,12 @@ from sqlglot.dialects.postgres import Postgres as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.errors import Span, error
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_FACETS: Final = ("_key", "_value", "_meta")
 _NATURES: Final = ("STREAM", "TABLE")
 
 
@@ -47,7 +50,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
             for tree in trees:
                 if tree is not None:
-                    _adapt(tree)
+                    _adapt(tree, sql)
             return trees
 
         def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
@@ -91,7 +94,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return found
 
 
-def _adapt(tree: exp.Expression) -> None:
+def _adapt(tree: exp.Expression, sql: str) -> None:
     """Brings a tree into the form that the binder reads."""
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier):
@@ -100,6 +103,32 @@ def _adapt(tree: exp.Expression) -> None:
             _adapt_call(node)
         elif isinstance(node, exp.Select):
             _adapt_select(node)
+    for node in list(tree.find_all(exp.Column)):
+        _read_facet(node, sql)
+
+
+def _read_facet(node: exp.Column, sql: str) -> None:
+    """`_meta.timestamp`, `_value.field`, `_key.field`, each maybe behind a source (LS-46)."""
+    facet = node.args.get("table")
+    if facet is None or facet.name not in _FACETS:
+        return
+    source = node.args.get("db")
+    if facet.name == "_value":
+        node.set("table", source)
+    elif facet.name == "_key":
+        key = exp.Column(this=facet.copy(), table=source)
+        node.replace(exp.Dot(this=key, expression=node.this.copy()))
+    elif node.name.lower() == "timestamp":
+        node.set("this", exp.to_identifier(RECORD_TIME, quoted=True))
+        node.this.meta.update(facet.meta)
+        node.set("table", source)
+    else:
+        span = Span(facet.meta["start"], node.this.meta["end"] + 1)
+        if node.name.lower() in ("offset", "partition"):
+            raise error("FEATURE_NOT_SUPPORTED", f"_meta.{node.name} is not supported", sql=sql, span=span,
+                        hint="Records have no place in a partition here; _meta.timestamp is their time.")
+        raise error("UNDEFINED_COLUMN", f"_meta has no field {node.name}", sql=sql, span=span, hint="It has timestamp.")
+    node.set("db", None)
 
 
 def _adapt_call(node: exp.Anonymous) -> None:
