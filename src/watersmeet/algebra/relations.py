@@ -234,6 +234,7 @@ class TemporalJoin(Relation):
     kind left: rows that meet nothing stay, with NULLs. looked_up: the column ids of the primary key and the indexes of the right
     side, a Scan, by which rows can be looked up; None: by any column, of any right side. waits: a row that met nothing when it
     came waits for the first right rows that fit it and then comes out with them, once (`circuit.operators.TemporalJoin`).
+    ttl_us: the answer for a key serves that long again, whatever becomes of the right side; nothing found is no answer. None: every row asks.
     """
 
     left: Relation
@@ -244,6 +245,7 @@ class TemporalJoin(Relation):
     looked_up: tuple[tuple[str, ...], ...] | None
     span: Span | None = field(default=None, compare=False)
     waits: bool = False
+    ttl_us: int | None = None
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:

@@ -20,6 +20,9 @@ from watersmeet.watermarks import Term, Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
+#: A length of time that never ends.
+FOREVER_US: Final = 1 << 61
+
 #: Bits of `_seq` for the number of a row within what came together.
 SEQ_ROW_BITS: Final = 40
 
@@ -265,7 +268,9 @@ class TemporalJoin(Operator):
     no keys: right is copied to every bucket. memo: left rows may go: what each met is remembered, to be taken back.
     waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch that ends with
     right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
-    owner: the view whose history the memo is, or the rows that wait, so that no other view ever shares it; empty without these.
+    ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later (`kernel.answers`); a key
+    for which nothing was found asks again. None: every row asks. Not for rows that wait.
+    owner: the view whose history the memo is, or the rows that wait, or the answers, so that no other view ever shares it; empty without these.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -278,9 +283,11 @@ class TemporalJoin(Operator):
     owner: str
     output: tuple[str, ...]
     waits: bool = False
+    ttl_us: int | None = None
 
     def __post_init__(self) -> None:
         assert not (self.memo and self.waits)
+        assert self.ttl_us is None or (self.right_keys and not self.waits)
 
 
 @dataclass(frozen=True)
@@ -572,7 +579,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits")
+_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us")
 
 
 def _tuples(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import (
     COLLECTED,
+    FOREVER_US,
     Aggregate,
     Arrange,
     DynamicFilter,
@@ -25,6 +26,7 @@ from watersmeet.circuit.operators import (
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
 from watersmeet.planner.texts import columns_of
+from watersmeet.planner.times import interval_text
 
 #: How the rows that a time filter keeps compare with its bound, by the filter's comparison.
 _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
@@ -100,6 +102,11 @@ def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, .
 
 
 def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arrangement]:
+    if isinstance(op, TemporalJoin) and op.ttl_us is not None:
+        columns = names.columns(op.inputs[1])
+        bound = "unbounded: keeps what each key was answered with" if op.ttl_us >= FOREVER_US else (
+            f"bounded: keeps what keys were answered with for {interval_text(op.ttl_us)}")
+        yield Arrangement(op.id, (), tuple(columns[k] for k in op.right_keys), columns, bound, append_only=True)
     if isinstance(op, Arrange):
         columns, readers = names.columns(op.id), circuit.consumers[op.id]
         yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit, names),

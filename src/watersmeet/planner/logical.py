@@ -37,7 +37,7 @@ from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.planner.display import constant_text, display
 from watersmeet.planner.names import bound_text, frame_text, sort_text
-from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, Fields, listed
+from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, Fields, answers_text, listed
 from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.planner.times import watermark_text
 
@@ -152,6 +152,7 @@ def _(node: TemporalJoin, names: _Names) -> PlanTree:
     on = _shown([as_predicate(k) for k in node.keys] + conjuncts(node.residual), names)
     output = listed([names[c.id] for c in node.columns])
     waits: Fields = (("waits_for_first_match", "true"),) if node.waits else ()
+    waits += () if node.ttl_us is None else (("answers_serve", answers_text(node.ttl_us)),)
     return PlanTree("LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), *waits, ("output", output)), inputs)
 
 

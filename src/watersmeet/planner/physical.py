@@ -7,6 +7,7 @@ from typing import Final
 
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.circuit.operators import (
+    FOREVER_US,
     Aggregate,
     Arrange,
     ArrivalAsofJoin,
@@ -40,6 +41,7 @@ from watersmeet.planner.display import display
 from watersmeet.planner.names import ROW_ID, Names, call_text, order_text, window_text
 from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.planner.texts import parsed
+from watersmeet.planner.times import interval_text
 from watersmeet.types import BOOLEAN
 from watersmeet.watermarks import NOW
 
@@ -206,6 +208,7 @@ class PhysicalPrinter:
     def _temporal(self, op: TemporalJoin) -> tuple[str, Fields]:
         parts = [*self._equalities(op), *self._residual(op)]
         waits: Fields = (("waits_for_first_match", "true"),) if op.waits else ()
+        waits += () if op.ttl_us is None else (("answers_serve", answers_text(op.ttl_us)),)
         return "StreamTemporalJoin", (("type", JOIN_TYPES[op.join_kind]), ("append_only", str(not op.memo).lower()), *waits,
                                       ("predicate", " AND ".join(parts) or "true"),
                                       ("nested_loop", str(not op.left_keys).lower()),
@@ -286,3 +289,8 @@ class PhysicalPrinter:
         timed = [f.name for f in op.schema if f.name in self._timed]
         return (("columns", listed(columns)), ("stream_key", listed(keys)), ("pk_columns", listed(keys)),
                 ("pk_conflict", "NoCheck"), *((("watermark_columns", listed(timed)),) if timed else ()))
+
+
+def answers_text(ttl_us: int) -> str:
+    """How long the answers of a look-up join serve."""
+    return "forever" if ttl_us >= FOREVER_US else interval_text(ttl_us)

@@ -127,17 +127,19 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     """What is said of left rows goes below; in an inner join the rest is said of what is looked up.
 
     Comparisons with the time stay above: below they would take rows back, which the join then has to remember. Where rows wait for
-    their first match, only the condition of the join says what a match is: nothing else may go into it.
+    their first match, only the condition of the join says what a match is: nothing else may go into it. Where answers serve again, they are
+    those of the key alone.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
     keys, residual = list(node.keys), conjuncts(node.residual)
-    if kind == "inner" and not node.waits:
+    apart = node.waits or node.ttl_us is not None
+    if kind == "inner" and not apart:
         parts = [*parts, *(p for p in residual if mentions_time(p) and p not in parts)]
         residual = [p for p in residual if not mentions_time(p)]
     timed = [p for p in parts if mentions_time(p)]
     pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p) and p not in timed]
-    inside = [p for p in parts if p not in pushed and p not in timed] if kind == "inner" and not node.waits else []
+    inside = [p for p in parts if p not in pushed and p not in timed] if kind == "inner" and not apart else []
     for part in inside:
         pair = key_pair(part, node.left, node.right)
         if pair is None:
@@ -149,7 +151,7 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
         if part.columns and not is_volatile(part) and not mentions_time(part):
             if kind == "inner" and part.columns <= node.left.ids:
                 below["left"].append(part)
-            elif node.looked_up is None and part.columns <= node.right.ids:
+            elif node.looked_up is None and node.ttl_us is None and part.columns <= node.right.ids:
                 below["right"].append(part)
             else:
                 continue

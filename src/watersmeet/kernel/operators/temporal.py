@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.kernel.answers import answered
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
@@ -27,6 +28,7 @@ from watersmeet.kernel.run import arrange
 from watersmeet.kernel.state import State
 from watersmeet.kernel.waiting import Waiting
 from watersmeet.types import arrow_schema
+from watersmeet.watermarks import NOW
 
 
 def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta:
@@ -40,14 +42,14 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
         if op.waits:
             _wait(op, delta, right, out, state, ctx)
         else:
-            _look_up(op, delta, right, out, ctx)
+            _look_up(op, delta, right, out, state, ctx)
         return out.delta()
     # An update that leaves a row as it was is no change: rows are counted before they are looked up.
     rows = arrange(delta, tuple(range(delta.columns.num_columns)))
     memo = Memo(op, state, len(ctx.schemas[0]), ctx.epoch)
     came = np.flatnonzero(rows.diff > 0)
     every = replace(op, join_kind="left")  # rows that meet nothing are remembered, too
-    memo.remember(rows.take(came), lambda some, met: _look_up(every, some, right, met, ctx))
+    memo.remember(rows.take(came), lambda some, met: _look_up(every, some, right, met, state, ctx))
     memo.take_back(rows.take(np.flatnonzero(rows.diff < 0)))
     return memo.changes()
 
@@ -70,9 +72,11 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
     waiting.keep()
 
 
-def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, ctx: StepContext) -> None:
+def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, state: State, ctx: StepContext) -> None:
     """Adds what the rows of `delta` meet, in a left join also those that meet nothing."""
     left, still = unkept(delta, op.left_keys, op.null_safe, right)
+    if op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None:  # history has no time of its own: each of its rows asks
+        still = answered(op, left, still, state, now_us)
     add_pairs(op, JoinSide(left, -1 if op.join_kind == "left" else 0), JoinSide(still, 0), out, ctx)
     if op.join_kind == "left":
         _add_alone(left.apart, out)
