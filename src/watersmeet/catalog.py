@@ -74,6 +74,33 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class External:
+    """Where the content of an external table or dictionary is: outside of the database.
+
+    kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them, names in lower case.
+    """
+
+    kind: str
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """How joins look a dictionary up. Document 003, "Dictionary", "Direct JOIN with Dictionary".
+
+    ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream that is asked first
+    (empty: none). fills: whether what it lacks and the source has is written to it. query: of a dictionary over a relation of this
+    database, the CREATE VIEW that stands for it.
+    """
+
+    ttl_us: int | None = None
+    stream: str = ""
+    fills: bool = False
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """One named relation.
 
@@ -95,6 +122,8 @@ class Relation:
     hidden: made for a query that runs until it is stopped; no statement names it.
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
+    external: of a table whose content is brought from outside of the database. dictionary: of a dictionary: such a table, or a view.
+    feeds: of a hidden view, the id of the stream that its rows are written to if that lacks their keys; owner: the view for which it works.
     """
 
     id: str
@@ -120,6 +149,10 @@ class Relation:
     topic: Topic | None = None
     schema: str = COMMON_SCHEMA
     path: tuple[str, ...] = (COMMON_SCHEMA,)
+    external: External | None = None
+    dictionary: Dictionary | None = None
+    feeds: str = ""
+    owner: str = ""
 
     @property
     def shown(self) -> str:
@@ -169,6 +202,8 @@ class Relation:
         values["path"] = tuple(value.get("path", (COMMON_SCHEMA,)))
         values["event_time"] = EventTime(**value["event_time"]) if value.get("event_time") else None
         values["topic"] = Topic.from_json(value["topic"]) if value.get("topic") else None
+        values["external"] = External(**value["external"]) if value.get("external") else None
+        values["dictionary"] = Dictionary(**value["dictionary"]) if value.get("dictionary") else None
         values["watermarks"] = {n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()}
         return Relation(**values)
 
