@@ -11,10 +11,12 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects import utility
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
-from watersmeet.dialects.registry import Language
+from watersmeet.dialects.registry import Language, language_named
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Refused, Select, SetVariable, Statement, Unit
+from watersmeet.dialects.timeplus.columns import read_columns
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.types import Schema
 
 _QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
@@ -102,6 +104,15 @@ def _first_select(part: Sequence[Token]) -> int | None:
         if depth == 0 and token.token_type == TokenType.SELECT:
             return i
     return None
+
+
+def columns_of(text: str) -> Schema:
+    """The columns `id string, name string` in Timeplus' spelling."""
+    language = language_named("timeplus")
+    cursor = Cursor(tokenize(f"({text})", language), f"({text})", folding=language.semantics.folding)
+    columns = read_columns(cursor)
+    cursor.end()
+    return columns
 
 
 def tokenize(text: str, language: Language) -> list[Token]:

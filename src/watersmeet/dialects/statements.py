@@ -17,7 +17,7 @@ from watersmeet.catalog import StreamMode
 from watersmeet.errors import Error, Span
 from watersmeet.types import Schema
 
-DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "any view", "topic"]
+DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic"]
 ExplainFormat = Literal["text", "json", "dot"]
 
 
@@ -124,6 +124,37 @@ class CreateStream(CreateRelation):
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
     ordered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateExternalTable(CreateRelation):
+    """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings. No columns: those of the content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateExternalStream(CreateRelation):
+    """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings. arrivals: the time at which a row came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case. span: of the call."""
+
+    name: str
+    options: Mapping[str, str]
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateDictionary(CreateRelation):
+    """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
+
+    lifetime_s: its greatest value; 0 is for ever, None if it is not given.
+    """
+
+    source: Clause
+    layout: Clause
+    lifetime_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ class Held:
     def _fail(self, relation: Relation, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
         self.failed[relation.id] = cause.to_json()
         run = {s.relation_id for s in circuit.sinks}
-        for above in catalog.dependents(relation.id):
+        for above in [*catalog.dependents(relation.id), *(r for r in catalog.relations.values() if r.owner == relation.id)]:
             if above.id in run and above.id not in self.failed:
                 self.failed[above.id] = error(
                     "VIEW_FAILED", f"{_called(above)} can't go on: {_called(relation)}, which it reads, was stopped",
@@ -79,7 +79,10 @@ def own_joins(circuit: Circuit, view: Relation, sink_id: str, catalog: Catalog) 
 def sides(join: Operator, circuit: Circuit) -> Sides:
     """Where a join's sides are kept: by the arrangements that it reads, by what picks their rows, by the join itself for its left rows."""
     left, *right = [tuple(_kept(i, circuit)) for i in join.inputs]
-    return (*left, join.id), tuple(i for side in right for i in side)
+    others = tuple(i for side in right for i in side)
+    if isinstance(join, TemporalJoin) and join.ttl_us is not None:
+        return left, (*others, join.id)  # its answers
+    return (*left, join.id), others
 
 
 def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:

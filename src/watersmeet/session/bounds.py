@@ -23,5 +23,5 @@ def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
     ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
     return any(isinstance(t.this, exp.Identifier) and not t.args.get("static")
                and (t.args.get("db") is not None or name_of(t.this) not in ctes)
-               and relation_in_from(t, catalog) is not None
+               and (found := relation_in_from(t, catalog)) is not None and found.external is None and found.dictionary is None
                for t in query.find_all(exp.Table))

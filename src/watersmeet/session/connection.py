@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet import errors
 from watersmeet.dialects import language_named, parse
 from watersmeet.dialects.schemas import relation_written
+from watersmeet.dialects.script import columns_of
 from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
 from watersmeet.session import transactions
@@ -27,6 +28,7 @@ from watersmeet.session.result import Result
 from watersmeet.session.running import RunningQuery
 from watersmeet.session.status import database_status, join_state
 from watersmeet.session.topology import TopologyFormat, draw_topology
+from watersmeet.session.upkeep import DictionaryUpkeep
 
 Runtime = Literal["spark", "inprocess"]
 
@@ -61,6 +63,8 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
         raise error("INVALID_PARAMETER", "read_only needs the path of a database")
     database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark,
                             rebuild=rebuild, tick_seconds=tick_seconds)
+    if not read_only:
+        DictionaryUpkeep(Session(database, "timeplus"))
     return Connection(Session(database, dialect, replace_connectors))
 
 
@@ -171,6 +175,16 @@ class Connection:
         if found is None or found.event_time is None:
             raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
         self._session.database.engine.lift(found.id, time_us)
+
+    def set_external(self, kind: str, table: str, columns: str, rows: Sequence[Sequence[str | None]]) -> None:
+        """Put rows in the place of a table of another system, for tests: external tables and dictionaries over it read them.
+
+        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in Timeplus' spelling, `id string, name string`.
+        rows: texts, each read as its column's type; they take the place of those of an earlier call.
+        """
+        self._check_open()
+        self._session.require_writer("setting external content")
+        self._session.database.outside.give(kind, table, columns_of(columns), rows)
 
     def inject(self, relation: str, rows: pa.Table) -> None:
         """Commit rows to a source or table as if its connector had delivered them.

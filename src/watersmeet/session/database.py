@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
@@ -18,6 +18,7 @@ from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
 from watersmeet.session.engines import default_parallelism, make_engine
+from watersmeet.session.outside import Outside
 from watersmeet.session.plans import Plans
 from watersmeet.session.rebuild import plans_made_anew
 from watersmeet.session.transaction import Change
@@ -34,6 +35,19 @@ from watersmeet.store.transactions import write_transaction
 
 #: In-process databases are compacted after so many commits, in the thread that made them.
 _INPROCESS_COMPACTION: Final = 256
+
+
+class Upkeep(Protocol):
+    """What is to be done whenever views are brought up to date."""
+
+    def before(self) -> None:
+        """Before it."""
+
+    def after(self) -> bool:
+        """After it; whether that gave them something to do."""
+
+    def follow(self) -> None:
+        """There are new hidden views that feed streams."""
 
 
 class OpenDatabase:
@@ -69,6 +83,8 @@ class OpenDatabase:
             self._catalog = load_catalog(self.layout)
             self.content = Content(self.layout, self.log, self.packs)
             opened.callback(self.content.close)
+            self.outside = Outside()
+            self.upkeep: Upkeep | None = None
             self.sizes = RelationSizes(self.layout, self.log)
             opened.callback(self.sizes.close)
             self._engine: Engine | None = None
@@ -126,7 +142,11 @@ class OpenDatabase:
         """Wait until all views reflect transaction `transaction` (None: all of them)."""
         if self._stale:
             self.reinstall()
+        if self.upkeep is not None:
+            self.upkeep.before()
         self.engine.flush(transaction)
+        if self.upkeep is not None and self.upkeep.after():
+            self.engine.flush()
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()
 
@@ -152,7 +172,8 @@ class OpenDatabase:
         self.buckets = parallelism or stored
         self.plans = Plans(self.layout, self._catalog, stored)
         # Queries that ran until they were stopped ended with the process.
-        ended = {r.id for r in self._catalog.relations.values() if r.hidden}
+        ended = {r.id for r in self._catalog.relations.values() if r.hidden and not r.owner}
+        ended |= {r.id for r in self._catalog.relations.values() if r.owner and r.owner not in self._catalog.relations.keys() - ended}
         if ended:
             self.change_catalog(self._catalog.without(ended))
             self.plans.remove(ended)

@@ -30,6 +30,7 @@ from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.eventtimes import OPTIONS, event_time
 from watersmeet.session.filling import fill, install_remaining
 from watersmeet.session.queries import bounded, readable
+from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result
 from watersmeet.session.schemas import schema_for, schemas_of
 from watersmeet.session.tableas import insert_query
@@ -37,8 +38,8 @@ from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
 
 #: What a word of DROP stands for, where it is no kind by its own name.
-_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table",), "any view": ("view", "materialized view"),
-                                                     "topic": ("table", "materialized view")}
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "any view": ("view", "materialized view"),
+                                                     "topic": ("table", "materialized view"), "dictionary": ("table", "view")}
 
 
 def create_table(session: Session, statement: CreateTable) -> Result:
@@ -228,8 +229,9 @@ def add(session: Session, relation: Relation) -> None:
 
 
 def remove(session: Session, ids: set[str]) -> None:
-    """Take relations out of the catalog and of the circuit."""
+    """Take relations out of the catalog and of the circuit, with the hidden views that work for them."""
     database = session.database
+    ids = ids | {r.id for r in session.catalog.relations.values() if r.owner in ids}
     with database.guard:
         database.change_catalog(session.catalog.without(ids))
         for relation_id in ids:
@@ -248,6 +250,7 @@ def _create_table_as(session: Session, statement: CreateTable) -> Result:
                        f"CREATE TABLE names {len(names)} columns, the query has {len(query.columns)}")
     columns = tuple(Field(n, c.type) for n, c in zip(names, query.columns, strict=True))
     check_columns(columns, statement)
+    refresh_read(session, query.depends_on)
     relation = new_relation(session, statement, "table", columns, append_only=statement.append_only)
     add(session, relation)
     try:
@@ -291,7 +294,7 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
         kinds = _KINDS.get(statement.kind, (statement.kind,))
         same_kind = [r.shown for r in session.catalog.relations.values() if r.kind in kinds]
         raise undefined_relation(session.catalog, name, statement, _word(statement), same_kind)
-    if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)):
+    if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)) or (statement.kind == "dictionary" and relation.dictionary is None):
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
                        f'"{name.shown}" is not {_article(_word(statement))}',
                     hint=f"Use DROP {relation.kind.upper()} to remove {_article(relation.kind)}.")

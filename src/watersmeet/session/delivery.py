@@ -56,6 +56,8 @@ def _target(session: Session, name: str) -> Relation:
     if relation.connector:
         raise error("READ_ONLY_RELATION", f'{relation.kind} "{name}" gets its rows from its connector',
                     hint="Connect with replace_connectors = True to give it rows.")
+    if relation.external is not None:
+        raise error("READ_ONLY_RELATION", f'the content of {relation.kind} "{name}" is outside of the database')
     return relation
 
 

@@ -25,6 +25,7 @@ from watersmeet.session.context import Session, error_at
 from watersmeet.session.keys import last_of_each_key, rows_with_keys, split_by_key
 from watersmeet.session.queries import Bounded, bounded, fetch, table_tree
 from watersmeet.session.records import settled
+from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result, rows_result
 from watersmeet.session.returning import returning
 from watersmeet.session.transaction import Change
@@ -43,6 +44,7 @@ def insert(session: Session, statement: Insert) -> Result:
         target = accepting(relation)
         targets = insert_targets(target, statement)
         query = bounded(session, typed_query(statement.query, targets), statement.text)
+        refresh_read(session, query.depends_on)
         if not statement.columns:
             targets = targets[: len(query.columns)] or targets
         _check_width(len(query.columns), len(targets), statement)
@@ -123,7 +125,7 @@ def update(session: Session, statement: Update) -> Result:
             new = last_of_each_key(session, relation, new)
             # A row that already has one of the new keys gives way, as it does for INSERT.
             taken = rows_with_keys(session, relation, new)
-            old = pa.concat_tables([old, _without(session, relation, taken, old)])
+            old = pa.concat_tables([old, rows_without(session, relation, taken, old)])
         apply(session, relation, _replaced(old, new))
         return result
 
@@ -144,6 +146,9 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
     if relation.connector:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
                        f'can\'t {what} table "{relation.name}": its rows come from its connector')
+    if relation.external is not None:
+        raise error_at(statement, name.span, "READ_ONLY_RELATION",
+                       f'can\'t {what} table "{relation.name}": its content is outside of the database')
     if changing and relation.append_only:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
                        f'can\'t {what} append-only table "{relation.name}"')
@@ -217,7 +222,7 @@ def _replaced(old: pa.Table, new: pa.Table) -> Change:
     return Change(pa.concat_tables([old, new]), diff)
 
 
-def _without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
+def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
     """The rows whose key none of `others` has."""
     keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
     with session.database.content.session() as connection:

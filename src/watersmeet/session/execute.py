@@ -19,6 +19,7 @@ from watersmeet.session import (
     ddl,
     dml,
     explain,
+    external,
     materialize,
     schemas,
     select,
@@ -38,6 +39,9 @@ Handler = Callable[[Session, Any], Result]
 _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.Begin: transactions.begin_statement,
     st.Commit: transactions.commit_statement,
+    st.CreateDictionary: external.create_dictionary,
+    st.CreateExternalStream: external.create_external_stream,
+    st.CreateExternalTable: external.create_external_table,
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: materialize.create_materialized_view,
     st.CreateProcessor: topics.create_processor,
@@ -64,9 +68,9 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
-_DDL: Final = (st.CreateIndex, st.CreateMaterializedView, st.CreateProcessor, st.CreateSchema, st.CreateSource, st.CreateStream,
-               st.CreateTable, st.CreateTopic, st.CreateView, st.Drop, st.DropSchema,
-               st.StopProcessor, st.Unit)
+_DDL: Final = (st.CreateDictionary, st.CreateExternalStream, st.CreateExternalTable, st.CreateIndex, st.CreateMaterializedView,
+               st.CreateProcessor, st.CreateSchema, st.CreateSource, st.CreateStream, st.CreateTable, st.CreateTopic, st.CreateView, st.Drop,
+               st.DropSchema, st.StopProcessor, st.Unit)
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,18 +13,21 @@ from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
-from watersmeet.dialects.binder import bind_query, check_request, with_emission
+from watersmeet.dialects.binder import BoundQuery, bind_query, check_request, with_emission
 from watersmeet.dialects.binder import bind_view as bind_view_query
 from watersmeet.dialects.binder.requests import Request
+from watersmeet.dialects.binder.shared import Fill
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
-from watersmeet.session.ddl import check_columns, may_create, new_relation
+from watersmeet.session.ddl import check_columns, may_create, new_relation, remove
 from watersmeet.session.failures import check_running
 from watersmeet.session.filling import fill
 from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import readable
+from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result
+from watersmeet.types import Field
 from watersmeet.watermarks import Watermark
 
 _MEMO: Final = ("A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
@@ -38,6 +42,7 @@ class Bound:
     relation: Relation
     rowtime: str | None = None
     hidden: bool = False
+    fills: tuple[Fill, ...] = ()
 
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
@@ -60,6 +65,24 @@ def make(session: Session, bound: Bound) -> None:
     if any(isinstance(o, TemporalJoin) and o.memo and o.owner == bound.relation.id for o in operators):
         session.notice(_MEMO)
     fill(session, bound.relation, operators)
+    try:
+        for number, found in enumerate(bound.fills):
+            make(session, _filling(session, bound.relation, found, number))
+            if database.upkeep is not None:
+                database.upkeep.follow()
+    except BaseException:
+        remove(session, {bound.relation.id})
+        raise
+
+
+def _filling(session: Session, view: Relation, found: Fill, number: int) -> Bound:
+    """The hidden view of what a view finds that the cache of a dictionary lacks."""
+    dictionary = session.catalog.relations[found.dictionary]
+    assert dictionary.dictionary is not None
+    columns = tuple(Field(c.name, t.type, t.nullable) for c, t in zip(dictionary.columns, found.tree.columns, strict=True))
+    relation = Relation(session.catalog.new_id("materialized view"), f"?{view.id}.{number}", "materialized view", columns, dialect=view.dialect,
+                        hidden=True, owner=view.id, feeds=dictionary.dictionary.stream)
+    return Bound(found.tree, relation)
 
 
 def _late(session: Session) -> dict[str, int]:
@@ -78,9 +101,15 @@ def moment(session: Session) -> int:
     return log.read(head).last_transaction
 
 
+def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
+    """What `bind` gives, over external content as it is now."""
+    found = bind()
+    return bind() if refresh_read(session, found.depends_on) else found
+
+
 def bind_running(session: Session, request: Request, text: str, name: str) -> Bound:
     """What a query gives that runs until it is stopped, as a view `name` that no statement names."""
-    bound = bind_query(request.query, readable(session.catalog), text, session.dialect, moment=moment(session))
+    bound = _current(session, lambda: bind_query(request.query, readable(session.catalog), text, session.dialect, moment=moment(session)))
     check_request(request, bound.tree, text)
     bound = with_emission(bound, request.emission, text)
     session.notices.extend(bound.notices)
@@ -88,7 +117,7 @@ def bind_running(session: Session, request: Request, text: str, name: str) -> Bo
     relation = Relation(session.catalog.new_id("materialized view"), name, "materialized view", bound.columns[: len(tree.columns)], sql=text,
                         dialect=session.dialect, path=session.catalog.path, depends_on=bound.depends_on, watermarks=watermarks_of(tree),
                         hidden=True, max_buffered_bytes=bound.max_buffered_bytes)
-    return Bound(tree, relation, bound.rowtime, bound.hidden)
+    return Bound(tree, relation, bound.rowtime, bound.hidden, bound.fills)
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
@@ -97,12 +126,12 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         name = min(statement.options)
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED",
                        f"option {name} of a materialized view is not supported")
-    query = bind_view_query(statement, readable(session.catalog), session.dialect, moment(session))
+    query = _current(session, lambda: bind_view_query(statement, readable(session.catalog), session.dialect, moment(session)))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = new_relation(session, statement, "materialized view", query.columns, depends_on=query.depends_on,
                             watermarks=watermarks_of(query.tree), max_buffered_bytes=query.max_buffered_bytes)
-    return Bound(query.tree, relation)
+    return Bound(query.tree, relation, fills=query.fills)
 
 
 def watermarks_of(tree: Tree) -> dict[str, Watermark]:

@@ -17,14 +17,13 @@ from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.binder.requests import Request, request_of
 from watersmeet.dialects.statements import Select
 from watersmeet.errors import error
+from watersmeet.session.changes import Changes
 from watersmeet.session.context import Session
 from watersmeet.session.ddl import remove
 from watersmeet.session.emissions import Change, Emitter
 from watersmeet.session.failures import failure_of
 from watersmeet.session.materialize import bind_running, make
 from watersmeet.session.result import Result
-from watersmeet.store.changes import decode_change
-from watersmeet.store.readers import Reader
 from watersmeet.types import BIGINT, Field, Schema, arrow_schema
 
 Diff = npt.NDArray[np.int64]
@@ -49,18 +48,14 @@ class RunningQuery:
         session.require_no_transaction("a query that runs until it is stopped")
         database = session.database
         self._session = session
-        self._log, self._packs = database.log, database.packs
         request = request_of(query, text)
         bound = bind_running(session, request, text, f"?{next(_NUMBERS)}")
-        self._reader: Reader | None = Reader(database.layout)
-        self._taken = database.log.head()
-        self._reader.hold(self._taken)
-        database.at_close(self._reader.close)
+        self._changes: Changes | None = Changes(database)
         started_us = database.clock.now_us()
         try:
             make(session, bound)
         except BaseException:
-            self._reader.close()
+            self._changes.close()
             raise
         self.id = bound.relation.id
         self.name = bound.relation.name
@@ -95,39 +90,28 @@ class RunningQuery:
 
         Once all were given, the error that stopped the query, if one did.
         """
-        if self._reader is None and not self.ended:
+        if self._changes is None and not self.ended:
             raise error("NO_RESULT", "the query has been stopped")
-        changes = self._changes() if self._reader is not None else []
+        changes = self._new(self._changes) if self._changes is not None else []
         rows, diff = self._emitter.emit(changes, self._session.database.clock.now_us())
         if self.ended:
             self.close()
         names = [c.name for c in self.columns]
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
-    def _changes(self) -> list[Change]:
+    def _new(self, changes: Changes) -> list[Change]:
         """What commits changed since the last call."""
-        assert self._reader is not None
-        head = self._log.head()
-        found = []
-        for number in range(self._taken + 1, head + 1):
-            commit = self._log.read(number)
-            if self.id in commit.relations:
-                parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[self.id].blobs]
-                diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
-                if len(diff):
-                    found.append(Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff))
-        self._taken = head
-        self._reader.hold(head)
+        found = changes.take(self.id)
         if not found and (failure := failure_of(self._session, self.id)) is not None:
             raise failure
         return found
 
     def close(self) -> None:
         """Ends it. May be called again."""
-        reader, self._reader = self._reader, None
-        if reader is None:
+        changes, self._changes = self._changes, None
+        if changes is None:
             return
-        reader.close()
+        changes.close()
         database = self._session.database
         with database.ddl:
             if not database.is_closed and self.id in self._session.catalog.relations:

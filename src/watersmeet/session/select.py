@@ -9,6 +9,7 @@ from watersmeet.dialects.statements import Select
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session
 from watersmeet.session.queries import bounded, conformed, failed_query, reading
+from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result, rows_result
 from watersmeet.session.running import run_select
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
@@ -19,6 +20,7 @@ def select(session: Session, statement: Select) -> Result:
     if runs_on(session, statement.query):
         return run_select(session, statement)
     query = bounded(session, statement.query, statement.text)
+    refresh_read(session, query.depends_on)
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest) as connection:

@@ -27,9 +27,6 @@ from watersmeet.testing.plain import error_matches, mismatch
 from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
 
-#: Directives of the rich form that drive features which do not exist yet.
-_NOT_YET = ("external",)
-
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
     """A record whose outcome is not the one written: the message says where and what."""
@@ -109,12 +106,10 @@ def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
         "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
         "explain": _explain, "plan": _plan, "schema": _schema, "state": _state, "at": _at, "start": _start, "stop": _stop,
-        "watermark": _watermark, "failed": _failed,
+        "watermark": _watermark, "failed": _failed, "external": _external,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
-    if record.directive in _NOT_YET:
-        raise Failure(f"the directive {record.directive!r} needs a feature that does not exist yet")
     if record.directive not in handlers:
         raise Failure(f"unknown directive {record.directive!r}")
     handlers[record.directive](run, record)
@@ -150,11 +145,24 @@ def _expect_error(run: _Run, record: Record, wanted: str) -> None:
     raise Failure("succeeded, but must be refused")
 
 
+def _external(run: _Run, record: Record) -> None:
+    """`external KIND DB.TABLE (col type, …)`: the whole content of a table of another system."""
+    m = re.fullmatch(r"(\S+) (\S+) \((.+)\)", record.argument_text)
+    if m is None:
+        raise Failure("external is written: external KIND DB.TABLE (column type, …)")
+    run.connection.set_external(m[1], m[2], m[3], [_values(line) for line in record.body])
+
+
+def _values(line: str) -> list[str | None]:
+    """The values of a row that is delivered."""
+    return [None if v == "NULL" else ("" if v == "''" else v) for v in _cells(line)]
+
+
 def _insert(run: _Run, record: Record) -> None:
     name, columns = record.arguments[0], None
     if m := re.fullmatch(r"(\S+)\s*\((.+)\)", record.argument_text):
         name, columns = m[1], [c.strip() for c in m[2].split(",")]
-    rows = [[None if v == "NULL" else ("" if v == "''" else v) for v in _cells(line)] for line in record.body]
+    rows = [_values(line) for line in record.body]
     run.connection.deliver(name, rows, columns)
     _flush(run)
 

@@ -15,7 +15,7 @@ from watersmeet.dialects.binder.scope import PLAIN, Layout, Nature
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
 from watersmeet.dialects.binder.settings import with_settings
-from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, read
+from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Fill, Output, read
 from watersmeet.dialects.binder.sources import (
     QUERY_PARTS,
     bind_values,
@@ -37,7 +37,8 @@ class BoundQuery:
     tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
     rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know, no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. nature, facets, layout: of its records, as in
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. fills: as in `Binding`. nature, facets, layout: of its
+    records, as in
     `shared.Bound`.
     """
 
@@ -51,6 +52,7 @@ class BoundQuery:
     rowtime: str | None = None
     hidden: bool = False
     layout: Layout = PLAIN
+    fills: tuple[Fill, ...] = ()
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
@@ -78,7 +80,8 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     limit = binding.semantics.join_max_buffered_bytes if given is None else int(given)
     rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
     return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets,
-                      None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs), layout=bound.layout)
+                      None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs), layout=bound.layout,
+                      fills=tuple(binding.fills))
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:

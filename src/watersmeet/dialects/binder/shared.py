@@ -20,6 +20,14 @@ from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER, SqlType
 
 
+@dataclass(frozen=True)
+class Fill:
+    """What a query's look-ups find in the source that the cache of a dictionary (id) lacks: `tree`, with the dictionary's columns in order."""
+
+    dictionary: str
+    tree: Relation
+
+
 @dataclass
 class Binding:
     """The state of one `bind_query`, shared by everything inlined into it.
@@ -28,6 +36,7 @@ class Binding:
     dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
     relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query,
     behind SETTINGS. still: what is no stream is read as it was at that moment, and stands still.
+    fills: what the query finds that caches of dictionaries lack.
     """
 
     catalog: Catalog
@@ -40,6 +49,7 @@ class Binding:
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
+    fills: list[Fill] = field(default_factory=list)
 
     @property
     def semantics(self) -> Semantics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlglot import exp
 
@@ -14,6 +14,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.binder.casts import unify
 from watersmeet.dialects.binder.context import Context
+from watersmeet.dialects.binder.dictionaries import with_cache
 from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.facets import facets_of
 from watersmeet.dialects.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
@@ -96,8 +97,10 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         return _bind_records(relation, alias or name, names, node, env, binding)
     if is_looked_up(node):
         check_relation(relation, node, env)
-    part, binding.part = binding.part, "before" if node.args.get("static") else binding.part
+    part, binding.part = binding.part, _part(relation, node, binding)
     tree = _inline(relation, binding, bind) if relation.kind == "view" else _cut(scan(relation, binding), node, binding)
+    if relation.dictionary is not None:
+        tree = with_cache(tree, relation, binding, lambda stream: _cut(scan(stream, binding), node, binding))
     binding.part = part
     if "changelog" in node.args:
         tree = _changelog(tree, node, env, binding)
@@ -136,6 +139,13 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
         raise error("UNDEFINED_RELATION", f'relation "{shown}" does not exist', sql=text,
                     span=place_of(node.this if schema is None else node), hint=near_relations(catalog, name, written, ctes))
     return found
+
+
+def _part(relation: CatalogRelation, node: exp.Table, binding: Binding) -> Literal["all", "new", "before"]:
+    """Which rows of a relation count: an external table stands still (TP-18), a dictionary follows its source (TP-19)."""
+    if node.args.get("static") or (relation.external is not None and relation.dictionary is None):
+        return "before"
+    return "all" if relation.dictionary is not None else binding.part
 
 
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
@@ -189,7 +199,8 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
 
 def view_statement(view: CatalogRelation) -> CreateView:
     """The parsed statement that made a view, in the dialect that it was made in."""
-    statement = read_script(view.sql, language_named(view.dialect))[0]
+    text = view.dictionary.query if view.dictionary is not None else view.sql
+    statement = read_script(text, language_named(view.dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
     return statement
 

@@ -25,6 +25,7 @@ from watersmeet.algebra.relations import (
     Values,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
+from watersmeet.dialects.binder.dictionaries import by_key, check_key, dictionary_of, look_up
 from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.shared import Binding, Environment
 from watersmeet.dialects.queries import place_of
@@ -81,7 +82,13 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         _check_disjunctions(joined.residual, node, env)
     if node.method.upper() == "LATEST":
         return _latest(joined, node, env, binding)
-    if binding.settings.get("join_algorithm") == "direct":
+    direct = binding.settings.get("join_algorithm") == "direct"
+    dictionary = dictionary_of(node, env, binding)
+    if dictionary is not None and (direct or sides == ("append", "changelog")):
+        keyed = check_key(joined, dictionary, node, env) if direct else by_key(joined, dictionary)
+        if keyed is not None:
+            return look_up(keyed, dictionary, _looked_up(joined, node, env, binding).kind, binding)
+    if direct:
         _check_direct(joined, node, env, binding)
         return _looked_up(joined, node, env, binding)
     if sides in (("append", "changelog"), ("append", "static")):

@@ -1,4 +1,4 @@
-"""CREATE and DROP of Timeplus: streams, views; what outside servers are needed for is refused by name."""
+"""CREATE and DROP of Timeplus: streams, views; what is lacking is refused by name."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.catalog import ARRIVAL, DELTA_COLUMN, StreamMode
+from watersmeet.catalog import ARRIVAL, StreamMode
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.statements import CreateStream, Drop, DropKind, Name, Refused, Statement, StreamIndex
-from watersmeet.dialects.timeplus.types import read_column_type
+from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_column
+from watersmeet.dialects.timeplus.external import read_dictionary, read_external_stream, read_external_table
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.dialects.typedefaults import type_default
 from watersmeet.errors import Span, error
 from watersmeet.types import TIMESTAMP, Field
 
-#: The column with the time at which a row came, of every stream (TP-61).
-TIME_COLUMN: Final = "_tp_time"
-
 _MODES: Final[dict[str, StreamMode]] = {"append": "append", "versioned_kv": "versioned_kv", "changelog_kv": "changelog_kv"}
-_LACKING: Final = (("EXTERNAL", "TABLE"), ("EXTERNAL", "STREAM"), ("DICTIONARY",), ("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",),
-                   ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"), ("DISK",), ("TEMPORARY",))
+_LACKING: Final = (("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",), ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"),
+                   ("DISK",), ("TEMPORARY",))
 #: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
 _STORAGE: Final = ("shards", "replication_factor", "logstore_retention_bytes", "logstore_retention_ms", "flush_messages", "flush_ms",
                    "ttl_seconds", "coalesced", "index_granularity")
@@ -35,11 +33,14 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return _Stream(cursor, base).read(mutable=True)
     if cursor.take("DATABASE"):
         return ddl.read_create_schema(cursor, dialect, base)
+    for words, read in ((("EXTERNAL", "TABLE"), read_external_table), (("EXTERNAL", "STREAM"), read_external_stream), (("DICTIONARY",), read_dictionary)):
+        if cursor.take(*words):
+            return read(cursor, base)
     for words in _LACKING:
         if cursor.at(*words):
             place = span_of(cursor.tokens[: cursor.index + len(words)])
             return Refused(**base, error=not_supported(f"CREATE {' '.join(words)}", cursor.text, place,
-                                                       hint="CREATE STREAM, MUTABLE STREAM, VIEW and MATERIALIZED VIEW exist."))
+                                                       hint="CREATE STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, VIEW and MATERIALIZED VIEW exist."))
     if cursor.at("MATERIALIZED", "VIEW"):
         texts = [t.text.upper() for t in cursor.tokens]
         head = texts[: texts.index("AS")] if "AS" in texts else texts
@@ -51,10 +52,15 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM, DROP VIEW (of both kinds), DROP DATABASE. The cursor stands behind DROP."""
+    """DROP STREAM (external ones and tables, too), DICTIONARY, VIEW (of both kinds), DATABASE. The cursor stands behind DROP."""
     if cursor.take("DATABASE"):
         return ddl.read_drop_schema(cursor, base)
-    kind: DropKind | None = "stream" if cursor.take("STREAM") else "any view" if cursor.take("VIEW") else None
+    words: dict[str, DropKind] = {"STREAM": "stream", "VIEW": "any view", "DICTIONARY": "dictionary"}
+    if cursor.at("EXTERNAL", "STREAM") or cursor.at("EXTERNAL", "TABLE"):
+        cursor.index += 2
+        kind: DropKind | None = "stream"
+    else:
+        kind = next((k for word, k in words.items() if cursor.take(word)), None)
     if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")
@@ -105,7 +111,7 @@ class _Stream:
             if cursor.take("INDEX"):
                 self._index()
             elif cursor.take("PRIMARY", "KEY"):
-                self.key = self._names()
+                self.key = key_names(cursor)
             else:
                 self._column()
             if not cursor.take(","):
@@ -113,49 +119,28 @@ class _Stream:
         cursor.expect(")")
 
     def _column(self) -> None:
-        cursor = self.cursor
-        name = cursor.name(reserved=True)
-        if name.name in [c.name for c in self.columns]:
-            raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span)
-        if name.name == DELTA_COLUMN:
-            raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is of the system', sql=cursor.text, span=name.span)
-        kind = read_column_type(cursor)
-        nullable = kind.nullable
-        while not (cursor.at(",") or cursor.at(")")):
-            start = cursor.index
-            if cursor.take("NOT", "NULL"):
-                nullable = False
-            elif cursor.take("NULL"):
-                nullable = True
-            else:
-                cursor.until(",", ")")
-                place = span_of(cursor.tokens[start : cursor.index])
-                raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, place)
-        self.columns.append(Field(name.name, kind.type, nullable))
-        if kind.range is not None:
-            self.ranges[name.name] = kind.range
+        field, values = read_column(self.cursor, [c.name for c in self.columns])
+        self.columns.append(field)
+        if values is not None:
+            self.ranges[field.name] = values
 
     def _index(self) -> None:
         """`index idx2 (v1, v2) storing (v3)` (TP-53)."""
         cursor = self.cursor
         name = cursor.name()
         unique = cursor.take("UNIQUE")
-        columns = self._names()
-        storing = self._names() if cursor.take("STORING") else ()
+        columns = key_names(cursor)
+        storing = key_names(cursor) if cursor.take("STORING") else ()
         if unique:
             raise not_supported("a unique index", cursor.text, name.span)
         self.indexes.append(StreamIndex(name, columns, storing))
-
-    def _names(self) -> tuple[Name, ...]:
-        """`(a, b)` or `a`."""
-        return self.cursor.names() if self.cursor.at("(") else (self.cursor.name(),)
 
     def _clauses(self) -> None:
         cursor = self.cursor
         while not cursor.done:
             start = cursor.index
             if cursor.take("PRIMARY", "KEY"):
-                self.key = self._names()
+                self.key = key_names(cursor)
             elif cursor.take("SETTINGS"):
                 self._settings()
             elif cursor.take("ORDER", "BY") or cursor.take("PARTITION", "BY") or cursor.take("TTL") or cursor.take("COMMENT"):

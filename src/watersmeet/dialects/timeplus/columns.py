@@ -1,0 +1,56 @@
+"""What the CREATE statements of Timeplus share: names, columns, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.statements import Name
+from watersmeet.dialects.timeplus.types import read_column_type
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import error
+from watersmeet.types import Field
+
+#: The column with the time at which a row came, of every stream (TP-61).
+TIME_COLUMN: Final = "_tp_time"
+
+
+def key_names(cursor: Cursor) -> tuple[Name, ...]:
+    """`(a, b)` or `a`."""
+    return cursor.names() if cursor.at("(") else (cursor.name(),)
+
+
+def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, tuple[int, int] | None]:
+    """A column and its type, up to `,` or `)`, and which numbers it takes if its type takes more. earlier: the names of those before it."""
+    name = cursor.name(reserved=True)
+    if name.name in earlier:
+        raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span)
+    if name.name == DELTA_COLUMN:
+        raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is of the system', sql=cursor.text, span=name.span)
+    kind = read_column_type(cursor)
+    nullable = kind.nullable
+    while not (cursor.at(",") or cursor.at(")")):
+        start = cursor.index
+        if cursor.take("NOT", "NULL"):
+            nullable = False
+        elif cursor.take("NULL"):
+            nullable = True
+        else:
+            cursor.until(",", ")")
+            place = span_of(cursor.tokens[start : cursor.index])
+            raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, place)
+    return Field(name.name, kind.type, nullable), kind.range
+
+
+def read_columns(cursor: Cursor) -> tuple[Field, ...]:
+    """`(a int, b string)`."""
+    cursor.expect("(")
+    columns: list[Field] = []
+    while not cursor.at(")"):
+        columns.append(read_column(cursor, [c.name for c in columns])[0])
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return tuple(columns)

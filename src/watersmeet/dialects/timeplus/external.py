@@ -1,0 +1,146 @@
+"""CREATE EXTERNAL TABLE, EXTERNAL STREAM and DICTIONARY of Timeplus, as they are written. Document 003, "External Table", "Dictionary"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watersmeet.dialects.options import not_supported, read_value
+from watersmeet.dialects.statements import (
+    Clause,
+    CreateDictionary,
+    CreateExternalStream,
+    CreateExternalTable,
+    Name,
+    Statement,
+)
+from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_columns
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import error
+from watersmeet.types import TIMESTAMP, Field
+
+
+def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind EXTERNAL TABLE (TP-18)."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    columns = read_columns(cursor) if cursor.at("(") else ()
+    return CreateExternalTable(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists,
+                               options=_settings(cursor, "an external table"))
+
+
+def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind EXTERNAL STREAM (TP-12)."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    if not cursor.at("("):
+        raise cursor.error(detail="The columns of the stream were expected here.")
+    columns = read_columns(cursor)
+    arrivals: tuple[str, ...] = ()
+    if TIME_COLUMN not in [c.name for c in columns]:
+        columns, arrivals = (*columns, Field(TIME_COLUMN, TIMESTAMP, nullable=False)), (TIME_COLUMN,)
+    return CreateExternalStream(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists,
+                                options=_settings(cursor, "an external stream"), arrivals=arrivals)
+
+
+def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind DICTIONARY (TP-45 to TP-48). The clauses may come in any order."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    if not cursor.at("("):
+        raise cursor.error(detail="The columns of the dictionary were expected here.")
+    columns = read_columns(cursor)
+    key: tuple[Name, ...] = ()
+    source = layout = lifetime_s = None
+    while not cursor.done:
+        start = cursor.index
+        if cursor.take("PRIMARY", "KEY"):
+            key = key_names(cursor)
+            while cursor.take(","):
+                key = (*key, cursor.name())
+        elif cursor.take("SOURCE"):
+            source = _clause(cursor)
+        elif cursor.take("LAYOUT"):
+            layout = _clause(cursor)
+        elif cursor.take("LIFETIME"):
+            lifetime_s = _lifetime(cursor)
+        elif cursor.at("RANGE") or cursor.at("SETTINGS") or cursor.at("COMMENT"):
+            cursor.index += 1
+            place = span_of(cursor.tokens[start : cursor.index])
+            raise not_supported(f"{cursor.tokens[start].text.upper()} of a dictionary", cursor.text, place)
+        else:
+            raise cursor.error()
+    for word, found in (("PRIMARY KEY", key), ("SOURCE", source), ("LAYOUT", layout)):
+        if not found:
+            raise cursor.error(detail=f"A dictionary needs {word}.")
+    assert source is not None
+    assert layout is not None
+    _check_key(key, [c.name for c in columns], cursor)
+    keys = tuple(k.name for k in key)
+    return CreateDictionary(**base, name=name.name, name_span=name.span, schema=name.schema, primary_key=keys, if_not_exists=if_not_exists,
+                            columns=tuple(Field(c.name, c.type, c.nullable and c.name not in keys) for c in columns),
+                            source=source, layout=layout, lifetime_s=lifetime_s)
+
+
+def _settings(cursor: Cursor, what: str) -> dict[str, str]:
+    """`SETTINGS type = '…', …` up to the end. CONNECTOR_OPTION."""
+    if not cursor.take("SETTINGS"):
+        raise cursor.error(detail=f"SETTINGS type = '…' of {what} were expected here.")
+    options: dict[str, str] = {}
+    while True:
+        name = cursor.name(reserved=True)
+        cursor.expect("=")
+        if name.name.lower() in options:
+            raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+        options[name.name.lower()] = read_value(cursor)
+        if not cursor.take(","):
+            break
+    cursor.end()
+    if "type" not in options:
+        raise cursor.error(detail=f"{what[0].upper()}{what[1:]} needs the setting type.")
+    return options
+
+
+def _clause(cursor: Cursor) -> Clause:
+    """`(NAME(option value …))` or `(NAME)`."""
+    cursor.expect("(")
+    start = cursor.index
+    name = cursor.name(reserved=True)
+    options: dict[str, str] = {}
+    if cursor.take("("):
+        while not cursor.at(")"):
+            option = cursor.name(reserved=True)
+            if option.name.lower() in options:
+                raise error("CONNECTOR_OPTION", f'option "{option.name}" is given twice', sql=cursor.text, span=option.span)
+            options[option.name.lower()] = read_value(cursor)
+            if cursor.at("("):
+                raise not_supported("a call as the value of an option", cursor.text, option.span)
+        cursor.expect(")")
+    span = span_of(cursor.tokens[start : cursor.index])
+    cursor.expect(")")
+    return Clause(name=name.name.lower(), options=options, span=span)
+
+
+def _lifetime(cursor: Cursor) -> int:
+    """`(300)`, `(MIN 1 MAX 10)`: the greatest number of seconds."""
+    cursor.expect("(")
+    least, greatest = 0, None
+    while not cursor.at(")"):
+        if cursor.take("MIN"):
+            least = cursor.integer()
+        else:
+            cursor.take("MAX")
+            greatest = cursor.integer()
+    end = cursor.index
+    cursor.expect(")")
+    if greatest is None or least > greatest:
+        raise error("INVALID_PARAMETER", "LIFETIME has no greatest value, or one below the least", sql=cursor.text,
+                    span=span_of(cursor.tokens[end : end + 1]), hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.")
+    return greatest
+
+
+def _check_key(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> None:
+    for part in key:
+        if part.name not in known:
+            raise error("UNDEFINED_COLUMN", f'column "{part.name}" named in key does not exist', sql=cursor.text, span=part.span)
+    if len({p.name for p in key}) < len(key):
+        raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=cursor.text, span=key[-1].span)

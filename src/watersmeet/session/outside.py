@@ -1,0 +1,37 @@
+"""What this process knows of the content outside of the database: its readers, and as what it was last read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from watersmeet.catalog import External
+from watersmeet.errors import Error
+from watersmeet.sources.external import READERS, GivenReader, Reader, check_kind
+from watersmeet.types import Schema
+
+
+class Outside:
+    """Readers, and by relation id what was read last. Whoever reads holds `lock`.
+
+    problems: why a content could not be read when that was last tried. versions: of what the database has.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.problems: dict[str, Error] = {}
+        self.versions: dict[str, Any] = {}
+        self._given: dict[tuple[str, str], GivenReader] = {}
+
+    def give(self, kind: str, name: str, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
+        """For tests: these rows (as texts) are the content of table `name` in a system of that kind."""
+        self._given[kind, name] = GivenReader(columns, rows)
+
+    def reader(self, external: External, what: str = "an external table") -> Reader:
+        """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
+        given = self._given.get((external.kind, external.name))
+        if given is not None:
+            return given
+        check_kind(external.kind, sorted(READERS), what)
+        return READERS[external.kind](external)

@@ -1,0 +1,109 @@
+"""What goes on beside the views: dictionaries follow their sources, and what their caches lack is written to them.
+
+Where epochs run in the background a thread sees to it once in a while; without, it is done when views are brought up to date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Final
+
+import pyarrow as pa
+
+from watersmeet.catalog import Relation
+from watersmeet.errors import Error
+from watersmeet.session.changes import Changes
+from watersmeet.session.context import Session
+from watersmeet.session.delivery import inject
+from watersmeet.session.dml import rows_without
+from watersmeet.session.keys import last_of_each_key, rows_with_keys
+from watersmeet.session.refreshing import refresh
+
+_PAUSE_S: Final = 1.0
+_STOP_S: Final = 10.0
+
+
+class DictionaryUpkeep:
+    """Keeps dictionaries and their cache streams. Safe for several threads.
+
+    A cache stream is written by transactions of its own, so that it is a stream as any other; between an epoch that found a row in the
+    source and that transaction, the source is asked again. A row that is there already stays (ruling D-003-10: missing keys are written).
+    """
+
+    def __init__(self, session: Session) -> None:
+        """session: of its own, without transactions. Starts its thread if epochs run in the background."""
+        self._session = session
+        self._following: dict[str, Changes] = {}
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self.follow()
+        session.database.upkeep = self
+        if session.database.runtime != "inprocess":
+            thread = threading.Thread(target=self._run, name="watersmeet-dictionaries", daemon=True)
+            session.database.at_close(lambda: thread.join(_STOP_S))
+            session.database.at_close(self._ended.set)
+            thread.start()
+
+    def before(self) -> None:
+        """Bring in what dictionaries' sources have. One that can't be read keeps what it has: SHOW ERRORS says so."""
+        for relation in self._relations():
+            if relation.dictionary is not None and relation.external is not None:
+                with contextlib.suppress(Error):
+                    refresh(self._session, relation)
+
+    def after(self) -> bool:
+        """Write what was found in sources to the caches that lack it; whether there was any."""
+        with self._lock:
+            self.follow()
+            known = self._session.catalog.relations
+            wrote = False
+            for relation_id, changes in list(self._following.items()):
+                if relation_id not in known:
+                    self._following.pop(relation_id).close()
+                    continue
+                view = known[relation_id]
+                came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
+                if came and view.feeds in known:
+                    wrote |= self._write(known[view.feeds], pa.concat_tables(came))
+            return wrote
+
+    def follow(self) -> None:
+        """From now on what new hidden views give is written to the streams that they feed."""
+        with self._lock:
+            for relation in self._relations():
+                if relation.feeds and relation.id not in self._following:
+                    self._following[relation.id] = Changes(self._session.database)
+
+    def _write(self, stream: Relation, rows: pa.Table) -> bool:
+        session = self._session
+        with session.database.guard:
+            last = last_of_each_key(session, stream, rows)
+            there = rows_with_keys(session, stream, _padded(last, stream))
+            lacking = rows_without(session, stream, last, there)
+            if lacking.num_rows:
+                inject(session, stream.shown, lacking)
+            return bool(lacking.num_rows)
+
+    def _relations(self) -> list[Relation]:
+        return list(self._session.catalog.relations.values())
+
+    def _run(self) -> None:
+        database = self._session.database
+        while not self._ended.wait(_PAUSE_S):
+            if any(r.dictionary is not None for r in self._relations()):
+                try:
+                    self.before()
+                    self.after()
+                except Error:
+                    continue  # the next round tries again; statements tell the user what is wrong
+                except Exception:
+                    if database.is_closed:
+                        return
+                    raise
+
+
+def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
+    """The rows with all columns of the stream, NULL where they have none: only keys matter."""
+    arrays = [rows.column(c.name) if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type.arrow) for c in stream.columns]
+    return pa.Table.from_arrays(arrays, names=[c.name for c in stream.columns])
