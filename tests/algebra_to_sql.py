@@ -199,14 +199,14 @@ def _(node: Unnest):
     elements = [f'{a.sql()}[n] AS "{c.id}"' for a, c in zip(node.arrays, node.elements)]
     elements += [f'n AS "{node.ordinality.id}"'] if node.ordinality is not None else []
     longest = "greatest(" + ", ".join(f"coalesce(len({a.sql()}), 0)" for a in node.arrays) + ", 0)"
-    below = f"(SELECT *, row_number() OVER () AS _row FROM {_from(node.input)})"
-    every = f"(SELECT *, {', '.join(elements)} FROM {below}, range(1, {longest} + 1) AS s(n))"
+    below = f"_below AS MATERIALIZED (SELECT *, row_number() OVER () AS _row FROM {_from(node.input)})"  # numbered once
+    every = f"(SELECT *, {', '.join(elements)} FROM _below, range(1, {longest} + 1) AS s(n))"
     kept = f"(SELECT * EXCLUDE (n) FROM {every} WHERE {node.condition.sql() if node.condition is not None else 'TRUE'})"
     found = f"SELECT * EXCLUDE (_row) FROM {kept}"
     if node.outer:
         nulls = ", ".join(f'NULL AS "{c.id}"' for c in node.made)
-        found += f" UNION ALL BY NAME SELECT * EXCLUDE (_row), {nulls} FROM {below} WHERE _row NOT IN (SELECT _row FROM {kept})"
-    return f"({found})"
+        found += f" UNION ALL BY NAME SELECT * EXCLUDE (_row), {nulls} FROM _below WHERE _row NOT IN (SELECT _row FROM {kept})"
+    return f"(WITH {below} {found})"
 
 
 @_from.register
