@@ -16,7 +16,8 @@ import watersmeet
 from tests.property.timeplus_rules import Both, Enriched, Live, Newest, Query, Static, Stream, Where
 from tests.thorough import mostly_slow
 
-REGRESSIONS: list[int] = []
+#: 18: rows of a keyed stream that were replaced before the query started were versions of its ASOF join.
+REGRESSIONS = [18]
 
 STREAMS = {
     "l": (Stream("l", 4), "CREATE STREAM l(n int, k nullable(int), x int, at int)", "n, k, x, at"),
@@ -254,7 +255,7 @@ def chosen():
     if given:
         first, last = map(int, given.split("-"))
         return list(range(first, last))
-    return mostly_slow([*REGRESSIONS, *range(24)], len(REGRESSIONS) + 3)
+    return mostly_slow([*REGRESSIONS, *(s for s in range(24) if s not in REGRESSIONS)], len(REGRESSIONS) + 3)
 
 
 @pytest.mark.parametrize("seed", chosen())

@@ -321,11 +321,13 @@ class Versions(Relation):
 class Arrivals(Relation):
     """Each row that was written to a relation, as an event of its own: nothing that replaces or deletes it takes it back.
 
-    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first.
+    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first. moment: as in `Cut`, where rows
+    of the scan are replaced or deleted: of those that came before a query started only the ones count that are there then.
     """
 
     scan: Scan
     age: tuple[Column, Column]
+    moment: int = 0
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

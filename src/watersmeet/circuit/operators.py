@@ -183,9 +183,11 @@ class Arrivals(Operator):
     """The rows with diff above 0 of an ordered scan.
 
     In place of `_seq` come two columns that put the newest row first: less the number of the epoch, less `_seq`.
+    moment: as in `Cut`, if rows of the scan go: its history is then the content at that time.
     """
 
     kind: ClassVar[str] = "arrivals"
+    moment: int = 0
 
 
 @dataclass(frozen=True)
@@ -579,7 +581,7 @@ _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "retain": Term.from_json}
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us")
+_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us", "moment")
 
 
 def _tuples(value: Any) -> Any:

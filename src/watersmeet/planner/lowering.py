@@ -160,7 +160,7 @@ class Lowering:
         scan = self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), node.scan.append_only,
                                                node.scan.relation_id, names, ordered=True))
         made = self.builder.add(operators.Arrivals((scan.id,), positional([*((f.type, f.nullable) for f in fields), (BIGINT, False),
-                                                                           (BIGINT, False)]), append_only=True))
+                                                                           (BIGINT, False)]), append_only=True, moment=node.moment))
         return of_operator(made, [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))])
 
     @lower.register(Cut)

@@ -150,6 +150,13 @@ class OpenDatabase:
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()
 
+    def settle(self, relations: frozenset[str]) -> None:
+        """Let the history of tables, as a new view reads it, be their content alone: no row that was replaced or deleted before."""
+        self.flush()
+        while not self._compactor.settle(relations):
+            self.commit({})
+            self.flush()
+
     def at_close(self, callback: Callable[[], None]) -> None:
         """Have something given back when the database is closed."""
         self._opened.callback(callback)

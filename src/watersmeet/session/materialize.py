@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.algebra.relations import Cut, Scan
+from watersmeet.algebra.relations import Arrivals, Cut, Scan
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
@@ -59,6 +59,9 @@ def make(session: Session, bound: Bound) -> None:
     check_running(session, bound.relation.depends_on)
     if any(isinstance(n, Cut) for n in walk(bound.tree)):
         database.flush()  # what was committed before the moment is history
+    replaced = frozenset(n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only)
+    if replaced:
+        database.settle(replaced)  # only what is there when a query starts counts as having come
     operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
                              join_order(session.variables), catalog=session.catalog,
                              share=shares(session.variables), multiway=joins_many(session.variables), late=_late(session))

@@ -86,23 +86,43 @@ class Compactor:
     def run(self) -> Checkpoint:
         """Makes a checkpoint of the newest moment and deletes what nobody needs any more; the checkpoint."""
         with self._running:
-            # The head first: a relation that is not in a catalog read after it has no change up to it.
-            head = self._log.head()
-            catalog = self._catalog()
-            now = moment_at(self._log, catalog, head, filling=True)
-            last = self._last
-            # A moment never goes back, also when the first view after a time without views gets ready.
-            moment = Moment(now.head, max(now.transaction, last.moment.transaction))
-            # One checkpoint a commit: file names are made from its number.
-            if moment.head > last.moment.head:
-                checkpoint = self._checkpoint(catalog, moment, last)
-                save_checkpoint(self._layout, checkpoint)
-                self._last = checkpoint
-                self._change_bytes = 0
-                # What the checkpoint has is not counted again: those commits may be deleted any moment.
-                self._counted = max(self._counted, moment.head)
-            clean(self._layout, self._log, self._packs, self._last)
+            self._run(frozenset())
             return self._last
+
+    def settle(self, relations: frozenset[str]) -> bool:
+        """Makes a checkpoint in which `relations` have their content alone, and no row that is gone; none if it is so anyway.
+
+        False if that can't be, as there is a checkpoint of the newest commit already: try again after the next one.
+        """
+        with self._running:
+            return self._is_settled(relations) or self._run(relations)
+
+    def _is_settled(self, relations: frozenset[str]) -> bool:
+        last = self._last
+        if not all(level.insert_only for i in relations & last.relations.keys() for level in last.relations[i].levels):
+            return False
+        later = (self._log.read(n).relations for n in range(last.moment.transaction + 1, self._log.head() + 1))
+        return not any(change.deleted_rows for changes in later for i, change in changes.items() if i in relations)
+
+    def _run(self, whole: frozenset[str]) -> bool:
+        """Whether there is a new checkpoint. whole: relations of which it has one level."""
+        # The head first: a relation that is not in a catalog read after it has no change up to it.
+        head = self._log.head()
+        catalog = self._catalog()
+        now = moment_at(self._log, catalog, head, filling=True)
+        last = self._last
+        # A moment never goes back, also when the first view after a time without views gets ready.
+        moment = Moment(now.head, max(now.transaction, last.moment.transaction))
+        # One checkpoint a commit: file names are made from its number.
+        if made := moment.head > last.moment.head:
+            checkpoint = self._checkpoint(catalog, moment, last, whole)
+            save_checkpoint(self._layout, checkpoint)
+            self._last = checkpoint
+            self._change_bytes = 0
+            # What the checkpoint has is not counted again: those commits may be deleted any moment.
+            self._counted = max(self._counted, moment.head)
+        clean(self._layout, self._log, self._packs, self._last)
+        return made
 
     def start(self) -> None:
         """Runs whenever it is due, in a thread, until `stop`."""
@@ -135,13 +155,13 @@ class Compactor:
                 self.last_error = cause
                 pause_s = _RETRY_S
 
-    def _checkpoint(self, catalog: Catalog, moment: Moment, last: Checkpoint) -> Checkpoint:
+    def _checkpoint(self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str]) -> Checkpoint:
         relations = [r for r in catalog.relations.values() if r.is_stored]
         changes = self._changes(relations, moment, last)
         found = {}
         for relation in relations:
             before = last.relations.get(relation.id, Snapshot(0))
-            found[relation.id] = self._snapshot(relation, moment, before, changes[relation.id])
+            found[relation.id] = self._snapshot(relation, moment, before, changes[relation.id], whole=relation.id in whole)
         return Checkpoint(moment, found, catalog.next_number)
 
     def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:
@@ -160,14 +180,14 @@ class Compactor:
                     found[relation_id].append(change)
         return found
 
-    def _snapshot(self, relation: Relation, moment: Moment, before: Snapshot,
-                  changes: list[RelationChange]) -> Snapshot:
+    def _snapshot(self, relation: Relation, moment: Moment, before: Snapshot, changes: list[RelationChange], *,
+                  whole: bool) -> Snapshot:
         upto = max(moment.upto(relation), before.upto)
         rows = before.rows + sum(c.inserted_rows - c.deleted_rows for c in changes)
         fresh_rows = sum(b.rows for c in changes for b in c.blobs)
-        if not fresh_rows:
+        if not fresh_rows and (not whole or len(before.levels) < 2):
             return Snapshot(upto, before.rows, before.levels)
-        kept, merging = _split(before.levels, fresh_rows)
+        kept, merging = ((), before.levels) if whole else _split(before.levels, fresh_rows)
         inserts = all(level.insert_only for level in merging) and not any(c.deleted_rows for c in changes)
         reused: tuple[SnapshotFile, ...] = ()
         if inserts:

@@ -203,3 +203,24 @@ def test_a_join_that_keeps_everything_says_so():
             assert connection.execute(f"SELECT a.i FROM {join}").notices == cursor.notices
         assert [len(n) for n in notices] == [1, 0, 0]
         assert "keeps all rows of both: it is for exploration" in notices[0][0]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_was_replaced_before_a_query_started_has_not_come(tmp_path, monkeypatch, compacted):
+    """LATEST and ASOF count the content at the start and what is written later, whatever is kept of history (D-003-17)."""
+    if compacted:
+        monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 1)
+    with connect(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM l(n int, k int, x int); CREATE MUTABLE STREAM m(id int, k int, y int) PRIMARY KEY id")
+        for number in range(3):  # each view begins with another content; none has what another one saw before
+            for kind in ("LATEST", "ASOF"):
+                more = " AND l.x >= m.y" if kind == "ASOF" else ""
+                connection.execute(f"CREATE MATERIALIZED VIEW {kind}{number} AS SELECT l.n, m.y FROM l {kind} JOIN m ON l.k = m.k{more}")
+            connection.execute(f"INSERT INTO m VALUES (5, {number}, {number}); FLUSH")
+        connection.execute("DELETE FROM m WHERE id = 5; INSERT INTO m VALUES (6, 3, 3); FLUSH")
+        connection.execute("CREATE MATERIALIZED VIEW last AS SELECT l.n, m.y FROM l LATEST JOIN m ON l.k = m.k")
+        connection.execute("INSERT INTO l VALUES (0, 0, 9), (1, 1, 9), (2, 2, 9), (3, 3, 9); FLUSH")
+        for kind in ("LATEST", "ASOF"):
+            found = [bounded(connection, f"SELECT * FROM table({kind}{number})") for number in range(3)]
+            assert found == [[(0, 0), (1, 1), (2, 2), (3, 3)], [(0, 0), (1, 1), (2, 2), (3, 3)], [(1, 1), (2, 2), (3, 3)]]
+        assert bounded(connection, "SELECT * FROM table(last)") == [(3, 3)]

@@ -410,3 +410,33 @@ def test_content_of_a_snapshot_is_what_was_written(database):
     database.transaction(t1=[(tuple(row.values()), 1) for row in table.to_pylist()])
     database.compactor.run()
     assert read(foreign(database), CATALOG, "t1")["t1"] == counted(table)
+
+
+def test_a_settled_relation_has_its_content_alone(database, monkeypatch):
+    """What a view reads that is made now has no row that is gone, whatever checkpoints were made before."""
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 0)
+
+    def change(**rows):
+        database.epoch(transaction=database.transaction(**rows).number)
+
+    fill(database, 8)
+    database.compactor.run()
+    change(t1=[((1, "a", 1.0), -1), ((100, "b", 1.0), 1)])
+    database.compactor.run()  # a second level, with a row that goes
+    assert [level.insert_only for level in database.compactor.last.relations["t1"].levels] == [True, False]
+    assert not database.compactor.settle(frozenset(["t1"]))  # of this commit there is a checkpoint
+    change(t1=[((2, "a", 1.0), -1)])
+    before = read(database.content(), CATALOG, "t1")
+    assert database.compactor.settle(frozenset(["t1"]))
+    levels = database.compactor.last.relations["t1"].levels
+    assert [(level.insert_only, level.rows) for level in levels] == [(True, 7)]
+    assert read(foreign(database), CATALOG, "t1") == before
+    number = database.compactor.last.moment.head
+    assert database.compactor.settle(frozenset(["t1", "m4"]))  # nothing to do
+    assert database.compactor.last.moment.head == number
+    change(t1=[((200, "b", 1.0), 1)])
+    assert database.compactor.settle(frozenset(["t1"]))  # new rows are content
+    assert database.compactor.last.moment.head == number
+    change(t1=[((200, "b", 1.0), -1)])
+    assert database.compactor.settle(frozenset(["t1"]))
+    assert database.compactor.last.moment.head > number

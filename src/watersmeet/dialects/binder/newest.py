@@ -38,7 +38,7 @@ def _arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column,
         if relation.kind not in ("table", "source") or (relation.connector and relation.primary_key):
             return None
         age = (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
-        return Arrivals(node, age), age
+        return Arrivals(node, age, 0 if node.append_only else binding.moment), age
     if not isinstance(node, (Cut, Filter, Project)) or (isinstance(node, Cut) and node.keeps == "before"):
         return None
     found = _arrivals(node.input, binding)
