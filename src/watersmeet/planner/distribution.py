@@ -81,9 +81,12 @@ class Placement:
             return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(op, (Arrange, Arrivals, Cut, Records, Repartition, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
+        if isinstance(op, (Arrange, Arrivals, Cut, Repartition, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
             width = len(self._operators[op.inputs[0]].schema)
             return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])
+        if isinstance(op, Records):  # a record without value has NULL in the other columns
+            width = len(self._operators[op.inputs[0]].schema)
+            return translated(self.distribution(op.inputs[0]), [f"c{i}" if op.keys is None or i in op.kept else None for i in range(width)])
         if isinstance(op, Versions):
             return self._through(op, [f"c{i}" for i in range(len(op.schema) - 2)])
         if isinstance(op, Map):

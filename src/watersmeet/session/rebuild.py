@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from watersmeet.catalog import Catalog
+from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.trees import exactly
+from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
-from watersmeet.dialects.binder import bind_view
-from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.dialects.binder import bind_query, bind_view
+from watersmeet.dialects.binder.logs import records_of
+from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
 from watersmeet.planner import compile_connector_table, compile_view
 
 
@@ -20,8 +23,17 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
         if relation.kind == "table" and relation.connector:
             producers[relation.id] = compile_connector_table(relation, buckets)
         elif relation.kind == "materialized view":
-            statement = parse(relation.sql, relation.dialect)[0]
-            assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
-            query = bind_view(statement, replace(catalog, path=relation.path), relation.dialect)
-            producers[relation.id] = compile_view(query.tree, relation, producers, buckets, catalog=catalog)
+            tree = _tree(relation, replace(catalog, path=relation.path))
+            producers[relation.id] = compile_view(tree, relation, producers, buckets, catalog=catalog)
     return producers
+
+
+def _tree(relation: Relation, catalog: Catalog) -> Tree:
+    """What a view, or the processor of a topic, was made of."""
+    statement = parse(relation.sql, relation.dialect)[-1]
+    if isinstance(statement, CreateProcessor):
+        records = records_of(bind_query(statement.query, catalog, statement.text, relation.dialect))
+        by_name = {c.name: c for c in records.columns}
+        return exactly(records, [by_name[c.name] for c in relation.columns])
+    assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
+    return bind_view(statement, catalog, relation.dialect).tree

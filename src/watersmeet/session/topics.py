@@ -7,13 +7,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Project, Records
-from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.relations import Column, Project
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import exactly, read
-from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
+from watersmeet.algebra.trees import read
+from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
 from watersmeet.dialects.binder import BoundQuery, bind_query
-from watersmeet.dialects.binder.records import key_parts
+from watersmeet.dialects.binder.logs import records_of
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove
@@ -21,7 +20,7 @@ from watersmeet.session.filling import install_remaining
 from watersmeet.session.materialize import Bound, make, watermarks_of
 from watersmeet.session.queries import bounded, fetch, readable, table_tree
 from watersmeet.session.result import Result
-from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, Field
+from watersmeet.types import BOOLEAN, TIMESTAMP, Field
 
 _TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
 _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
@@ -95,7 +94,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic of a table without key is not supported",
                        hint="Select one: expression AS _key.")
-    tree = _records(query if declared is None else _into(session, query, declared, statement))
+    tree = records_of(query if declared is None else _into(session, query, declared, statement))
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
     key_format = statement.key_format or query.layout.key_format
@@ -142,22 +141,6 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
 def _has_records(session: Session, topic: Relation) -> bool:
     tree = exp.select("1").from_(table_tree(topic, None)).limit(1)
     return bool(fetch(session, bounded(session, tree, ""), newest=True).num_rows)
-
-
-def _records(query: BoundQuery) -> Tree:
-    """The changes of a query as records: of a table by its key, each a value or, where that is gone, none."""
-    tree = query.tree
-    facets = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
-    made = Column("@deleted", TOMBSTONE, BOOLEAN, nullable=False), Column("@offset", RECORD_NUMBER, BIGINT, nullable=False)
-    kept = tuple(c.id for c in facets.values())
-    if query.nature == "stream":
-        return Records(tree, None, kept, made)
-    key = facets.get(KEY_COLUMN)
-    parts = [] if key is None else key_parts(read(key))
-    columns = tuple(Column(f"@key{i}", f"key{i}", p.type, p.nullable) for i, p in enumerate(parts))
-    below = Project(tree, (*tree.columns, *columns), (*map(read, tree.columns), *parts))
-    records = Records(below, tuple(c.id for c in columns), (*kept, *(c.id for c in columns)), made)
-    return exactly(records, [c for c in records.columns if c not in columns])
 
 
 def _partitions(session: Session) -> int:

@@ -1,0 +1,124 @@
+"""Topics and processors over restarts, rebuilds and the borders of dialects."""
+
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+
+SETUP = """
+SET defaults.topic.autocreate=true;
+CREATE TABLE customers (_key int, id int, name string) FORMAT (INT, AVRO) PROPERTIES (partitions=2);
+CREATE TABLE orders (_key int, customer_id int, item string) FORMAT (INT, AVRO) PROPERTIES (partitions=2);
+WITH c AS (SELECT TABLE * FROM customers);
+WITH o AS (SELECT TABLE * FROM orders);
+INSERT INTO joined SELECT TABLE c.name, o.item FROM c LEFT JOIN o ON c.id = o.customer_id;
+INSERT INTO counted SELECT TABLE name, COUNT(*) AS n FROM customers GROUP BY name;
+INSERT INTO windowed SELECT STREAM customers.name, orders.item FROM customers LEFT JOIN orders ON customers.id = orders.customer_id WITHIN 5s;
+"""
+
+
+def connected(path, **options):
+    return watersmeet.connect(str(path), dialect=options.pop("dialect", "lenses"), runtime="inprocess", **options)
+
+
+def rows(connection, sql):
+    return sorted(connection.execute(sql).fetchall(), key=str)
+
+
+def now(connection, topic):
+    """The topic as a table."""
+    query = connection.start(f"SELECT TABLE * FROM {topic}")
+    table, diff = query.take()
+    query.close()
+    assert (diff == 1).all()
+    return sorted(map(tuple, (r.values() for r in table.to_pylist())), key=str)
+
+
+def filled(path, **options):
+    connection = connected(path, **options)
+    connection.execute(SETUP)
+    connection.execute("INSERT INTO customers (_key, id, name, `@time`) VALUES (1, 10, 'John', TIMESTAMP '2021-01-01'), (2, 20, 'Ann', TIMESTAMP '2021-01-01')")
+    connection.execute("INSERT INTO orders (_key, customer_id, item, `@time`) VALUES (1, 10, 'pen', TIMESTAMP '2021-01-01 00:00:01')")
+    connection.execute("FLUSH")
+    connection.execute("INSERT INTO orders (_key, customer_id, item, `@time`) VALUES (1, 20, 'ink', TIMESTAMP '2021-01-01 00:00:03')")
+    connection.execute("FLUSH")
+    return connection
+
+
+JOINED = [("Ann", "ink"), ("John", None)]
+COUNTED = [("Ann", 1), ("John", 1)]
+
+
+def after(connection):
+    """Goes on with the topics and looks at all of them."""
+    assert now(connection, "joined") == JOINED
+    assert now(connection, "counted") == COUNTED
+    assert rows(connection, "SELECT * FROM windowed") == [("Ann", "ink"), ("John", "pen")]
+    before = rows(connection, "SELECT name, item FROM joined")
+    assert len(before) >= 3
+    connection.execute("INSERT INTO customers (_key, _value) VALUES (1, NULL)")
+    connection.execute("INSERT INTO customers (_key, id, name, `@time`) VALUES (3, 20, 'Zoe', TIMESTAMP '2021-01-01 00:00:04')")
+    connection.execute("FLUSH")
+    assert now(connection, "joined") == [("Ann", "ink"), ("Zoe", "ink")]
+    assert now(connection, "counted") == [("Ann", 1), ("Zoe", 1)]
+    assert rows(connection, "SELECT * FROM windowed") == [("Ann", "ink"), ("John", "pen"), ("Zoe", "ink")]
+    records = rows(connection, "SELECT name, item FROM joined")
+    assert len(records) == len(before) + 2, "the new pair, and that John's is gone"
+    connection.close()
+
+
+def test_topics_survive_a_restart(tmp_path):
+    filled(tmp_path / "db").close()
+    after(connected(tmp_path / "db"))
+
+
+def test_topics_survive_a_rebuild_with_another_parallelism(tmp_path):
+    filled(tmp_path / "db", parallelism=1).close()
+    after(connected(tmp_path / "db", parallelism=3, rebuild=True))
+
+
+def test_other_dialects_read_topics_and_topics_others(tmp_path):
+    filled(tmp_path / "db").close()
+    with connected(tmp_path / "db", dialect="risingwave") as connection:
+        connection.execute('CREATE MATERIALIZED VIEW kept AS SELECT _key, name FROM customers WHERE NOT "@deleted"')
+        connection.execute("CREATE MATERIALIZED VIEW per_name AS SELECT name, count(*) AS n FROM customers GROUP BY name")
+        connection.execute("CREATE TABLE prices (item varchar PRIMARY KEY, price int)")
+        connection.execute("CREATE TABLE log (item varchar, price int) APPEND ONLY")
+        connection.execute("INSERT INTO prices VALUES ('pen', 1), ('ink', 2); INSERT INTO log VALUES ('pen', 1), ('pen', 1); FLUSH")
+        assert rows(connection, "SELECT * FROM kept") == [(1, "John"), (2, "Ann")]
+        assert connection.execute("SELECT count(*) FROM joined").fetchone()[0] >= 3
+    with connected(tmp_path / "db") as connection:
+        connection.execute("SET defaults.topic.autocreate=true")
+        connection.execute("INSERT INTO priced SELECT TABLE orders.customer_id, prices.price FROM orders JOIN prices ON orders.item = prices.item")
+        connection.execute("INSERT INTO names SELECT STREAM name FROM kept")
+        connection.execute("INSERT INTO logged SELECT STREAM * FROM log")
+        assert now(connection, "priced") == [(20, 2)]
+        assert rows(connection, "SELECT * FROM names") == [("Ann",), ("John",)]
+        assert rows(connection, "SELECT * FROM logged") == [("pen", 1), ("pen", 1)]
+        with pytest.raises(Error, match="takes rows back"):
+            connection.execute("INSERT INTO x SELECT STREAM n FROM per_name")
+
+
+def test_a_unit_leaves_nothing_behind(tmp_path):
+    with connected(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (_key int, n int) FORMAT (INT, AVRO)")
+        with pytest.raises(Error) as found:
+            connection.execute("SET defaults.topic.autocreate=true; CREATE TABLE u (_key int, n int) FORMAT (INT, AVRO); "
+                               "INSERT INTO a SELECT STREAM * FROM t; INSERT INTO b SELECT STREAM m FROM t;")
+        assert found.value.condition == "UNDEFINED_COLUMN"
+        assert found.value.span is not None
+        assert [r[0] for r in rows(connection, "SHOW TABLES")] == ["t"]
+        assert rows(connection, "SHOW MATERIALIZED VIEWS") == []
+        with pytest.raises(Error, match="does not exist"):
+            connection.execute("INSERT INTO a SELECT STREAM * FROM t")
+        connection.execute("INSERT INTO t VALUES (1, 2); FLUSH")
+        assert rows(connection, "SELECT * FROM t") == [(2,)]
+
+
+def test_many_rows_at_once(tmp_path):
+    with connected(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (_key int, n int) FORMAT (INT, AVRO)")
+        connection.cursor().executemany("INSERT INTO t VALUES (?, ?)", [(i, i) for i in range(5)])
+        connection.cursor().executemany("INSERT INTO t (_key, _value) VALUES (?, NULL)", [(i,) for i in range(3)])
+        assert now(connection, "t") == [(3,), (4,)]
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (8,)
