@@ -88,7 +88,7 @@ def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation)
 def _join(node: Join, fixed: _Ids) -> bool:
     if node.kind in ("semi", "anti"):
         return is_single_row(node.left, fixed)
-    if node.kind == "full":
+    if node.kind == "full" or node.partners is not None:
         return False
     parts = [*conjuncts(node.residual), *[_equality(k) for k in node.keys]]
     if node.kind == "inner":

@@ -27,6 +27,12 @@ def duration_us(expression: exp.Expression) -> int | None:
     return None if months else days * DAY_US + nanoseconds // 1000
 
 
+def longest_us(expression: exp.Expression) -> int | None:
+    """The length of a constant interval if its months have 31 days; None if it is no constant."""
+    found = _parts(expression)
+    return None if found is None else (found[0] * 31 + found[1]) * DAY_US + found[2] // 1000
+
+
 def has_months(expression: exp.Expression) -> bool:
     """Whether it is a constant interval with months or years in it."""
     found = _parts(expression)

@@ -146,6 +146,8 @@ class Join(Relation):
     scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
     arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL). late_us: rows may come so much
     later than their watermarks promise, and still meet what they fit: it is kept so much longer.
+    partners: of an outer join, which of its pairs make a left (right) row one with a partner; a row without one comes out alone as
+    well, beside the pairs that it has. None: all of them.
     """
 
     left: Relation
@@ -159,6 +161,10 @@ class Join(Relation):
     scatter: tuple[Scalar, ...] = ()
     arrival: bool = False
     late_us: int = 0
+    partners: tuple[Scalar, Scalar] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.partners is None or (self.kind in ("left", "right", "full") and not self.arrival)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -167,7 +173,7 @@ class Join(Relation):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         sides = tuple(s for k in self.keys for s in (k.left, k.right))
-        return sides if self.residual is None else (*sides, self.residual)
+        return (*sides, *(() if self.residual is None else (self.residual,)), *(self.partners or ()))
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -268,7 +274,8 @@ class TimeFilter(Relation):
     As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
     and is never taken back (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, rows that come out are not taken back whatever becomes
     of them below. scatter: what says where rows go if they have to move. untimed: rows with NULL in the column come and go at once.
-    same: ids of further columns that have the column's value where it has one.
+    same: ids of further columns that have the column's value where it has one. promised: ids of further columns in which no later row is
+    below `bound` either.
     """
 
     input: Relation
@@ -280,6 +287,7 @@ class TimeFilter(Relation):
     stays: bool = False
     untimed: bool = False
     same: tuple[str, ...] = ()
+    promised: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert not self.stays or self.comparison[0] == "<"

@@ -12,10 +12,10 @@ larger one, and whether or not rows of the key come.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, TopN, Window
-from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
 from watersmeet.algebra.watermarks import Watermarks, of_scalar, watermarks
 from watersmeet.watermarks import Watermark, both, shifted
@@ -41,8 +41,13 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
         return None, None
     sides = [{i: shifted(w, -node.late_us) for i, w in watermarks(s).items()} for s in (node.left, node.right)]
     left, right = _Side(sides[0], bounds), _Side(sides[1], [b.mirrored for b in bounds])
-    return (left.kept(right, met_alone=node.kind in ("right", "full") and not node.arrival),
-            right.kept(left, met_alone=node.kind in ("left", "full", "semi", "anti") and not node.arrival))
+    # Until when a row may be revised that comes out alone: as long as one of the pairs that decide about it may come.
+    lefts, rights = left, right
+    if node.partners is not None:
+        decided = [time_bounds(replace(node, residual=conjunction([*conjuncts(node.residual), p]))) for p in node.partners]
+        lefts, rights = replace(left, bounds=decided[0]), replace(right, bounds=[b.mirrored for b in decided[1]])
+    return (left.kept(right, rights if node.kind in ("right", "full") and not node.arrival else None),
+            right.kept(left, lefts if node.kind in ("left", "full", "semi", "anti") and not node.arrival else None))
 
 
 def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
@@ -98,13 +103,13 @@ class _Side:
     marks: Watermarks
     bounds: Sequence[TimeBound]
 
-    def kept(self, other: _Side, *, met_alone: bool) -> Retention | None:
-        """What is of use of this side; met_alone: rows of the other side come out alone too, if they meet none of this one."""
+    def kept(self, other: _Side, alone: _Side | None) -> Retention | None:
+        """What is of use of this side; alone: the other side, if rows of it come out alone too that meet none of this one."""
         for bound, passed in self._met(other):
-            if not met_alone:
+            if alone is None:
                 return Retention(bound.left, passed, bound.key, bound)
             assert bound.lo_us is not None
-            for met, revised in other._met(self):
+            for met, revised in alone._met(self):
                 if met.left == bound.right:
                     return Retention(bound.left, both(passed, shifted(revised, bound.lo_us)), bound.key, bound)
         return None

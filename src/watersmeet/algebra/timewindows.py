@@ -45,19 +45,19 @@ class TimeWindow:
         moment = (_EPOCH + dt.timedelta(microseconds=self.offset_us)).replace(tzinfo=None).isoformat(" ")
         origin = (exp.cast(exp.Literal.string(moment), exp.DataType.Type.TIMESTAMP) if kind == TIMESTAMP else
                   exp.cast(exp.Literal.string(f"{moment}+00"), exp.DataType.Type.TIMESTAMPTZ))
-        return _call(_START, _interval(self.slide_us), time, origin)
+        return _call(_START, interval_of(self.slide_us), time, origin)
 
     def starts(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
         """The array of the starts of all windows that `time` is in, ascending; NULL for NULL, which is in none."""
         last = self.last_start(time, kind)
         if self.size_us == self.slide_us:
-            return _call(_STARTS, last, last, _interval(self.slide_us))
-        first = exp.Sub(this=last, expression=_interval(self.size_us - self.slide_us))
-        return _call(_STARTS, first, last, _interval(self.slide_us))
+            return _call(_STARTS, last, last, interval_of(self.slide_us))
+        first = exp.Sub(this=last, expression=interval_of(self.size_us - self.slide_us))
+        return _call(_STARTS, first, last, interval_of(self.slide_us))
 
     def end(self, start: exp.Expression) -> exp.Expression:
         """The end of the window that begins at `start`, which is not in it any more."""
-        return exp.Add(this=start.copy(), expression=_interval(self.size_us))
+        return exp.Add(this=start.copy(), expression=interval_of(self.size_us))
 
 
 def floor_of(node: exp.Expression) -> tuple[exp.Expression, int, int] | None:
@@ -86,7 +86,8 @@ def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
     return exp.Anonymous(this=name, expressions=[a.copy() for a in arguments])
 
 
-def _interval(length_us: int) -> exp.Expression:
+def interval_of(length_us: int) -> exp.Expression:
+    """A constant interval."""
     return exp.cast(exp.Literal.string(clock_text(length_us)), exp.DataType.Type.INTERVAL)
 
 

@@ -80,6 +80,7 @@ def watermarks(node: Relation) -> Watermarks:
         below = watermarks(node.input)
         own = node.bound if node.final or node.comparison[0] == ">" else both(below.get(node.column, ()), node.bound)
         further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
+        further += [(i, node.bound) for i in node.promised]
         return _present([*further, *([] if node.untimed else [(node.column, own)])])
     if isinstance(node, Arrivals):
         return watermarks(node.scan)

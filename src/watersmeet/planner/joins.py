@@ -50,8 +50,8 @@ class JoinLowering(Arranging):
         kept = of_join(node)
         # A full join shows rows of both sides without partners: a filter can't move out of them.
         movable = node.kind != "full"
-        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=_keeping(kept[0]), movable=movable),
-                  self._input(node.right, reads, [k.right for k in pairs], keep=_keeping(kept[1]), movable=movable))
+        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=movable),
+                  self._input(node.right, reads, [k.right for k in pairs], keep=keeping(kept[1]), movable=movable))
         left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         residual = _residual(node, left, right)
@@ -144,7 +144,7 @@ class JoinLowering(Arranging):
         return self.builder.exchange(op, ())
 
 
-def _keeping(kept: Retention | None) -> Keep | None:
+def keeping(kept: Retention | None) -> Keep | None:
     """The arrangement of what is of use; None for one of all rows."""
     if kept is None:
         return None

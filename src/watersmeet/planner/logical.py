@@ -161,7 +161,8 @@ def _(node: Join, names: _Names) -> PlanTree:
     inputs = (_print(node.left, names), _print(node.right, names))
     on = [as_predicate(k) for k in node.keys] + conjuncts(node.residual)
     output = listed([names[c.id] for c in node.columns])
-    return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), *_emission(node), ("output", output)),
+    chosen = () if node.partners is None else (("partners", listed([_shown([p], names) for p in node.partners])),)
+    return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), *chosen, *_emission(node), ("output", output)),
                     inputs)
 
 

@@ -43,6 +43,7 @@ from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.multiway import MultiwayLowering, cluster_of
+from watersmeet.planner.partners import PartneredLowering
 from watersmeet.planner.sharing import Sharing
 from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
 from watersmeet.planner.temporal import TemporalLowering
@@ -222,6 +223,8 @@ class Lowering:
 
     @lower.register
     def _(self, node: Join, needed: _Ids) -> Stream:
+        if node.partners is not None:
+            return PartneredLowering(self.builder, self.sharing, self.lower).lower(node, needed)
         cluster = cluster_of(node) if self.multiway else None
         if cluster is not None and len(cluster.inputs) > 2:
             return MultiwayLowering(self.builder, self.sharing, self.lower).lower_cluster(cluster, needed)

@@ -19,7 +19,8 @@ def make_anti_joins(tree: Relation) -> Relation:
 
 
 def _anti(node: Relation) -> Relation:
-    if not (isinstance(node, Filter) and isinstance(node.input, Join) and node.input.kind == "left" and node.input.keys):
+    if not (isinstance(node, Filter) and isinstance(node.input, Join) and node.input.kind == "left" and node.input.keys
+            and node.input.partners is None):
         return node
     join = node.input
     never_null = _not_null_in_matches(join)

@@ -107,10 +107,8 @@ def _(node: TemporalJoin, needed: _Ids) -> Relation:
 
 @_prune.register
 def _(node: Join, needed: _Ids) -> Relation:
-    reads = needed | (node.residual.columns if node.residual is not None else frozenset())
-    left = reads.union(*[k.left.columns for k in node.keys]) & node.left.ids
-    right = reads.union(*[k.right.columns for k in node.keys]) & node.right.ids
-    return replace(node, left=_prune(node.left, left), right=_prune(node.right, right))
+    reads = needed.union(*[s.columns for s in node.scalars])
+    return replace(node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids))
 
 
 @_prune.register

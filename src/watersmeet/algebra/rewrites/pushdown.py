@@ -253,6 +253,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
         _push(node.right, places.right, right_dropped & node.right.ids),
         kind, tuple(dict.fromkeys(keys)), conjunction(list(dict.fromkeys(residual))),
         node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner", late_us=node.late_us,
+        partners=None if kind == "inner" else node.partners,
     )  # fmt: skip
     return filtered(joined, places.above)
 

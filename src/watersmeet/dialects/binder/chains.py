@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.dialects.binder.clockjoins import clock_join
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_condition, bind_value
 from watersmeet.dialects.binder.joins import check_aliases, join
@@ -101,6 +102,8 @@ class Chain:
             return record_join(left, right, node, self.env, self.binding, self.subqueries)
         node = with_ranges(node, left[1], right[1], self.env.text, self.binding.settings)
         relation, scope = join(left, right, node, self.env, self.subqueries, self.binding.semantics)
+        if self.binding.semantics.rowtimes:
+            return self._of_streams(left, right, (relation, scope), node)
         if self.binding.semantics.enrichment:
             relation = strict_join(relation, node, self.env, self.binding)
         if self.binding.semantics.rowtimes and (left[1].stream is None or right[1].stream is None):
@@ -110,6 +113,15 @@ class Chain:
         if self.binding.settings.get("join_use_nulls") == "0":
             return with_type_defaults((relation, scope), left[1], right[1], self.binding)
         return relation, scope
+
+    def _of_streams(self, left: Sourced, right: Sourced, joined: Sourced, node: exp.Join) -> Sourced:
+        """The join of what is a stream, or not, in a dialect with rowtimes."""
+        streams = [s[1].stream is not None for s in (left, right)]
+        if all(streams):
+            return clock_join(*joined, left[1], right[1], node, self.env, self.binding)
+        if any(streams):
+            raise error("FEATURE_NOT_SUPPORTED", "a join of a stream with a table is not supported", sql=self.env.text, span=place_of(node))
+        return joined
 
     @property
     def left(self) -> Scope:

@@ -8,6 +8,7 @@ so that rows which a filter drops move it too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -15,10 +16,12 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Column, Relation
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.dialects.binder.endings import Item
-from watersmeet.dialects.binder.scope import Scope, ScopeColumn, ScopeTable, StreamInput
+from watersmeet.dialects.binder.scope import Scope, ScopeColumn, StreamInput, single
 from watersmeet.dialects.binder.shared import Environment, check_alias_list, value_of
+from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
+from watersmeet.types import TIMESTAMP
 
 ROWTIME: Final = "ROWTIME"
 
@@ -34,14 +37,24 @@ def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: s
     check_alias_list(names, len(columns), shown, env.text, place_of(node))
     called = [*names, *[c.name for c in columns[len(names) :]]]
     visible = tuple(ScopeColumn(n, value_of(c)) for n, c in zip(called, columns, strict=True))
+    stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, _timestamp(value_of(rowtime))))
+    return over(single(alias, visible, schema, stream), node, env)
+
+
+def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
+    """The scope of an item of FROM with the window that is written behind it."""
     window = node.args.get("over")
-    if rowtime is None:
-        if window is not None:
-            raise error("FEATURE_NOT_SUPPORTED", f"a window over {shown} is not supported", sql=env.text, span=place_of(window),
-                        detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
-        return Scope((ScopeTable(alias, visible, schema=schema),), visible)
-    hidden = ScopeColumn(ROWTIME, value_of(rowtime))
-    return Scope((ScopeTable(alias, visible, (hidden,), schema),), visible, stream=StreamInput(hidden, window))
+    if window is None:
+        return scope
+    if scope.stream is None:
+        raise error("FEATURE_NOT_SUPPORTED", "a window over a table is not supported", sql=env.text, span=place_of(window),
+                    detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
+    return replace(scope, stream=replace(scope.stream, window=window))
+
+
+def _timestamp(value: Value) -> Value:
+    """A rowtime is a timestamp without time zone, in UTC."""
+    return value if value.type == TIMESTAMP else Value(exp.cast(value.expression, TIMESTAMP.duckdb, dialect="duckdb"), TIMESTAMP, value.nullable)
 
 
 def rowtime_of(tree: Relation) -> Column | None:

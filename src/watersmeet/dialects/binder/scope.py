@@ -206,9 +206,10 @@ class Scope:
         return None
 
 
-def single(alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None) -> Scope:
+def single(alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None, stream: StreamInput | None = None) -> Scope:
     """The scope of one item of FROM. schema: of a relation without alias."""
-    return Scope((ScopeTable(alias, tuple(columns), schema=schema),), tuple(columns))
+    hidden = () if stream is None else (stream.rowtime,)
+    return Scope((ScopeTable(alias, tuple(columns), hidden, schema),), tuple(columns), stream=stream)
 
 
 def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:

@@ -18,9 +18,10 @@ from watersmeet.dialects.binder.endings import Ending, Item, ending_of, note_ord
 from watersmeet.dialects.binder.expressions import bind_value
 from watersmeet.dialects.binder.facets import by_key, check_select, layout_of, starred, with_facets
 from watersmeet.dialects.binder.groupingsets import sets_of
+from watersmeet.dialects.binder.joinwindows import named_windows, with_definition
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
-from watersmeet.dialects.binder.rowtimes import with_rowtime
+from watersmeet.dialects.binder.rowtimes import over, with_rowtime
 from watersmeet.dialects.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, written
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
@@ -132,7 +133,7 @@ class Selecting:
             if left is None and is_looked_up(node):
                 raise dangling(node, self.env)
             sourced = bind_table(node, self.env, self.binding, self.bind)
-            return self._nested(sourced, node)
+            return self._nested(self._windowed(sourced), node)
         if isinstance(node, exp.Subquery):
             return self._subquery(node)
         if isinstance(node, exp.Values):
@@ -162,14 +163,18 @@ class Selecting:
     def _subquery(self, node: exp.Subquery) -> Sourced:
         check_arguments(node, frozenset({"this", "alias", "joins", "over"}), self.env.text, "a subquery in FROM")
         if isinstance(node.this, (exp.Table, exp.Subquery)):
-            sourced = self._item(node.this)
+            relation, scope = self._item(node.this)
             alias, names = alias_of(node)
             if alias is not None:
-                shown = [*names, *[c.name for c in sourced[1].visible[len(names) :]]]
-                visible = [ScopeColumn(n, c.value) for n, c in zip(shown, sourced[1].visible, strict=True)]
-                sourced = sourced[0], single(alias, visible)
-            return self._nested(sourced, node)
-        return self._nested(bind_derived(node, self.env, self.binding, self.bind), node)
+                shown = [*names, *[c.name for c in scope.visible[len(names) :]]]
+                visible = [ScopeColumn(n, c.value) for n, c in zip(shown, scope.visible, strict=True)]
+                scope = replace(single(alias, visible, stream=scope.stream), facets=scope.facets)
+            return self._nested(self._windowed((relation, over(scope, node, self.env))), node)
+        return self._nested(self._windowed(bind_derived(node, self.env, self.binding, self.bind)), node)
+
+    def _windowed(self, sourced: Sourced) -> Sourced:
+        """An item of FROM with the definition of the window that it names."""
+        return sourced[0], with_definition(sourced[1], named_windows(self.node.args.get("windows") or (), self.env), self.env)
 
     # -- WHERE --------------------------------------------------------------------------------------------------
 
