@@ -133,9 +133,9 @@ def _check_join(join: exp.Join, text: str) -> None:
     free = join.meta.get("comma") or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
     if free and has_condition:
         word = "NATURAL" if method == "NATURAL" else "CROSS"
-        raise error("SYNTAX_ERROR", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
+        raise error("JOIN_WITH_CONDITION", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
     if not free and not has_condition:
-        raise error("SYNTAX_ERROR", "JOIN without ON or USING", sql=text, span=span)
+        raise error("JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", sql=text, span=span)
     if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF", "LATEST"):
         raise error("SYNTAX_ERROR", f"{(method + ' ' + kind).strip()} JOIN does not exist", sql=text, span=span)
 

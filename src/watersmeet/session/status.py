@@ -53,11 +53,12 @@ def database_status(session: Session) -> dict[str, Any]:
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:
-    """Rows that a view's last join keeps of its `left` and `right` inputs. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
+    """Rows that the last join of a view, or of a query that runs, keeps of its `left` and `right` inputs. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
 
     Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
     """
-    relation = relation_written(session.catalog, name)
+    running = (r for r in session.catalog.relations.values() if r.hidden and r.name == name)
+    relation = next(running, None) or relation_written(session.catalog, name)
     if relation is None or relation.kind != "materialized view":
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]

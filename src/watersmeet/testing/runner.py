@@ -57,7 +57,10 @@ class _Started:
 
 @dataclass(slots=True)
 class _Run:
-    """continuous: in the script's dialect every SELECT of a stream runs until it is stopped. records: relations are topics of records."""
+    """continuous: in the script's dialect every SELECT of a stream runs until it is stopped. records: relations are topics of records.
+
+    early: by line, the `query` records of queries that run, which began before the first rows; None before that.
+    """
 
     script: Script
     connection: Connection
@@ -66,6 +69,7 @@ class _Run:
     seen: dict[str, Counter[Row]] = field(default_factory=dict)
     """By view or query, its content at the previous `expect`."""
     started: dict[str, _Started] = field(default_factory=dict)
+    early: dict[int, _Started] | None = None
 
 
 class Connect(Protocol):
@@ -112,7 +116,17 @@ def _run_record(run: _Run, record: Record) -> None:
         return
     if record.directive not in handlers:
         raise Failure(f"unknown directive {record.directive!r}")
+    if record.directive in ("insert", "watermark", "at") and run.early is None:
+        run.early = _begun(run)
     handlers[record.directive](run, record)
+
+
+def _begun(run: _Run) -> dict[int, _Started]:
+    """The queries that run of all `query` records, started."""
+    if language_named(run.connection.dialect).semantics.continuous != "marked":
+        return {}
+    records = [r for r in run.script.records if r.directive == "query" and re.match(r"\s*SELECT\s+STREAM\b", r.sql, re.IGNORECASE)]
+    return {r.line: _Started(run.connection.start(r.sql)) for r in records}
 
 
 def _statement(run: _Run, record: Record) -> None:
@@ -224,6 +238,9 @@ def _query(run: _Run, record: Record) -> None:
     if record.arguments[:1] == ("error",):
         _expect_error(run, record, " ".join(record.arguments[1:]))
         return
+    if record.line in (run.early or {}):
+        _expect_started((run.early or {})[record.line], record, record.arguments)
+        return
     cursor = run.connection.cursor()
     cursor.execute(record.sql)
     names = [d[0] for d in cursor.description or ()]
@@ -268,16 +285,12 @@ def _expect(run: _Run, record: Record) -> None:
     label, modes = record.arguments[0], record.arguments[1:]
     if label in run.started:
         started = run.started[label]
+        if "net" not in modes and "changelog" not in modes:
+            _expect_started(started, record, modes)
+            return
         started.take()
         names = [c.name for c in started.query.columns]
         rows = _added_up(started.all)
-        if "net" not in modes and "changelog" not in modes:
-            part = started.fresh if "since" in modes else started.all
-            _, shown = _chosen(names, [r for r, times in part for _ in range(times)], record.columns)
-            if "timesort" in modes:
-                _check_rising(_chosen(names, [r for r, _ in started.all], record.columns)[1])
-            _compare(record.expected or (), shown, ordered=not {"rowsort", "timesort"} & set(modes))
-            return
     elif run.records and "net" in modes:
         newest = _Started(run.connection.start(f"SELECT TABLE * FROM `{label}`"))
         newest.take()
@@ -299,6 +312,16 @@ def _expect(run: _Run, record: Record) -> None:
         raise Failure(f"the modes {sorted(unknown)} need a feature that does not exist yet")
     _, rows = _chosen(names, rows, record.columns)
     _compare(record.expected or (), rows, ordered=not modes)
+
+
+def _expect_started(started: _Started, record: Record, modes: Sequence[str]) -> None:
+    """What a query that runs gave, in all or since the previous time; `timesort`: its first column never goes down."""
+    started.take()
+    part = started.fresh if "since" in modes else started.all
+    _, shown = _chosen([c.name for c in started.query.columns], [r for r, times in part for _ in range(times)], record.columns)
+    _compare(record.expected or (), shown, ordered=not {"rowsort", "timesort"} & set(modes))
+    if "timesort" in modes:
+        _check_rising(_chosen([c.name for c in started.query.columns], [r for r, _ in started.all], record.columns)[1])
 
 
 def _added_up(changes: Sequence[tuple[tuple[Any, ...], int]]) -> list[tuple[Any, ...]]:

@@ -49,10 +49,6 @@ def test_an_error_shows_its_line_in_the_whole_text():
         ("SELECT * FROM t WHERE", "syntax error at end of input", "                     ^"),
         ("SELECT * FROM t GROUP BY", "GROUP BY without a list", None),
         ("SELECT a b c FROM t", 'syntax error at or near "c"', "           ^"),
-        ("SELECT * FROM a JOIN b", "JOIN without ON or USING", "                ^^^^"),
-        ("SELECT * FROM a LEFT JOIN b", "JOIN without ON or USING", "                ^^^^"),
-        ("SELECT * FROM a NATURAL JOIN b ON true", "NATURAL JOIN takes neither ON nor USING", "                ^^^^^^^"),
-        ("SELECT * FROM a CROSS JOIN b ON true", "CROSS JOIN takes neither ON nor USING", "                ^^^^^"),
         ("SELECT 'abc", "unterminated quoted string", "       ^"),
         ('SELECT "abc', "unterminated quoted identifier", "       ^"),
         ("SELECT 1 /* x", "unterminated comment", "         ^"),
@@ -67,6 +63,17 @@ def test_what_is_no_statement_is_refused_at_its_place(text, shown, place):
     assert lines[0] == f"error[SYNTAX_ERROR] 42601: {shown}"
     if place is not None:
         assert lines[2] == " " * len("LINE 1: ") + place
+
+
+@pytest.mark.parametrize(("text", "condition", "shown", "place"), [
+    ("SELECT * FROM a JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
+    ("SELECT * FROM a LEFT JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
+    ("SELECT * FROM a NATURAL JOIN b ON true", "JOIN_WITH_CONDITION", "NATURAL JOIN takes neither ON nor USING", "^^^^^^^"),
+    ("SELECT * FROM a CROSS JOIN b ON true", "JOIN_WITH_CONDITION", "CROSS JOIN takes neither ON nor USING", "^^^^^"),
+])
+def test_joins_have_the_conditions_that_they_need(text, condition, shown, place):
+    lines = refusal(parse, text).splitlines()
+    assert (lines[0], lines[2]) == (f"error[{condition}] 42601: {shown}", " " * len("LINE 1: SELECT * FROM a ") + place)
 
 
 def test_semi_and_anti_join_are_no_keywords():

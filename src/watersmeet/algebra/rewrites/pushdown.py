@@ -237,7 +237,8 @@ class _Places:
 def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
     dropped = rejected | _rejections(parts)
     kind = _reduced(node.kind, left=bool(dropped & node.left.ids), right=bool(dropped & node.right.ids))
-    places = _places(replace(node, kind=kind), parts)
+    partners = None if kind == "inner" else node.partners
+    places = _places(replace(node, kind=kind, partners=partners), parts)
     keys, residual = list(node.keys), []
     for part in places.inside:
         pair = key_pair(part, node.left, node.right)
@@ -253,7 +254,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
         _push(node.right, places.right, right_dropped & node.right.ids),
         kind, tuple(dict.fromkeys(keys)), conjunction(list(dict.fromkeys(residual))),
         node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner", late_us=node.late_us,
-        partners=None if kind == "inner" else node.partners,
+        partners=partners,
     )  # fmt: skip
     return filtered(joined, places.above)
 

@@ -102,26 +102,16 @@ class Chain:
             return record_join(left, right, node, self.env, self.binding, self.subqueries)
         node = with_ranges(node, left[1], right[1], self.env.text, self.binding.settings)
         relation, scope = join(left, right, node, self.env, self.subqueries, self.binding.semantics)
-        if self.binding.semantics.rowtimes:
-            return self._of_streams(left, right, (relation, scope), node)
         if self.binding.semantics.enrichment:
             relation = strict_join(relation, node, self.env, self.binding)
-        if self.binding.semantics.rowtimes and (left[1].stream is None or right[1].stream is None):
-            return stream_table_join(relation, scope, left[1], right[1], node, self.env, self.binding)
+        if self.binding.semantics.rowtimes:
+            streams = left[1].stream is not None and right[1].stream is not None
+            return (clock_join if streams else stream_table_join)(relation, scope, left[1], right[1], node, self.env, self.binding)
         if is_looked_up(node.this):
             relation = looking_up(relation, node, left[1], self.env, self.binding)
         if self.binding.settings.get("join_use_nulls") == "0":
             return with_type_defaults((relation, scope), left[1], right[1], self.binding)
         return relation, scope
-
-    def _of_streams(self, left: Sourced, right: Sourced, joined: Sourced, node: exp.Join) -> Sourced:
-        """The join of what is a stream, or not, in a dialect with rowtimes."""
-        streams = [s[1].stream is not None for s in (left, right)]
-        if all(streams):
-            return clock_join(*joined, left[1], right[1], node, self.env, self.binding)
-        if any(streams):
-            raise error("FEATURE_NOT_SUPPORTED", "a join of a stream with a table is not supported", sql=self.env.text, span=place_of(node))
-        return joined
 
     @property
     def left(self) -> Scope:

@@ -44,7 +44,7 @@ def clock_join(joined: Relation, scope: Scope, left: Scope, right: Scope, node: 
                     span=place_of(node), hint="Join the subquery in FROM.")
     assert left.stream is not None
     assert right.stream is not None
-    sides = [(s.rowtime.value.finish(), range_window(s.window, env)) for s in (left.stream, right.stream)]
+    sides = [(_timestamp(s.rowtime.value.finish()), range_window(s.window, env)) for s in (left.stream, right.stream)]
     tree = _windowed(joined, sides)
     clock = both(*[of_scalar(t, watermarks(r)) for (t, _), r in zip(sides, joined.inputs, strict=True)])
     rowtime = binding.new_column(ROWTIME, TIMESTAMP, nullable=False)
@@ -62,6 +62,11 @@ def clock_join(joined: Relation, scope: Scope, left: Scope, right: Scope, node: 
     timed = Project(tree, tuple(columns), tuple(exprs))
     found = TimeFilter(timed, held.id, "<=", clock, final=True, promised=(rowtime.id,))
     return found, replace(scope, stream=StreamInput(ScopeColumn(ROWTIME, value_of(rowtime))))
+
+
+def _timestamp(time: Scalar) -> Scalar:
+    """A rowtime is a timestamp without time zone, in UTC."""
+    return time if time.type == TIMESTAMP else Scalar(exp.cast(time.expression, TIMESTAMP.duckdb, dialect="duckdb"), TIMESTAMP, time.nullable)
 
 
 def _windowed(joined: Join, sides: Sequence[tuple[Scalar, RangeWindow]]) -> Join:

@@ -18,10 +18,8 @@ from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.dialects.binder.endings import Item
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, StreamInput, single
 from watersmeet.dialects.binder.shared import Environment, check_alias_list, value_of
-from watersmeet.dialects.binder.values import Value
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
-from watersmeet.types import TIMESTAMP
 
 ROWTIME: Final = "ROWTIME"
 
@@ -37,7 +35,7 @@ def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: s
     check_alias_list(names, len(columns), shown, env.text, place_of(node))
     called = [*names, *[c.name for c in columns[len(names) :]]]
     visible = tuple(ScopeColumn(n, value_of(c)) for n, c in zip(called, columns, strict=True))
-    stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, _timestamp(value_of(rowtime))))
+    stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, value_of(rowtime)))
     return over(single(alias, visible, schema, stream), node, env)
 
 
@@ -50,11 +48,6 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
         raise error("FEATURE_NOT_SUPPORTED", "a window over a table is not supported", sql=env.text, span=place_of(window),
                     detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
     return replace(scope, stream=replace(scope.stream, window=window))
-
-
-def _timestamp(value: Value) -> Value:
-    """A rowtime is a timestamp without time zone, in UTC."""
-    return value if value.type == TIMESTAMP else Value(exp.cast(value.expression, TIMESTAMP.duckdb, dialect="duckdb"), TIMESTAMP, value.nullable)
 
 
 def rowtime_of(tree: Relation) -> Column | None:
