@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Relation,
     Repartition,
     Repeat,
@@ -216,8 +217,9 @@ def _(node: Union):
     return f"(SELECT * FROM ({parts}) AS u({names}))"
 
 
-@_from.register
-def _(node: Repartition):
+@_from.register(Punctual)
+@_from.register(Repartition)
+def _(node: Punctual | Repartition):
     return _from(node.input)
 
 

@@ -26,6 +26,7 @@ from watersmeet.circuit.operators import (
     Join,
     Map,
     MultiJoin,
+    Punctual,
     Repartition,
     Repeat,
     Scan,
@@ -266,7 +267,8 @@ def _time_filter(op: TimeFilter, circuit):
     return f'SELECT {columns}, _b FROM "{op.inputs[0]}" WHERE c{op.column} {op.comparison} {bound_sql(op.bound)}'
 
 
-def _repartition(op: Repartition, circuit):
+def _repartition(op: Repartition | Punctual, circuit):
+    """Nothing is late in the first epoch."""
     return f'SELECT * FROM "{op.inputs[0]}"'
 
 
@@ -371,6 +373,6 @@ def _arrange(op: Arrange, circuit):
 #: Of operators that know of moments.
 _MOMENTS = {Cut: _cut, TemporalJoin: _temporal, ArrivalJoin: _arrival_join, ArrivalAsofJoin: _arrival_asof}
 _BODIES = {Scan: _scan, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           MultiJoin: _multijoin, Aggregate: _aggregate, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
+           MultiJoin: _multijoin, Aggregate: _aggregate, Punctual: _repartition, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
            TimeFilter: _time_filter, TopN: _topn,
            Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Join,
     KeyPair,
     Project,
+    Punctual,
     Relation,
     Repartition,
     Scan,
@@ -52,7 +53,7 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
     if isinstance(node, TopN) and node.limit is not None and node.limit <= 1 and not node.with_ties and all(
             k.column in fixed or not k.columns & node.input.ids for k in node.partition):
         return True
-    if isinstance(node, (Cut, Repartition, TimeFilter, TopN, Window)):
+    if isinstance(node, (Cut, Punctual, Repartition, TimeFilter, TopN, Window)):
         return is_single_row(node.input, fixed & node.input.ids)
     if isinstance(node, Apply):
         return is_single_row(node.left, fixed & node.left.ids) and (
@@ -77,7 +78,7 @@ def constants(node: Relation) -> _Ids:
         return _closure(parts, constants(node.left) | constants(node.right), node.left.ids | node.right.ids)
     if isinstance(node, Join) and node.kind in ("semi", "anti", "left"):
         return constants(node.left)
-    return constants(node.input) if isinstance(node, (Cut, Repartition, TimeFilter, TopN, Window)) else _NONE
+    return constants(node.input) if isinstance(node, (Cut, Punctual, Repartition, TimeFilter, TopN, Window)) else _NONE
 
 
 def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation) -> _Ids:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from watersmeet.algebra.base import Column, Relation
+from watersmeet.watermarks import Watermark
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,26 @@ class Cut(Relation):
     input: Relation
     keeps: Literal["before", "after"]
     moment: int
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
+@dataclass(frozen=True)
+class Punctual(Relation):
+    """The rows of the input that are not late by the column `column`, as `circuit.operators.Punctual`: from then on it has the watermark `bound`."""
+
+    input: Relation
+    column: str
+    bound: Watermark
+    relation_id: str
+    name: str
+    clock: str
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

@@ -16,6 +16,7 @@ from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import Relation as Relation
 from watersmeet.algebra.base import extended
 from watersmeet.algebra.changes import Cut as Cut
+from watersmeet.algebra.changes import Punctual as Punctual
 from watersmeet.algebra.changes import Records as Records
 from watersmeet.algebra.changes import Repartition as Repartition
 from watersmeet.algebra.comparisons import Comparison as Comparison

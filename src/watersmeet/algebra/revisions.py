@@ -13,6 +13,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -33,7 +34,7 @@ def revision(node: Relation) -> str | None:
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, (Records, Values)):
         return None
-    if isinstance(node, (Cut, Filter, Project, Repartition, Unnest, Expand, Union)):
+    if isinstance(node, (Cut, Filter, Project, Punctual, Repartition, Unnest, Expand, Union)):
         return _first(node.inputs)
     if isinstance(node, TimeFilter):
         return None if node.final or node.stays else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)

@@ -16,6 +16,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -40,7 +41,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate, Cut, Records, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)):
+    if isinstance(node, (Filter, Project, Aggregate, Cut, Punctual, Records, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)):
         return replace(node, input=inputs[0])
     if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])

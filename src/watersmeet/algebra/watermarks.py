@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -58,6 +59,9 @@ def watermarks(node: Relation) -> Watermarks:
         return dict(node.watermarks)
     if isinstance(node, (Cut, Filter, Repartition, Repeat, Expand)):
         return watermarks(node.input)
+    if isinstance(node, Punctual):
+        below = watermarks(node.input)
+        return {**below, node.column: both(below[node.column], node.bound) if node.column in below else node.bound}
     if isinstance(node, Records):
         return watermarks(node.input) if node.key is None else {}
     if isinstance(node, Unnest):

@@ -8,14 +8,12 @@ view and after every restart: equal subplans are one operator with one state.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from watersmeet.types import Field, Schema
+from watersmeet.circuit.base import Operator as Operator
+from watersmeet.types import Field
 from watersmeet.watermarks import Term, Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -25,38 +23,6 @@ FOREVER_US: Final = 1 << 61
 
 #: Bits of `_seq` for the number of a row within what came together.
 SEQ_ROW_BITS: Final = 40
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Base: `inputs` are ids of operators; `schema` describes the output columns c0, c1, …
-
-    append_only: the output never has a diff below 0.
-    """
-
-    kind: ClassVar[str]
-    inputs: tuple[str, ...]
-    schema: Schema
-    append_only: bool
-
-    @cached_property
-    def id(self) -> str:
-        """`<kind>-<12 hex digits>` of the content (field names of the schema and flags included)."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-    @property
-    def is_timed(self) -> bool:
-        """True if time alone can change what it gives or keeps."""
-        return False
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value from which `operator_from_json` makes the same operator."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _LATER or getattr(self, f.name) != f.default}
-        values["schema"] = [column.to_json() for column in self.schema]
-        for name in _SPECS.keys() & values.keys():
-            values[name] = [asdict(part) for part in values[name]]
-        return {"kind": self.kind, **values}
 
 
 @dataclass(frozen=True)
@@ -200,6 +166,22 @@ class Cut(Operator):
     kind: ClassVar[str] = "cut"
     keeps: Literal["before", "after"]
     moment: int
+
+
+@dataclass(frozen=True)
+class Punctual(Operator):
+    """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the epochs before.
+
+    bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. The greatest time that live epochs read of the
+    column `name` of the relation `relation_id` is the number of the source `clock`, which the bound reads.
+    """
+
+    kind: ClassVar[str] = "punctual"
+    column: int
+    bound: Watermark
+    relation_id: str
+    name: str
+    clock: str
 
 
 @dataclass(frozen=True)
@@ -573,15 +555,12 @@ class Sink(Operator):
 
 KINDS = {cls.kind: cls for cls in (
     Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
-    Arrivals, Cut, Records, Repartition, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
+    Arrivals, Cut, Punctual, Records, Repartition, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {
     "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json, "bound": Term.from_json,
     "retain": Term.from_json}
-
-#: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us", "moment")
 
 
 def _tuples(value: Any) -> Any:

@@ -23,6 +23,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Punctual,
     Records,
     Repartition,
     Repeat,
@@ -81,7 +82,7 @@ class Placement:
             return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(op, (Arrange, Arrivals, Cut, Repartition, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
+        if isinstance(op, (Arrange, Arrivals, Cut, Punctual, Repartition, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
             width = len(self._operators[op.inputs[0]].schema)
             return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])
         if isinstance(op, Records):  # a record without value has NULL in the other columns

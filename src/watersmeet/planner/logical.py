@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -105,6 +106,12 @@ def _(node: Records, names: _Names) -> PlanTree:
     names.update({c.id: c.name for c in node.made})
     key = () if node.key is None else (("key", listed([names[i] for i in node.key])),)
     return PlanTree("LogicalRecords", key, (below,))
+
+
+@_print.register
+def _(node: Punctual, names: _Names) -> PlanTree:
+    below = _print(node.input, names)
+    return PlanTree("LogicalPunctual", (("time", names[node.column]), ("not_before", watermark_text(node.bound, {}))), (below,))
 
 
 @_print.register

@@ -20,6 +20,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -174,6 +175,16 @@ class Lowering:
             operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment) if isinstance(node, Cut) else
             operators.Repartition((op.id,), op.schema, op.append_only, node.partitions))
         return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
+
+    @lower.register
+    def _(self, node: Punctual, needed: _Ids) -> Stream:
+        columns = [c for c in node.columns if c.id in needed | {node.column}]
+        below = self.lower(node.input, frozenset(c.id for c in columns))
+        op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
+        places = {c.id: positions[identity(below.values[c.id])] for c in columns}
+        made = self.builder.add(operators.Punctual((op.id,), op.schema, op.append_only, places[node.column], node.bound,
+                                                   node.relation_id, node.name, node.clock))
+        return of_operator(made, [(c, places[c.id]) for c in columns])
 
     @lower.register
     def _(self, node: Records, needed: _Ids) -> Stream:  # noqa: ARG002 - whether a record is a change depends on all of it

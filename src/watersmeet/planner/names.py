@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Punctual,
     Records,
     Repartition,
     Repeat,
@@ -83,7 +84,9 @@ class Names:
     def watermark(self, bound: Watermark) -> str:
         """A watermark in terms of its sources, by their names: `watermark(t.ts)`."""
         relations = self._catalog.relations
-        return watermark_text(bound, {i: f"{r.shown}.{r.event_time.column}" for i, r in relations.items() if r.event_time})
+        clocks = {o.clock: f"{relations[o.relation_id].shown}.{o.name}" for o in self._operators.values()
+                  if isinstance(o, Punctual) and o.relation_id in relations}
+        return watermark_text(bound, {i: f"{r.shown}.{r.event_time.column}" for i, r in relations.items() if r.event_time} | clocks)
 
     def by_position(self, operator_id: str, side: str = "c") -> dict[str, str]:
         """Positional names such as `c0` to the names shown."""
@@ -128,7 +131,7 @@ class Names:
             return (*below, "@deleted", "@offset")
         if isinstance(op, Arrivals):
             return (*below[:-1], "_epoch", "_seq")
-        assert isinstance(op, (Exchange, Arrange, Cut, Repartition, Repeat, Upsert, TopN, Sink)), op.kind
+        assert isinstance(op, (Exchange, Arrange, Cut, Punctual, Repartition, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:

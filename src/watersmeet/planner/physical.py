@@ -22,6 +22,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    Punctual,
     Records,
     Repartition,
     Repeat,
@@ -145,6 +146,9 @@ class PhysicalPrinter:
             return "StreamArrivals", ()
         if isinstance(op, Cut):
             return "StreamCut", (("keeps", op.keeps),)
+        if isinstance(op, Punctual):
+            time = self._names.columns(op.inputs[0])[op.column]
+            return "StreamPunctual", (("time", time), ("not_before", self._names.watermark(op.bound)))
         if isinstance(op, Records):
             below = self._names.columns(op.inputs[0])
             return "StreamRecords", () if op.keys is None else (("key", listed([below[k] for k in op.keys])),)

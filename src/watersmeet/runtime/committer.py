@@ -10,7 +10,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import risen
+from watersmeet.runtime.eventtimes import clocks, late_rows, risen
 from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Held
@@ -113,6 +113,9 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
         if intent.is_live:
             for relation_id, counts in receipt.sources.items():
                 _count_source(totals.setdefault(relation_id, {}), counts)
+    for relation_id, late in late_rows(circuit, operators).items():
+        total = totals.setdefault(relation_id, {})
+        total["left_out"] = total.get("left_out", 0) + late
     for relation_id, change in relations.items():
         total = totals.setdefault(relation_id, {})
         total["inserted"] = total.get("inserted", 0) + change.inserted_rows
@@ -128,17 +131,19 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
                 slices.setdefault(piece["relation"], []).append(piece)
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
     return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "slices": slices,
-            "watermarks": _numbers(intent, receipts, before, known), "idle": sorted(intent.idle),
+            "watermarks": _numbers(circuit, intent, receipts, before, known), "idle": sorted(intent.idle),
             "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
             "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors,
             **({"held": held.bytes} if held.bytes else {}), **({"failed": held.failed} if held.failed else {})}
 
 
-def _numbers(intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:
+def _numbers(circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:
     """The sources' numbers with this epoch."""
     seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
+    seen += [c["clocks"] for r in receipts for c in r.sources.values()]
     numbers = lifted(risen(before.get("watermarks", {}), *seen), intent.idle, intent.lifts)
-    return {i: n for i, n in numbers.items() if i in known}
+    own = {name for columns in clocks(circuit).values() for name in columns}
+    return {i: n for i, n in numbers.items() if i in known or i in own}
 
 
 def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, int]]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import event_times
+from watersmeet.runtime.eventtimes import clocks, event_times
 from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
@@ -286,7 +286,8 @@ class Coordinator:
             # does where no task is run that could let it pass.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
-        intent = replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known))
+        intent = replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known),
+                         clocks=clocks(circuit))
         if not (intent.is_live and intent.has_work):
             return intent
         self._idleness.note(slices, self._time_us)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Punctual
 from watersmeet.kernel.times import microseconds
 from watersmeet.watermarks import NOW, within
 
@@ -75,6 +76,24 @@ def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, di
             found[relation_id] = {"column": relation.column(time.column).to_json(), "delay_us": time.delay_us, "ahead_us": time.ahead_us,
                                   "drops": bool(relation.time_columns) and relation.topic is None}
     return found
+
+
+def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
+    """JSON for an intent: by relation, the number that the greatest time of a column is, and the column."""
+    found: dict[str, dict[str, str]] = {}
+    for op in circuit.operators:
+        if isinstance(op, Punctual):
+            found.setdefault(op.relation_id, {})[op.clock] = op.name
+    return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
+
+
+def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """By view, how many rows it left out as late in an epoch."""
+    lost = {o.id: operators[o.id].get("rows_in", 0) - operators[o.id].get("rows_out", 0)
+            for o in circuit.operators if isinstance(o, Punctual) and o.id in operators}
+    if not any(lost.values()):
+        return {}
+    return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}
 
 
 def risen(before: Numbers, *more: Numbers) -> dict[str, int]:

@@ -30,7 +30,7 @@ class Intent:
     columns by whose hash that goes to the buckets.
     told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
     number `part[0]`; the state of these arrangements stays as it is.
-    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. idle, lifts: see `idleness`.
+    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. clocks: see `eventtimes.clocks`. idle, lifts: see `idleness`.
     rebuilding: the state is made anew for the content as it is: nothing is published.
     time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
     """
@@ -52,6 +52,7 @@ class Intent:
     rebuilding: bool = False
     time_us: int = 0
     event_times: dict[str, dict[str, Any]] = field(default_factory=dict)
+    clocks: dict[str, dict[str, str]] = field(default_factory=dict)
     idle: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lifts: dict[str, int] = field(default_factory=dict)
 
@@ -105,6 +106,7 @@ class Intent:
             "rebuilding": self.rebuilding,
             "time_us": self.time_us,
             "event_times": self.event_times,
+            "clocks": self.clocks,
             "idle": self.idle,
             "lifts": self.lifts,
         }

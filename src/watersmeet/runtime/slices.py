@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -35,18 +35,19 @@ _Part = tuple[pa.Table, Diff, Diff]
 
 @dataclass
 class SourceCounts:
-    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times."""
+    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times. clocks: see `Intent`."""
 
     rows: int = 0
     bytes: int = 0
     dead: int = 0
     first_dead: dict[str, Any] | None = None
     seen: Observed = field(default_factory=Observed)
+    clocks: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value."""
         return {"rows": self.rows, "bytes": self.bytes, "dead": self.dead, "first_dead": self.first_dead,
-                **asdict(self.seen)}
+                "clocks": self.clocks, **asdict(self.seen)}
 
 
 @dataclass
@@ -77,10 +78,21 @@ def read_slices(layout: Layout, packs: PackFiles, intent: Intent, slices: Iterab
         counts.bytes += int(piece["bytes"])
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece["relation"]) if _drops(intent, piece["relation"]) else None
+        clocks = intent.clocks.get(piece["relation"], {}) if intent.is_live else {}
         for table, diff, ordinals in _punctual(parts, event_time, late_below_us, intent.time_us, counts):
+            _tell(clocks, table, diff, intent.time_us, counts)
             for scan in readers:
                 found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, table, diff, ordinals))
     return found
+
+
+def _tell(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts) -> None:
+    """Moves the numbers `clocks` to the greatest times of their columns, but for times that are too far ahead."""
+    for name, column in clocks.items():
+        seen = Observed(counts.clocks.get(name))
+        observe(table.column(column), diff, EventTime(column, 0), None, now_us, seen)
+        if seen.watermark_us is not None:
+            counts.clocks[name] = seen.watermark_us
 
 
 def _drops(intent: Intent, relation_id: str) -> bool:

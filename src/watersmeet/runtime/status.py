@@ -26,7 +26,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     sources: what they say of themselves; None in a process that does not have them: as they said last.
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
     duration_us and rows of the newest epoch,
-    views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted),
+    views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted), late (left out as such),
         state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as text;
         None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or None),
     sources: by id (those with a connector or an event time): name, rows, bytes, dead, late, ahead, first_dead, watermark (text),
@@ -149,4 +149,4 @@ def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], 
 def _kept(total: dict[str, Any]) -> dict[str, int]:
     """What a view has shown since it was made."""
     inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
-    return {"rows_in": total.get("rows_in", 0), "inserted": inserted, "deleted": deleted, "rows": inserted - deleted}
+    return {"rows_in": total.get("rows_in", 0), "inserted": inserted, "deleted": deleted, "rows": inserted - deleted, "late": total.get("left_out", 0)}

@@ -97,6 +97,7 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in given.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
+    seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
     frames = _run(job, circuit, 0, task, sources, found.counts, (),
                   lifted(risen(job.watermarks, seen), intent.idle, intent.lifts))
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.algebra.relations import Arrivals, Cut, Scan
+from watersmeet.algebra.relations import Arrivals, Cut, Punctual, Scan
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
@@ -139,7 +139,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
 
 def watermarks_of(tree: Tree) -> dict[str, Watermark]:
     """The watermarks of the columns by name, as the plan keeps them."""
-    if not any(isinstance(n, Scan) and n.watermarks for n in walk(tree)):
+    if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, Punctual) for n in walk(tree)):
         return {}
     found = watermarks(rewrite(tree))
     return {c.name: found[c.id] for c in tree.columns if c.id in found}

@@ -73,6 +73,10 @@ def show(session: Session, statement: Show) -> Result:
     raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", f"SHOW {what.upper()} is not supported")
 
 
+def _late(view: dict[str, Any]) -> str | None:
+    return f"{view['late']} rows came late and were left out" if view["late"] else None
+
+
 def _jobs(session: Session, statement: Show) -> Result:
     """A row for each view and each source: what it has done, and what is wrong with it."""
     status = database_status(session)
@@ -83,7 +87,7 @@ def _jobs(session: Session, statement: Show) -> Result:
         ready = "failed" if view["error"] else state if view["ready"] else "filling"
         rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
                      view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
-                     view["expression_errors"], None if failure is None else _message(failure),
+                     view["expression_errors"], _late(view) if failure is None else _message(failure),
                      view["watermark"], view["held_back_by"]))
     rows += [(s["name"], session.catalog.relations[s["id"]].kind, state, None, s["rows"], None, None, None, None, None,
               sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s), s["watermark"], None) for s in status["sources"]]

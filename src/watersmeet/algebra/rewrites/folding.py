@@ -14,6 +14,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Relation,
     Repartition,
     Repeat,
@@ -73,7 +74,7 @@ def _without_constants(node: Relation) -> Relation:
         if is_empty(node.input) or any(truth(p) is False for p in parts):
             return empty(node.columns)
         return filtered(node.input, [p for p in parts if truth(p) is None])
-    if isinstance(node, (Project, Cut, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)) and is_empty(node.input):
+    if isinstance(node, (Project, Cut, Punctual, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)) and is_empty(node.input):
         return empty(node.columns)
     if isinstance(node, TopN) and node.limit == 0:
         return empty(node.columns)

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -175,6 +176,11 @@ def _(node: Arrivals, needed: _Ids) -> Relation:
     scan = _prune(node.scan, needed)
     assert isinstance(scan, Scan)
     return replace(node, scan=scan)
+
+
+@_prune.register
+def _(node: Punctual, needed: _Ids) -> Relation:
+    return replace(node, input=_prune(node.input, needed | {node.column}))
 
 
 @_prune.register(Cut)

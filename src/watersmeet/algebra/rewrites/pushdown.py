@@ -32,6 +32,7 @@ from watersmeet.algebra.relations import (
     JoinKind,
     KeyPair,
     Project,
+    Punctual,
     Relation,
     Repartition,
     Repeat,
@@ -163,9 +164,10 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     return filtered(joined, [p for p in parts if p not in pushed and p not in inside])
 
 
+@_push.register(Punctual)
 @_push.register(Repeat)
 @_push.register(Repartition)
-def _(node: Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Punctual | Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
 
 

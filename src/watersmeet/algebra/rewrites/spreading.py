@@ -21,6 +21,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Records,
     Relation,
     Repartition,
@@ -44,7 +45,7 @@ def spread_for_readers(tree: Relation) -> Relation:
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
     """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
-    if isinstance(node, (Cut, Filter, Repartition)):
+    if isinstance(node, (Cut, Filter, Punctual, Repartition)):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
@@ -106,7 +107,7 @@ def _kept_sides(node: Join) -> tuple[int, ...]:
 
 def _groups(node: Relation) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
-    if isinstance(node, (Cut, Filter, Repartition, TimeFilter)):
+    if isinstance(node, (Cut, Filter, Punctual, Repartition, TimeFilter)):
         return _groups(node.input)
     if isinstance(node, Project):
         below = _groups(node.input)

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     Project,
+    Punctual,
     Relation,
     Scan,
     TemporalJoin,
@@ -26,6 +27,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.dialects.binder.dictionaries import by_key, check_key, dictionary_of, look_up
+from watersmeet.dialects.binder.latecomers import without_latecomers
 from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.shared import Binding, Environment
 from watersmeet.dialects.queries import place_of
@@ -60,7 +62,7 @@ def nature(node: Relation) -> Nature:
     natures = {nature(i) for i in node.inputs}
     if natures == {"static"}:
         return "static"
-    grows = isinstance(node, (Filter, Project, Union, Unnest)) or (isinstance(node, Join) and node.kind == "inner")
+    grows = isinstance(node, (Filter, Project, Punctual, Union, Unnest)) or (isinstance(node, Join) and node.kind == "inner")
     return "append" if grows and "changelog" not in natures else "changelog"
 
 
@@ -96,6 +98,8 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
     if sides == ("append", "append") and not node.meta.get("range"):
         binding.notice("A join of two append streams keeps all rows of both: it is for exploration. Add a range such as date_diff_within(2m), "
                        "or join with a mutable stream.")
+    if sides == ("append", "append") and node.meta.get("range"):
+        return without_latecomers(joined, binding)
     if sides in (("append", "append"), ("changelog", "changelog"), ("static", "static")):
         return joined
     if sides == ("changelog", "static") and joined.kind in ("inner", "left"):

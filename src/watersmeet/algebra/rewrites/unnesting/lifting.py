@@ -35,6 +35,7 @@ from watersmeet.algebra.relations import (
     JoinKind,
     KeyPair,
     Project,
+    Punctual,
     Relation,
     Repartition,
     Repeat,
@@ -368,8 +369,9 @@ class Lifting:
         below = self._settled(self.lift(node.input))
         return replace(below, relation=replace(node, input=below.relation))
 
-    @_lift.register
-    def _(self, node: TimeFilter) -> Lifted:
+    @_lift.register(Punctual)
+    @_lift.register(TimeFilter)
+    def _(self, node: Punctual | TimeFilter) -> Lifted:
         below = self._settled(self.lift(node.input))
         if node.column in below.deferred:
             below = self.grounded(below)[0]

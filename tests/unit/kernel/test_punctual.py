@@ -1,0 +1,57 @@
+"""Rows that come too late are left out by the numbers of the epochs before."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
+
+from watersmeet.circuit.operators import Punctual, operator_from_json
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.operators import punctual
+from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.watermarks import Term, both, shifted
+
+BOUND = shifted(both((Term("a"),), (Term("b"),)), -10)
+
+
+def at(seconds):
+    return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=seconds)
+
+
+def run(rows, numbers, diffs=None, kind=TIMESTAMP, now=None):
+    schema = schema_of(INTEGER, kind)
+    op = Punctual(("i",), schema, diffs is None, 1, BOUND, "t1", "ts", "a")
+    assert operator_from_json(op.to_json()) == op
+    ctx = StepContext(0, False, Evaluator(), (schema,), before=numbers, watermarks=now or {})
+    out = punctual.step(op, [delta_of(schema, rows, diffs)], Stored().load(), ctx)
+    return list(zip(rows_of(out), out.diff.tolist(), strict=True))
+
+
+def test_what_is_behind_the_lesser_number_by_more_than_the_length_is_late():
+    rows = [(1, at(9)), (2, at(10)), (3, None), (4, at(30)), (5, at(-5))]
+    assert run(rows, {"a": 20, "b": 40}) == [((2, at(10)), 1), ((3, None), 1), ((4, at(30)), 1)]
+
+
+@pytest.mark.parametrize("numbers", [{}, {"a": 1000}])
+def test_nothing_is_late_while_a_number_is_unknown(numbers):
+    assert len(run([(1, at(0)), (2, at(5))], numbers)) == 2
+
+
+def test_the_numbers_of_the_epoch_itself_make_nothing_late():
+    assert len(run([(1, at(0))], {"a": 5, "b": 5}, now={"a": 1000, "b": 1000})) == 1
+
+
+def test_what_goes_is_never_late():
+    assert run([(1, at(0)), (2, at(0))], {"a": 100, "b": 100}, [1, -1]) == [((2, at(0)), -1)]
+
+
+def test_times_of_other_types():
+    day = 86_400_000_000
+    numbers = {"a": 3 * day, "b": 3 * day}
+    dates = [(1, dt.date(1970, 1, 3)), (2, dt.date(1970, 1, 4))]
+    assert [r[0] for r, _ in run(dates, numbers, kind=DATE)] == [2]
+    zoned = [(1, at(0).replace(tzinfo=dt.UTC)), (2, at(3 * day).replace(tzinfo=dt.UTC))]
+    assert [r[0] for r, _ in run(zoned, numbers, kind=TIMESTAMPTZ)] == [2]
