@@ -16,6 +16,7 @@ from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sayings import read_sayings
 from watersmeet.runtime.tasks import SCRATCH, held_bytes
 from watersmeet.store.commits import Commit
+from watersmeet.store.rejections import read_rejections
 
 Sizes = dict[str, tuple[int, int]]
 
@@ -29,7 +30,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted), late (left out as such),
         state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as text;
         None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or None),
-    sources: by id (those with a connector or an event time): name, rows, bytes, dead, late, ahead, first_dead, watermark (text),
+    sources: by id (those with a connector or an event time): name, rows, bytes, dead, late (with those that an ordered stream rejected), ahead, first_dead, watermark (text),
         idle, and what the source itself says (`sources`),
     operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
     """
@@ -63,12 +64,14 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
                 "expression_errors": 0, "watermark": None, "held_back_by": None, "error": failure}
     if sources is None:
         sources = read_sayings(db)
+    rejected = read_rejections(db.layout)
     scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.get("idle", ())
     for relation_id in known:
         if relation_id in scanned and (known[relation_id].connector or known[relation_id].event_time):
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
+            counts["late"] += rejected.get(relation_id, 0)
             status["sources"][relation_id] = {"name": known[relation_id].shown, **said, **counts,
                                               "first_dead": total.get("first_dead"),
                                               "watermark": _text(numbers.get(relation_id)),

@@ -24,6 +24,7 @@ from watersmeet.session.database import OpenDatabase
 from watersmeet.session.delivery import deliver_texts, inject
 from watersmeet.session.execute import execute, execute_each, execute_many
 from watersmeet.session.explain import explain_script
+from watersmeet.session.ordering import stream_clock
 from watersmeet.session.result import Result
 from watersmeet.session.running import RunningQuery
 from watersmeet.session.status import database_status, join_state
@@ -174,7 +175,11 @@ class Connection:
         found = relation_written(self._session.catalog, relation)
         if found is None or found.event_time is None:
             raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
-        self._session.database.engine.lift(found.id, time_us)
+        database = self._session.database
+        database.engine.lift(found.id, time_us)
+        if found.event_time.ordered:
+            stream_clock(self._session, found)
+            database.rise(found.id, time_us)
 
     def set_external(self, kind: str, table: str, columns: str, rows: Sequence[Sequence[str | None]]) -> None:
         """Put rows in the place of a table of another system, for tests: external tables and dictionaries over it read them.

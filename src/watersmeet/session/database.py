@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
+from watersmeet.kernel.times import microseconds
 from watersmeet.planner import assemble
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
@@ -54,7 +55,8 @@ class OpenDatabase:
     """One database as this process has it open.
 
     guard: held for whatever reads and then changes the catalog or tables. ddl: held for the whole of a
-    statement that changes the catalog, of which waiting for a view is the longest part; taken before guard.
+    statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by relation id, the times
+    of the newest rows of ordered streams to which this process wrote, in microseconds.
     """
 
     def __init__(self, path: str | Path | None, *, read_only: bool, parallelism: int | None, runtime: str,
@@ -67,6 +69,7 @@ class OpenDatabase:
         if not tick_seconds > 0:
             raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It is above 0.")
         self.clock = Clock(round(tick_seconds * 1e6))
+        self.clocks: dict[str, int] = {}
         self._closed = False
         self._stale = False
         with contextlib.ExitStack() as opened:
@@ -135,8 +138,17 @@ class OpenDatabase:
         """Commit changes (by relation id) in one step and tell the engine."""
         rows = {i: (c.table, c.diff) for i, c in changes.items()}
         made = write_transaction(self.layout, self.log, rows, catalog_version=self._catalog.version)
+        for relation_id in changes.keys() & self.clocks.keys():
+            time = self._catalog.relations[relation_id].event_time
+            assert time is not None
+            self.rise(relation_id, int(microseconds(changes[relation_id].table.column(time.column))[0].max()))
         self.engine.notify()
         return made
+
+    def rise(self, relation_id: str, time_us: int) -> None:
+        """The clock of an ordered stream is at least that from now on, if it is known."""
+        if relation_id in self.clocks:
+            self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
     def flush(self, transaction: int | None = None) -> None:
         """Wait until all views reflect transaction `transaction` (None: all of them)."""

@@ -13,6 +13,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import check_rows, converted, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import accepting, upserted
+from watersmeet.session.ordering import in_order
 from watersmeet.session.queries import conformed, failed_query
 from watersmeet.session.records import settled
 from watersmeet.session.transaction import Change
@@ -81,5 +82,6 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
         table = conformed(table, arrow_schema(taken, positional=False))
         table = settled(relation, table, None)
         check_rows(relation, table, None)
+        table = in_order(session, relation, table)
         apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))
     wait_if_wanted(session)

@@ -23,6 +23,7 @@ from watersmeet.session.assignment import (
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.keys import last_of_each_key, rows_with_keys, split_by_key
+from watersmeet.session.ordering import in_order
 from watersmeet.session.queries import Bounded, bounded, fetch, table_tree
 from watersmeet.session.records import settled
 from watersmeet.session.refreshing import refresh_read
@@ -58,6 +59,7 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     """Insert rows that have the relation's columns. The caller holds the guard."""
     incoming = settled(relation, incoming, statement)
     check_rows(relation, incoming, statement)
+    incoming = in_order(session, relation, incoming)
     rows = incoming.select([c.name for c in relation.columns])
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     apply(session, relation, upserted(session, relation, incoming))

@@ -28,12 +28,17 @@ class Change:
 
 @dataclass
 class Transaction:
-    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left."""
+    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left.
+
+    clocks, rejected: by relation id, of ordered streams: the time of the newest row written, in microseconds, and rows that were not taken.
+    """
 
     read_only: bool = False
     failed: bool = False
     changes: dict[str, list[Change]] = field(default_factory=dict)
     """By relation id."""
+    clocks: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
 
     def add(self, relation_id: str, change: Change) -> None:
         """Take a change into the transaction."""

@@ -9,6 +9,7 @@ from watersmeet.catalog import Relation
 from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
 from watersmeet.errors import error
 from watersmeet.session.context import Session
+from watersmeet.session.ordering import in_order_at_commit
 from watersmeet.session.result import Result
 from watersmeet.session.transaction import Change, Transaction, consolidated, in_one_form, joined, merged
 
@@ -67,6 +68,7 @@ def commit(session: Session) -> None:
                             detail=f"{len(gone)} of its tables are gone.")
             streams = {r.id for r in database.catalog.relations.values() if r.mode is not None}
             changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
+            changes = in_order_at_commit(session, changes, transaction.rejected)
             changes = {i: c for i, c in changes.items() if c.table.num_rows}
             if changes:
                 database.commit(changes)

@@ -1,0 +1,95 @@
+"""Rows of ordered streams come in the order of their times: one that is before another that came before it is rejected and counted.
+
+Document 001: the clock of a stream is the rowtime of its newest row, and rowtimes do not go down; D-001-21: they are whole milliseconds.
+The order is that in which rows are written: of a statement, then of statements, of transactions that of their commits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import Relation
+from watersmeet.kernel.times import microseconds
+from watersmeet.session.context import Session
+from watersmeet.session.queries import Bounded, fetch
+from watersmeet.session.transaction import Change
+from watersmeet.store.merging import quoted
+from watersmeet.store.rejections import add_rejections
+
+_MILLISECOND_US = 1000
+
+
+def in_order(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows that may be written to a relation, in the order given; others are counted. The caller holds the guard.
+
+    In a transaction they are in order with what it wrote before, and looked at once more when it commits.
+    """
+    if relation.event_time is None or not relation.event_time.ordered or not rows.num_rows:
+        return rows
+    transaction = session.transaction
+    clock = stream_clock(session, relation)
+    if transaction is not None:
+        clock = max(clock, transaction.clocks.get(relation.id, clock))
+    kept, rejected, last = _ordered(rows, relation.event_time.column, clock)
+    if rejected:
+        session.notice(f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: before the rowtime of a row that came earlier')
+    if transaction is None:
+        _count(session, {relation.id: rejected})
+    else:
+        transaction.clocks[relation.id] = last
+        transaction.rejected[relation.id] = transaction.rejected.get(relation.id, 0) + rejected
+    return kept
+
+
+def in_order_at_commit(session: Session, changes: dict[str, Change], rejected: dict[str, int]) -> dict[str, Change]:
+    """The changes of a transaction without rows that others have overtaken meanwhile. rejected: of its statements."""
+    found, counts = dict(changes), dict(rejected)
+    for relation_id, change in changes.items():
+        relation = session.catalog.relations[relation_id]
+        if relation.event_time is not None and relation.event_time.ordered:
+            kept, late, _ = _ordered(change.table, relation.event_time.column, stream_clock(session, relation))
+            found[relation_id] = Change(kept)
+            counts[relation_id] = counts.get(relation_id, 0) + late
+    _count(session, counts)
+    return found
+
+
+def stream_clock(session: Session, relation: Relation) -> int:
+    """The time of the newest row that was committed to a stream, or what its clock was lifted to."""
+    clocks = session.database.clocks
+    if relation.id not in clocks:
+        clocks[relation.id] = _stored(session, relation)
+    return clocks[relation.id]
+
+
+def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, int]:
+    """The rows that are in order, with whole milliseconds; how many are not; the clock after them."""
+    index = rows.column_names.index(column)
+    times, _ = microseconds(rows.column(index))
+    times = times - times % _MILLISECOND_US
+    highest = np.maximum.accumulate(np.concatenate([np.array([clock], np.int64), times]))
+    kept = times >= highest[:-1]
+    whole = pa.array(times).cast(rows.schema.field(index).type)
+    found = rows.set_column(index, rows.schema.field(index), whole)
+    number = len(kept) - int(np.count_nonzero(kept))
+    return (found.filter(pa.array(kept)) if number else found), number, int(highest[-1])
+
+
+def _count(session: Session, rejected: dict[str, int]) -> None:
+    more = {i: n for i, n in rejected.items() if n}
+    if more:
+        add_rejections(session.database.layout, more)
+
+
+def _stored(session: Session, relation: Relation) -> int:
+    """The time of the newest row that is stored, or the number that epochs have for the stream, if that is later."""
+    assert relation.event_time is not None
+    time = relation.column(relation.event_time.column)
+    sql = f"SELECT max({quoted(time.name)}) FROM {quoted(relation.shown)}"
+    found = fetch(session, Bounded(sql, (time,), (relation.id,), session.catalog), newest=True).column(0)
+    last = session.database.log.last_epoch()
+    number = last.metrics.get("watermarks", {}).get(relation.id) if last is not None else None
+    greatest = pc.cast(found, pa.timestamp("us")).cast(pa.int64())[0].as_py()
+    return max([np.iinfo(np.int64).min + _MILLISECOND_US, *(int(n) for n in (number, greatest) if n is not None)])
