@@ -28,10 +28,10 @@ _WORDS: Final = (
 _CONTINUATION: Final = "        ... "
 
 
-def prompt_session(names: Callable[[], Iterable[str]], dialect: str) -> PromptSession[str]:
+def prompt_session(names: Callable[[], Iterable[str]], dialect: Callable[[], str]) -> PromptSession[str]:
     """An editor in which Enter ends a complete statement and otherwise begins a new line.
 
-    names: what completion knows beside SQL's words. dialect: by which statements end.
+    names: what completion knows beside SQL's words. dialect: the one by which statements end now.
     """
     return PromptSession(
         history=_history(), auto_suggest=AutoSuggestFromHistory(), multiline=True, key_bindings=_bindings(dialect),
@@ -69,13 +69,13 @@ class _Names(Completer):
                 yield Completion(name, start_position=-len(word))
 
 
-def _bindings(dialect: str) -> KeyBindings:
+def _bindings(dialect: Callable[[], str]) -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("enter", filter=~completion_is_selected)
     def _enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if is_complete(buffer.text, dialect):
+        if is_complete(buffer.text, dialect()):
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")

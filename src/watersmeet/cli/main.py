@@ -20,6 +20,7 @@ from watersmeet.cli.render import errors_output, output, print_json, print_resul
 from watersmeet.cli.run import run_script
 from watersmeet.cli.shell import run_shell
 from watersmeet.cli.texttests import run_text_tests
+from watersmeet.dialects import DIALECTS
 from watersmeet.errors import Error
 from watersmeet.session.connection import Connection
 
@@ -44,7 +45,7 @@ class PictureFormat(StrEnum):
 
 PathOption = Annotated[Path | None, typer.Option("--path", help="Directory of a persistent database. Without it "
                                                  "everything is gone at the end.", file_okay=False)]
-DialectOption = Annotated[str, typer.Option("--dialect", help="SQL dialect.")]
+DialectOption = Annotated[str, typer.Option("--dialect", help="SQL that is spoken at first: " + ", ".join(DIALECTS) + ".")]
 ParallelismOption = Annotated[int | None, typer.Option("--parallelism", min=1, help="State buckets, fixed when a "
                                                        "database is made (default: cores).")]
 RuntimeOption = Annotated[RuntimeName, typer.Option("--runtime", help="inprocess needs no Spark; its views follow "
@@ -105,8 +106,13 @@ def query(sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXP
     """Read a database, also while another process runs it. Needs no Spark."""
     with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
         out = output()
-        for cursor in connection.execute_script(sql):
-            print_result(cursor, out, as_json=as_json)
+        try:
+            for cursor in connection.execute_script(sql):
+                print_result(cursor, out, as_json=as_json)
+        except Error as err:
+            if err.condition == "READ_ONLY_SESSION":
+                err.hint = f"watersmeet query only reads. watersmeet shell --path {path} and watersmeet run FILE --path {path} do more."
+            raise
 
 
 @app.command()

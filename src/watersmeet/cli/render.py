@@ -21,7 +21,8 @@ from watersmeet.types import SqlType
 MAX_ROWS: Final = 1000
 #: The width of what is no terminal: wide enough that nothing is folded.
 _FILE_WIDTH: Final = 100_000
-_NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
+#: Types that are written to the right.
+NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 
 
 def output() -> Console:
@@ -55,12 +56,13 @@ def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, exp
     _print_rows(names, kinds, rows, console, expanded=expanded)
 
 
-def print_json(names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = ()) -> None:
-    """One JSON object a row; a name that comes twice gets a number."""
-    keys = _distinct(names)
+def print_json(names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = (), *, query: str | None = None) -> None:
+    """One JSON object a row; a name that comes twice gets a number. query: which of several the rows are of."""
+    keys = _distinct(names if query is None else ["query", *names])[0 if query is None else 1 :]
     types: list[SqlType | None] = [*kinds] if kinds else [None] * len(keys)
     for row in rows:
-        record = {key: json_value(v, kind) for key, v, kind in zip(keys, row, types, strict=True)}
+        record = {} if query is None else {"query": query}
+        record |= {key: json_value(v, kind) for key, v, kind in zip(keys, row, types, strict=True)}
         sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
@@ -102,7 +104,7 @@ def _print_rows(names: Sequence[str], kinds: Sequence[SqlType], rows: Sequence[t
 def _table(names: Sequence[str], kinds: Sequence[SqlType], cells: Sequence[Sequence[Text]]) -> Table:
     table = Table(header_style="bold", box=box.ROUNDED)
     for name, kind in zip(names, kinds, strict=True):
-        table.add_column(Text(name), justify="right" if kind.name in _NUMBERS else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if kind.name in NUMBERS else "left", overflow="fold")
     for row in cells:
         table.add_row(*row)
     return table

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import threading
 import time
-from types import FrameType
 from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.live import Live
 
 from watersmeet.cli.failures import FAILED, print_error
+from watersmeet.cli.follow import Follower, drain, follow
+from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.progress import Rates, progress_line, progress_table
 from watersmeet.cli.render import errors_output, output, print_result
 from watersmeet.errors import Error, error_from_json
@@ -31,21 +31,26 @@ _PUMP_S: Final = 0.2
 def run_script(connection: Connection, text: str, *, once: bool, as_json: bool) -> int:
     """Runs `text`; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
 
+    Of a SELECT that runs until it is stopped the script does not wait: its rows are shown behind the last statement, instead of the progress.
     Raises what a statement raises.
     """
     console = errors_output()
-    with _Stop() as stop:
-        _run_statements(connection, text, console, as_json=as_json)
+    with Interrupts() as interrupts:
+        running = _run_statements(connection, text, console, as_json=as_json)
         if once or not connection.status()["sources"]:
             connection.execute("FLUSH")
+            drain(running)
             return 0
-        return _watch(connection, console, stop, as_json=as_json)
+        if running:
+            interrupts.armed = True
+            follow(running, interrupts.event)
+            return 0
+        return _watch(connection, console, interrupts, as_json=as_json)
 
 
 def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool = False, expanded: bool = False) -> None:
     """Prints the notices of a statement, and its rows or (where people look on) what it did."""
-    for notice in cursor.notices:
-        err.print(f"NOTICE: {notice}", style="yellow", markup=False, soft_wrap=True)
+    print_notices(cursor, err)
     if cursor.description is not None:
         print_result(cursor, out, as_json=as_json, expanded=expanded)
     elif err.is_terminal and not as_json and cursor.statusmessage:
@@ -53,53 +58,37 @@ def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool =
         err.print(cursor.statusmessage + count, style="dim", markup=False)
 
 
-class _Stop:
-    """SIGINT and SIGTERM while a script runs.
-
-    They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that the epoch can end.
-    """
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.armed = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._signalled)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self.armed and not self.event.is_set():
-            self.event.set()
-        else:
-            raise KeyboardInterrupt
+def print_notices(cursor: Cursor, err: Console) -> None:
+    """Prints what a statement had to say."""
+    for notice in cursor.notices:
+        err.print(f"NOTICE: {notice}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _run_statements(connection: Connection, text: str, console: Console, *, as_json: bool) -> None:
+def _run_statements(connection: Connection, text: str, console: Console, *, as_json: bool) -> list[Follower]:
+    """Runs the statements; the queries that still run."""
     out = output()
     results = connection.execute_script(text)
+    running: list[Cursor] = []
     while True:
         with console.status("running …") if console.is_terminal else contextlib.nullcontext():
             cursor = next(results, None)
         if cursor is None:
-            return
-        print_outcome(cursor, out, console, as_json=as_json)
-
-
-def _watch(connection: Connection, console: Console, stop: _Stop, *, as_json: bool) -> int:
-    """Shows progress until a signal (0) or until the engine has failed (3)."""
-    stop.armed = True
-    with _Pump(connection, stop.event) as pump:
-        if console.is_terminal and not as_json:
-            _show(connection, console, stop.event, pump)
+            return [Follower(c, out, as_json=as_json, title=f"query {n}" if len(running) > 1 else None) for n, c in enumerate(running, 1)]
+        if cursor.runs:
+            print_notices(cursor, console)
+            running.append(cursor)
         else:
-            _log(connection, stop.event, pump, as_json=as_json)
+            print_outcome(cursor, out, console, as_json=as_json)
+
+
+def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, as_json: bool) -> int:
+    """Shows progress until a signal (0) or until the engine has failed (3)."""
+    interrupts.armed = True
+    with _Pump(connection, interrupts.event) as pump:
+        if console.is_terminal and not as_json:
+            _show(connection, console, interrupts.event, pump)
+        else:
+            _log(connection, interrupts.event, pump, as_json=as_json)
     status = connection.status()
     failure = error_from_json(status["error"]) if status["state"] == "failed" else pump.failure
     if failure is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,17 +12,24 @@ from rich.console import Console
 
 from watersmeet.cli.editing import prompt_session
 from watersmeet.cli.failures import REFUSED, print_error, read_script
+from watersmeet.cli.follow import Follower, follow
+from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.render import errors_output, output
-from watersmeet.cli.run import print_outcome
+from watersmeet.cli.run import print_notices, print_outcome
 from watersmeet.dialects import split_statements
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connection import Connection
+from watersmeet.session.cursor import Cursor
 
 HELP: Final = r"""Statements end with a semicolon and may have several lines.
   \d            list all relations          \d NAME       describe one
   \x            rows as records, or tables  \timing       show how long statements take
   \i FILE       run a script                \q            quit (also Ctrl-D)
+SET dialect = 'timeplus'; and the like change the SQL that is spoken.
 Ctrl-C drops the statement that is written, or interrupts the one that runs. Arrow up: earlier statements."""
+
+#: The dialect of a shell that was started without --dialect.
+DEFAULT_DIALECT: Final = "risingwave"
 
 
 class Shell:
@@ -39,12 +46,12 @@ class Shell:
 
     def interact(self) -> None:
         r"""Reads from the terminal until `\q` or Ctrl-D."""
-        prompt = prompt_session(self._names, self.connection.dialect)
+        prompt = prompt_session(self._names, lambda: self.connection.dialect)
         self._out.print(r"Watersmeet. \? for help, \q to quit.", markup=False)
         while True:
             self._tell_failure()
             try:
-                text = prompt.prompt("watersmeet> " if self.connection.autocommit else "watersmeet*> ")
+                text = prompt.prompt(self._prompt())
             except KeyboardInterrupt:
                 continue
             except EOFError:
@@ -52,9 +59,14 @@ class Shell:
             if not self.enter(text):
                 return
 
+    def _prompt(self) -> str:
+        """The dialect, unless it is the one that is spoken at first; a star inside a transaction."""
+        dialect = "" if self.connection.dialect == DEFAULT_DIALECT else f":{self.connection.dialect}"
+        return f"watersmeet{dialect}{'' if self.connection.autocommit else '*'}> "
+
     def feed(self, lines: Iterable[str]) -> int:
         r"""Runs what a pipe gives, as if it were typed; goes on after errors. The exit code: 1 if there were any."""
-        for text in _entries(lines, self.connection.dialect):
+        for text in _entries(lines, lambda: self.connection.dialect):
             if not self.enter(text):
                 break
         return REFUSED if self.failed else 0
@@ -106,7 +118,10 @@ class Shell:
         started_s = time.monotonic()
         try:
             for cursor in self.connection.execute_script(sql):
-                print_outcome(cursor, self._out, self._err, expanded=self._expanded)
+                if cursor.runs:
+                    self._follow(cursor)
+                else:
+                    print_outcome(cursor, self._out, self._err, expanded=self._expanded)
                 if self._timing:
                     self._out.print(f"Time: {(time.monotonic() - started_s) * 1000:,.1f} ms", style="dim")
                 started_s = time.monotonic()
@@ -115,6 +130,17 @@ class Shell:
             print_error(err, console=self._err)
         except KeyboardInterrupt:
             self._err.print("interrupted", style="yellow")
+
+    def _follow(self, cursor: Cursor) -> None:
+        """Shows the rows of a query that runs, until its LIMIT or Ctrl-C."""
+        print_notices(cursor, self._err)
+        with cursor, Interrupts() as interrupts:
+            interrupts.armed = True
+            if self._err.is_terminal:
+                self._err.print("Rows are shown as they come; Ctrl-C ends the query.", style="dim")
+            query = Follower(cursor, self._out)
+            follow([query], interrupts.event)
+            self._out.print(f"({query.rows:,} row{'' if query.rows == 1 else 's'})", style="dim")
 
     def _tell_failure(self) -> None:
         """Says once that the views have stopped, as nothing else would."""
@@ -144,7 +170,7 @@ def _switched(now: bool, wanted: str) -> bool:
     return {"on": True, "off": False}.get(wanted.lower(), not now)
 
 
-def _entries(lines: Iterable[str], dialect: str) -> Iterator[str]:
+def _entries(lines: Iterable[str], dialect: Callable[[], str]) -> Iterator[str]:
     """The lines put together to statements and backslash commands; what has no end comes last."""
     pending = ""
     for line in lines:
@@ -152,7 +178,7 @@ def _entries(lines: Iterable[str], dialect: str) -> Iterator[str]:
             yield line
             continue
         pending += line
-        if ";" in line and not split_statements(pending, dialect)[1]:
+        if ";" in line and not split_statements(pending, dialect())[1]:
             yield pending
             pending = ""
     if pending.strip():

@@ -66,6 +66,8 @@ _LANGUAGES: Final[dict[str, Language]] = {
     "sqlstream": Language("sqlstream", WatersmeetSqlstream, SQLSTREAM, sqlstream.read_create, sqlstream.read_drop),
     "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop, codes=CODES),
 }
+#: The names of the dialects.
+DIALECTS: Final = tuple(_LANGUAGES)
 #: All names of the schema that is always there.
 COMMON_NAMES: Final = tuple(dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())]))
 

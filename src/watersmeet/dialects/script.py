@@ -47,15 +47,15 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
 _WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
 
 
-def read_script(text: str, language: Language, parameters: Parameters = ()) -> list[Statement]:
-    """The statements of `text` in order; empty ones are dropped.
+def read_script(text: str, language: Language, parameters: Parameters = (), start: int = 0, end: int | None = None) -> list[Statement]:
+    """The statements of `text`, or of a part of it, in order; empty ones are dropped.
 
     Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them: SYNTAX_ERROR if there is none.
     """
     found: list[Statement] = []
     before: list[Token] = []
     unused: Sequence[Token] = ()
-    for part in cut(tokenize(text, language)):
+    for part in cut(tokenize(text, language, start, end)):
         if language.goes_on(part):
             before = _listed(before, part)
             unused = part
@@ -115,18 +115,18 @@ def columns_of(text: str) -> Schema:
     return columns
 
 
-def tokenize(text: str, language: Language) -> list[Token]:
-    """The tokens of `text`; SYNTAX_ERROR for a quote or comment that does not end."""
+def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:
+    """The tokens of `text`, or of a part of it, with their places in `text`; SYNTAX_ERROR for a quote or comment that does not end."""
+    part = " " * start + text[start:end]
     try:
-        return list(language.grammar.tokenize(text))
+        return list(language.grammar.tokenize(part))
     except TokenError as found:
-        raise unfinished(text, found) from None
+        raise unfinished(text, _opened_at(part), found) from None
 
 
-def unfinished(text: str, found: TokenError) -> Error:
-    """The error of a text that ends inside a quote."""
+def unfinished(text: str, opened: int | None, found: TokenError) -> Error:
+    """The error of a text that ends inside a quote. opened: its place."""
     reason = str(found.__cause__ or found)
-    opened = _opened_at(text)
     if opened is None:
         return error("SYNTAX_ERROR", "the text can't be read", detail=reason.splitlines()[0] + ".", sql=text)
     what = {"'": "quoted string", '"': "quoted identifier", "/": "comment", "$": "dollar-quoted string"}[text[opened]]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.errors import Error
 from watersmeet.store.commits import Commit
 
 
@@ -28,6 +29,11 @@ class Engine(Protocol):
         A view in the catalog that is not among them was being created when the process ended: `install` it
         again, and its backfill goes on.
         """
+        ...
+
+    @property
+    def failure(self) -> Error | None:
+        """The error that made it stop, None while it can go on."""
         ...
 
     def start(self) -> None:

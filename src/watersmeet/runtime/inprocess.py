@@ -39,6 +39,10 @@ class InProcessEngine:
     def live_views(self) -> frozenset[str]:
         return self._ready().live_views
 
+    @property
+    def failure(self) -> Error | None:
+        return self._failure
+
     def start(self) -> None:
         with self._lock:
             self._failure = None

@@ -21,6 +21,11 @@ class Changes:
         self._reader.hold(self._taken)
         database.at_close(self._reader.close)
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a commit that was not taken."""
+        return self._log.head() > self._taken
+
     def take(self, relation_id: str) -> list[Change]:
         """The changes of a relation since the last call, by commit; none is empty. Never waits."""
         head = self._log.head()

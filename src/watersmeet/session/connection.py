@@ -30,6 +30,7 @@ from watersmeet.session.running import RunningQuery
 from watersmeet.session.status import database_status, join_state
 from watersmeet.session.topology import TopologyFormat, draw_topology
 from watersmeet.session.upkeep import DictionaryUpkeep
+from watersmeet.session.variables import Variables
 
 Runtime = Literal["spark", "inprocess"]
 
@@ -65,8 +66,8 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
     database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark,
                             rebuild=rebuild, tick_seconds=tick_seconds)
     if not read_only:
-        DictionaryUpkeep(Session(database, "timeplus"))
-    return Connection(Session(database, dialect, replace_connectors))
+        DictionaryUpkeep(Session(database, Variables("timeplus")))
+    return Connection(Session(database, Variables(dialect), replace_connectors))
 
 
 class Connection:
@@ -137,10 +138,19 @@ class Connection:
                 transactions.rollback(self._session)
 
     def close(self) -> None:
-        """Roll an open transaction back, stop the engine and let others open the database. May be called again."""
-        if not self._closed:
-            self._closed = True
+        """Roll an open transaction back, stop running queries and the engine, let others open the database. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._session.stop_running()
+        finally:
             self._finalizer()
+
+    def flush(self) -> None:
+        """Return when every view and every running query has processed what was committed before, as FLUSH does."""
+        self._check_open()
+        transactions.flush(self._session)
 
     def start(self, query: str) -> RunningQuery:
         """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.registry import language_named
@@ -15,22 +17,37 @@ from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.session.database import OpenDatabase
 from watersmeet.session.transaction import Transaction
-from watersmeet.session.variables import Variables
+from watersmeet.session.variables import DIALECT, Variables
+
+
+class Stoppable(Protocol):
+    """What runs until it is closed."""
+
+    def close(self) -> None:
+        """Ends it. May be called again."""
+        ...
 
 
 @dataclass
 class Session:
     """The state of a connection.
 
-    replace_connectors: relations with a connector get their rows only by `Connection.inject`.
+    replace_connectors: relations with a connector get their rows only by `Connection.inject`. running: its queries that run until they are
+    stopped. stopping: threads that stop such queries.
     """
 
     database: OpenDatabase
-    dialect: str
+    variables: Variables
     replace_connectors: bool = False
-    variables: Variables = field(default_factory=Variables)
     transaction: Transaction | None = None
+    running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
+    stopping: list[threading.Thread] = field(default_factory=list)
     _thread: threading.local = field(default_factory=threading.local)
+
+    @property
+    def dialect(self) -> str:
+        """The SQL that is spoken."""
+        return self.variables.get(DIALECT)
 
     @property
     def notices(self) -> list[str]:
@@ -53,6 +70,13 @@ class Session:
         """The schemas of `search_path` that a catalog has."""
         wanted = (schema_meant(n, catalog) for n in listed(self.variables.get("search_path")))
         return tuple(n for n in dict.fromkeys(wanted) if n is not None)
+
+    def stop_running(self) -> None:
+        """Ends the queries that still run."""
+        for query in list(self.running):
+            query.close()
+        for thread in self.stopping:
+            thread.join()
 
     def notice(self, text: str) -> None:
         """Tell the user something beside the result."""

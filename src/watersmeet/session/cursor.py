@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -9,12 +11,15 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 from watersmeet.errors import error
-from watersmeet.session.result import Result
+from watersmeet.session.result import Result, Running
 from watersmeet.session.values import python_rows
 from watersmeet.types import SqlType
 
 #: Rows that are turned into Python values at once.
 _CHUNK_ROWS = 8192
+
+#: A query with EMIT PERIODIC gives rows as time passes, without a commit: it is asked so often.
+_WAIT_S = 0.1
 
 Row = tuple[Any, ...]
 Description = tuple[str, SqlType, None, None, int | None, int | None, bool]
@@ -87,8 +92,30 @@ class Cursor:
         """The first words of the last statement; None before any."""
         return None if self._result is None else self._result.command
 
+    @property
+    def runs(self) -> bool:
+        """Whether the result is of a query that runs until it is stopped, and may give more rows."""
+        return self._running is not None and not self._running.ended
+
+    @property
+    def sign(self) -> int | None:
+        """Of a query that runs: the number (from 0) of the column that is 1 in rows that came and -1 in rows that went, None if none goes."""
+        return None if self._running is None else self._running.sign
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until a row can be fetched: True; False if none comes any more, or none came in so many seconds."""
+        until_s = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            if self._read < len(self._rows) or self._taken < self._table().num_rows:
+                return True
+            running = self._running
+            left_s = until_s - time.monotonic()
+            if running is None or running.ended or left_s <= 0:
+                return False
+            running.wait(min(left_s, _WAIT_S))
+
     def fetchone(self) -> Row | None:
-        """The next row, None at the end."""
+        """The next row, None at the end; of a query that runs, None if there is none now."""
         self._table()
         if self._read == len(self._rows):
             self._load()
@@ -98,7 +125,7 @@ class Cursor:
         return self._rows[self._read - 1]
 
     def fetchmany(self, size: int | None = None) -> list[Row]:
-        """The next `size` rows (`arraysize` by default), fewer at the end."""
+        """The next `size` rows (`arraysize` by default), fewer at the end. Does not wait for a query that runs."""
         self._table()
         wanted = self.arraysize if size is None else size
         rows: list[Row] = []
@@ -107,7 +134,7 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[Row]:
-        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet."""
+        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet, without waiting."""
         table = self._table()
         rows = self._rows[self._read :]
         rows += python_rows(table.slice(self._taken), self._types())
@@ -121,8 +148,8 @@ class Cursor:
 
     def close(self) -> None:
         """Ends the use of the cursor, and a query that runs in it. May be called again."""
-        self._stop()
         self._closed = True
+        self._stop()
         self._result = None
         self._rows = []
 
@@ -133,7 +160,10 @@ class Cursor:
         """PEP 249: does nothing."""
 
     def __iter__(self) -> Iterator[Row]:
-        while (row := self.fetchone()) is not None:
+        """The rows that are left; of a query that runs, also those that will come: it waits for them until LIMIT or `close`."""
+        while self.wait():
+            row = self.fetchone()
+            assert row is not None, "wait has said that there is one"
             yield row
 
     def __enter__(self) -> Self:
@@ -159,9 +189,9 @@ class Cursor:
     def _table(self) -> pa.Table:
         if self._closed:
             raise error("CONNECTION_CLOSED", "the cursor is closed")
-        if self._result is not None and self._result.running is not None:
+        if self._running is not None:
             if self._taken == self._given.num_rows:
-                self._given, self._taken = self._result.running.rows(), 0
+                self._given, self._taken = self._running.rows(), 0
             return self._given
         if self._result is None or self._result.table is None:
             raise error("NO_RESULT", "the last statement gave no rows to fetch")
@@ -169,8 +199,12 @@ class Cursor:
 
     def _stop(self) -> None:
         """Ends a query that still runs."""
-        if self._result is not None and self._result.running is not None:
-            self._result.running.close()
+        if self._running is not None:
+            self._running.close()
+
+    @property
+    def _running(self) -> Running | None:
+        return None if self._result is None else self._result.running
 
     def _types(self) -> tuple[SqlType, ...]:
         assert self._result is not None

@@ -22,6 +22,15 @@ class Running(Protocol):
         """True once nothing more comes: LIMIT was reached."""
         ...
 
+    @property
+    def sign(self) -> int | None:
+        """The column that tells rows that came (1) from those that went (-1); None if none ever goes."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Returns when there may be rows, at the latest after so many seconds."""
+        ...
+
     def close(self) -> None:
         """Ends it."""
         ...

@@ -5,7 +5,11 @@ Document 003, ruling D-003-17; issue 6, "Streaming SELECT".
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
+import time
+import weakref
 from typing import Final
 
 import numpy as np
@@ -16,7 +20,7 @@ from sqlglot import exp
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.binder.requests import Request, request_of
 from watersmeet.dialects.statements import Select
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.session.changes import Changes
 from watersmeet.session.context import Session
 from watersmeet.session.ddl import remove
@@ -30,12 +34,51 @@ Diff = npt.NDArray[np.int64]
 
 _NUMBERS: Final = itertools.count(1)
 
+#: While a query waits for its next rows, it looks so often whether there is a commit.
+_LOOK_S: Final = 0.01
+
 #: The column that tells a row that came (1) from one that went (-1); ruling D-003-09.
 DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
+class _Hold:
+    """What a running query has of the database: its view, once that is made, and the commits that were not taken."""
+
+    def __init__(self, session: Session, changes: Changes) -> None:
+        self.changes = changes
+        self.relation_id: str | None = None
+        self._session = session
+        self._lock = threading.Lock()
+        self._released = False
+
+    def release(self) -> None:
+        """Gives everything back. May be called again, and from any thread."""
+        with self._lock:
+            released, self._released = self._released, True
+        if released:
+            return
+        self.changes.close()
+        database = self._session.database
+        with database.ddl:
+            if not database.is_closed and self.relation_id in self._session.catalog.relations:
+                remove(self._session, {self.relation_id})
+
+    def abandon(self) -> None:
+        """The query was forgotten: releases it in a thread, as the one that notices may hold any lock."""
+        thread = threading.Thread(target=self._release_quietly, name="watersmeet-abandoned", daemon=True)
+        with contextlib.suppress(RuntimeError):  # at the end of the process, where everything goes
+            thread.start()
+            self._session.stopping.append(thread)
+
+    def _release_quietly(self) -> None:
+        with contextlib.suppress(Error):  # of a database that is being closed: its next start removes the view
+            self.release()
+
+
 class RunningQuery:
     """A query that runs. `take` gives what it gave since the last call; `close` ends it. Holds its commits until they are taken.
+
+    One that is forgotten is ended.
 
     name: of the hidden view. columns: without the sign of a change. append_only: it never takes a row back. Rows of a query over streams
     come in the order of their rowtime. signed: changes are shown with their sign, as column `delta_at`. ended: LIMIT was reached;
@@ -50,14 +93,19 @@ class RunningQuery:
         self._session = session
         request = request_of(query, text)
         bound = bind_running(session, request, text, f"?{next(_NUMBERS)}")
-        self._changes: Changes | None = Changes(database)
+        changes = Changes(database)
+        self._hold = _Hold(session, changes)
+        self._closed = False
         started_us = database.clock.now_us()
         try:
             make(session, bound)
         except BaseException:
-            self._changes.close()
+            changes.close()
             raise
-        self.id = bound.relation.id
+        self.id = self._hold.relation_id = bound.relation.id
+        self._forgotten = weakref.finalize(self, self._hold.abandon)
+        self._forgotten.atexit = False
+        session.running.add(self)
         self.name = bound.relation.name
         self.append_only = session.catalog.relations[self.id].append_only
         self._emitter = Emitter(request, arrow_schema(bound.relation.columns, positional=False).empty_table(), started_us, bound.rowtime)
@@ -90,32 +138,46 @@ class RunningQuery:
 
         Once all were given, the error that stopped the query, if one did.
         """
-        if self._changes is None and not self.ended:
+        if self._session.database.is_closed:
+            raise error("CONNECTION_CLOSED", "the connection is closed")
+        if self._closed and not self.ended:
             raise error("NO_RESULT", "the query has been stopped")
-        changes = self._new(self._changes) if self._changes is not None else []
+        changes = [] if self._closed else self._new()
         rows, diff = self._emitter.emit(changes, self._session.database.clock.now_us())
         if self.ended:
             self.close()
         names = [c.name for c in self.columns]
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
-    def _new(self, changes: Changes) -> list[Change]:
+    def _new(self) -> list[Change]:
         """What commits changed since the last call."""
-        found = changes.take(self.id)
+        found = self._hold.changes.take(self.id)
         if not found and (failure := failure_of(self._session, self.id)) is not None:
             raise failure
         return found
 
+    def wait(self, seconds: float) -> None:
+        """Returns when there may be something to take, at the latest after so many seconds. The in-process runtime works meanwhile.
+
+        Raises the error that made the engine stop.
+        """
+        database = self._session.database
+        until_s = time.monotonic() + seconds
+        if database.runtime == "inprocess" and not database.is_closed:
+            database.flush()
+        while not self._hold.changes.any and not self._closed and not database.is_closed:
+            if database.engine.failure is not None:
+                raise database.engine.failure
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(left_s, _LOOK_S))
+
     def close(self) -> None:
         """Ends it. May be called again."""
-        changes, self._changes = self._changes, None
-        if changes is None:
-            return
-        changes.close()
-        database = self._session.database
-        with database.ddl:
-            if not database.is_closed and self.id in self._session.catalog.relations:
-                remove(self._session, {self.id})
+        self._closed = True
+        self._forgotten.detach()
+        self._hold.release()
 
 
 class ShownQuery:
@@ -139,6 +201,15 @@ class ShownQuery:
     def ended(self) -> bool:
         """See `result.Running`."""
         return self.query.ended
+
+    @property
+    def sign(self) -> int | None:
+        """See `result.Running`."""
+        return min(self.query.delta_at, len(self.columns) - 1) if self.query.signed else None
+
+    def wait(self, seconds: float) -> None:
+        """See `result.Running`."""
+        self.query.wait(seconds)
 
     def close(self) -> None:
         """See `result.Running`."""

@@ -46,10 +46,15 @@ def rollback_statement(session: Session, statement: Rollback) -> Result:
 def flush_statement(session: Session, statement: Flush) -> Result:
     """FLUSH: waits until all views show what was committed before."""
     del statement
+    flush(session)
+    return Result("FLUSH")
+
+
+def flush(session: Session) -> None:
+    """Waits until all views and running queries have processed what was committed before."""
     session.require_writer("FLUSH")
     session.require_no_transaction("FLUSH")
     session.database.flush()
-    return Result("FLUSH")
 
 
 def commit(session: Session) -> None:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from watersmeet.dialects.registry import DIALECTS, language_named
 from watersmeet.errors import did_you_mean, error
+
+#: The variable that says which SQL is spoken.
+DIALECT: Final = "dialect"
 
 Kind = Literal["boolean", "integer", "text"]
 
@@ -44,6 +48,7 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("defaults.topic.autocreate", False, "A processor makes its target topic (Lenses).", effect=True),
         Variable("defaults.topic.partitions", "integer", "1", "Partitions of topics that are made for processors (Lenses).", effect=True),
         Variable("defaults.topic.replication", "integer", "1", "Copies of topics that are made for processors (Lenses)."),
+        Variable(DIALECT, "text", "risingwave", "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
         _flag("enable_index_selection", True, "Index choice for temporal and lookup joins."),
         _flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),
         _flag("enable_locality_backfill", True, "Sort the history of a new view by join key."),
@@ -79,8 +84,9 @@ ALIASES: Final = {"time zone": "timezone", "time_zone": "timezone"}
 class Variables:
     """The variables of one connection."""
 
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
+    def __init__(self, dialect: str) -> None:
+        """The defaults, and the dialect that the connection was made for."""
+        self._values: dict[str, str] = {DIALECT: dialect}
 
     def get(self, name: str) -> str:
         """The value of `name` as text. Raises UNDEFINED_OBJECT."""
@@ -95,6 +101,8 @@ class Variables:
         """Sets `name` to the text `value`, None for its default. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
         variable = find(name)
         if value is None or value.lower() == "default":
+            if variable.name == DIALECT:
+                raise error("INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(DIALECTS) + ".")
             self._values.pop(variable.name, None)
         else:
             self._values[variable.name] = _checked(variable, value)
@@ -126,6 +134,8 @@ def find(name: str) -> Variable:
 
 def _checked(variable: Variable, value: str) -> str:
     lowered = value.lower()
+    if variable.name == DIALECT:
+        return language_named(lowered).name
     if variable.kind == "boolean":
         if lowered in _TRUE:
             return "true"

@@ -57,19 +57,29 @@ class _Started:
 
 @dataclass(slots=True)
 class _Run:
-    """continuous: in the script's dialect every SELECT of a stream runs until it is stopped. records: relations are topics of records.
-
-    early: by line, the `query` records of queries that run, which began before the first rows; None before that.
-    """
+    """early: by line, the `query` records of queries that run, which began before the first rows; None before that."""
 
     script: Script
     connection: Connection
-    continuous: bool = False
-    records: bool = False
     seen: dict[str, Counter[Row]] = field(default_factory=dict)
     """By view or query, its content at the previous `expect`."""
     started: dict[str, _Started] = field(default_factory=dict)
     early: dict[int, _Started] | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """Whether every SELECT of a stream runs until it is stopped, in the dialect that is spoken now."""
+        return language_named(self.connection.dialect).semantics.continuous == "streams"
+
+    @property
+    def records(self) -> bool:
+        """Whether relations are topics of records, in the dialect that is spoken now."""
+        return language_named(self.connection.dialect).semantics.records
+
+    def content_sql(self, label: str) -> str:
+        """The query for the content of a relation."""
+        name = ".".join(f'"{part}"' for part in label.split("."))
+        return f"SELECT * FROM table({name})" if self.continuous else f"SELECT * FROM {name}"
 
 
 class Connect(Protocol):
@@ -85,8 +95,7 @@ def run_script(script: Script, connect: Connect) -> Outcome:
     records = script.records[1:] if script.rich else script.records
     outcome = Outcome()
     with connect(dialect=dialect, replace_connectors=script.rich) as connection:
-        meaning = language_named(dialect).semantics
-        run = _Run(script, connection, meaning.continuous == "streams", meaning.records)
+        run = _Run(script, connection)
         _set_before(connection, records)
         for record in records:
             if record.directive == "halt":
@@ -198,7 +207,7 @@ def _failed(run: _Run, record: Record) -> None:
             run.started[label].take()  # what it gave before
             run.started[label].take()
         else:
-            run.connection.execute(f'SELECT * FROM table("{label}")' if run.continuous else f'SELECT * FROM "{label}"')
+            run.connection.execute(run.content_sql(label))
     except Error as err:
         if not fulfils(wanted, err.condition):
             raise Failure(f"stopped with {err.condition}, not with {wanted!r}:\n{err}") from err
@@ -298,8 +307,7 @@ def _expect(run: _Run, record: Record) -> None:
         newest.query.close()
     else:
         cursor = run.connection.cursor()
-        name = ".".join(f'"{part}"' for part in label.split("."))
-        cursor.execute(f"SELECT * FROM table({name})" if run.continuous else f"SELECT * FROM {name}")
+        cursor.execute(run.content_sql(label))
         names = [d[0] for d in cursor.description or ()]
         rows = cursor.fetchall()
     before = run.seen.get(label, Counter())

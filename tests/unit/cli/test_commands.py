@@ -256,3 +256,54 @@ def test_a_signal_ends_a_running_script_cleanly(shop, tmp_path, number, argument
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("FLUSH")
         assert connection.execute("SELECT total FROM totals WHERE name = 'Ann'").fetchone()[0] == 3.5
+
+
+RUNNING = """
+-- dialect: timeplus
+CREATE STREAM s (a int, b string);
+CREATE STREAM m (k int, v int, PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv';
+SELECT a, b FROM s;
+"""
+
+
+def test_queries_that_run_at_the_end_of_a_script(call, script):
+    """Without streaming sources nothing comes behind the last statement."""
+    rows = "INSERT INTO s (a, b) VALUES (1, 'one'), (200, 'two'); INSERT INTO m (k, v) VALUES (1, 10)"
+    result = call("run", script(RUNNING + rows), *INPROCESS)
+    assert (result.exit_code, result.stdout) == (0, "   a │ b\n   1 │ one\n 200 │ two\n")
+    result = call("run", script(RUNNING + "SELECT k, v FROM m;" + rows), *INPROCESS)
+    assert result.stdout == "-- query 1\n   a │ b\n   1 │ one\n 200 │ two\n-- query 2\n     k │    v\n+    1 │   10\n"
+    result = call("run", script(RUNNING + "SELECT k, v FROM m;" + rows), "--json", *INPROCESS)
+    assert json_lines(result.stdout) == [{"query": "query 1", "a": 1, "b": "one"}, {"query": "query 1", "a": 200, "b": "two"},
+                                         {"query": "query 2", "k": 1, "v": 10, "_tp_delta": 1}]
+
+
+SOURCE = """CREATE SOURCE g (v bigint) WITH (connector = 'datagen', fields.v.kind = 'sequence', fields.v.start = 1,
+            fields.v.end = 1000000, datagen.rows.per.second = 20); SET dialect = 'timeplus';"""
+
+
+def test_rows_come_until_the_limit(call, script):
+    result = call("run", script(SOURCE + "SELECT v FROM g LIMIT 3; SELECT v + 100 AS w FROM g LIMIT 2"), "--json", *INPROCESS)
+    assert result.exit_code == 0
+    rows = json_lines(result.stdout)
+    assert [r["query"] for r in rows].count("query 1") == 3
+    assert [r["query"] for r in rows].count("query 2") == 2
+
+
+def test_ctrl_c_ends_a_query_that_runs(script):
+    process = subprocess.Popen([sys.executable, "-m", "watersmeet.cli.main", "run", str(script(SOURCE + "SELECT v FROM g")), *INPROCESS],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "100"})
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    lines += process.stdout.readlines()
+    assert (process.wait(timeout=30), process.stderr.read()) == (0, "")
+    numbers = [int(line) for line in lines[1:]]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_a_reader_can_not_start_a_query_that_runs(call, tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="timeplus") as connection:
+        connection.execute("CREATE STREAM s (a int)")
+    result = call("query", "SELECT a FROM s", "--path", tmp_path / "db", "--dialect", "timeplus")
+    assert result.exit_code == 1
+    assert f"hint: watersmeet query only reads. watersmeet shell --path {tmp_path}/db and watersmeet run FILE" in result.stderr

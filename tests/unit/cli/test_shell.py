@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 from rich.console import Console
@@ -146,3 +147,27 @@ def test_a_quote_of_the_dialect_hides_a_semicolon():
 ])
 def test_incomplete(text):
     assert not is_complete(text)
+
+
+def test_a_query_that_runs_shows_rows_with_their_sign_until_its_limit(shell):
+    shell.enter("""SET dialect = 'timeplus'; CREATE STREAM m (k int, v string, PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv';
+                   INSERT INTO m (k, v) VALUES (1, 'some text'), (20, 'b')""")
+    assert shell._prompt() == "watersmeet:timeplus> "
+    thread = threading.Timer(0.3, lambda: shell.connection.execute("INSERT INTO m (k, v) VALUES (20, 'c')"))
+    thread.start()
+    shell.enter("SELECT k, v FROM m LIMIT 4; SELECT 5 AS five")
+    thread.join()
+    lines = out(shell).splitlines()
+    assert lines[0] == "     k │ v"
+    assert sorted(lines[1:3]) == ["+    1 │ some text", "+   20 │ b"]
+    assert sorted(lines[3:5]) == ["+   20 │ c", "-   20 │ b"]
+    assert lines[5] == "(4 rows)"
+    assert "five" in lines[7]
+    assert [r.name for r in shell.connection._session.catalog.relations.values() if r.hidden] == []
+
+
+def test_a_pipe_goes_over_to_another_dialect(shell):
+    code = shell.feed(io.StringIO("-- dialect: timeplus\nCREATE STREAM `a;b` (k int);\nSET dialect = 'risingwave';\nSHOW TABLES;\n"))
+    assert (code, err(shell)) == (0, "")
+    assert "a;b" in out(shell)
+    assert shell._prompt() == "watersmeet> "

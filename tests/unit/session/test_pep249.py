@@ -270,8 +270,7 @@ def test_a_forgotten_connection_is_closed(tmp_path):
     ("options", "condition"),
     [
         ({"runtime": "flink"}, "INVALID_PARAMETER"), ({"dialect": "risingwav"}, "INVALID_PARAMETER"),
-        ({"dialect": "lenses"}, "FEATURE_NOT_SUPPORTED"), ({"read_only": True}, "INVALID_PARAMETER"),
-        ({"parallelism": 0}, "INVALID_PARAMETER"), ({"path": ""}, "INVALID_PARAMETER"),
+        ({"read_only": True}, "INVALID_PARAMETER"), ({"parallelism": 0}, "INVALID_PARAMETER"), ({"path": ""}, "INVALID_PARAMETER"),
     ],
 )
 def test_wrong_options(options, condition):

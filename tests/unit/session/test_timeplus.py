@@ -94,7 +94,7 @@ def test_the_dialect_of_the_reader_says_where_it_begins():
         assert running.fetchall() == [(6, 7)]
         assert still.fetchall() == [(2, 5)]
         assert bounded(connection, "SELECT n, j FROM table(named)") == [(2, 2), (2, 7), (6, 2), (6, 7)]
-        connection._session.dialect = "risingwave"
+        connection.execute("SET dialect = 'risingwave'")
         connection.execute("CREATE MATERIALIZED VIEW whole AS SELECT n, j FROM named")
         assert bounded(connection, "SELECT * FROM whole") == [(2, 2), (2, 7), (6, 2), (6, 7)]
 

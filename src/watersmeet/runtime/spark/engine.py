@@ -81,6 +81,10 @@ class SparkEngine:
         with self._changed:
             return self._running().live_views
 
+    @property
+    def failure(self) -> Error | None:
+        return self._failure
+
     def start(self) -> None:
         session = acquire(self._given, self._parallelism)
         if self._session is not None:

@@ -1,0 +1,104 @@
+"""Where a text goes over to another dialect: behind `SET dialect = 'x'`, and at a line `-- dialect: x`, which means the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token
+
+from watersmeet.dialects.queries import Parameters
+from watersmeet.dialects.registry import Language, language_named
+from watersmeet.dialects.script import cut, read_script, tokenize
+from watersmeet.dialects.statements import SetVariable, Statement
+from watersmeet.errors import Error, Span, error
+
+_LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
+_SET: Final = re.compile(r"""\b(SET\s+(?:SESSION\s+|LOCAL\s+)?dialect\s*(?:=|\bTO\b)\s*['"]?(\w+)['"]?\s*(?:;|\Z))""", re.IGNORECASE)
+
+#: Stands behind a text to find out whether that ends outside quotes and comments.
+_PROBE: Final = "watersmeet_probe"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a text that is in one dialect. line: the place of the line `-- dialect: x` in front of it, if one is there."""
+
+    start: int
+    end: int
+    language: Language
+    line: Span | None = None
+
+
+def read_text(text: str, language: Language, parameters: Parameters = ()) -> list[Statement]:
+    """The statements of a text that begins in a dialect. As `read_script`; INVALID_PARAMETER for an unknown dialect."""
+    found: list[Statement] = []
+    for part in parts(text, language):
+        if part.line is not None:
+            sql = text[part.line.start : part.line.end]
+            found.append(SetVariable(text=text, sql=sql, span=part.line, name="dialect", value=part.language.name))
+        found += read_script(text, part.language, parameters, part.start, part.end)
+    return found
+
+
+def parts(text: str, language: Language) -> list[Part]:
+    """The parts of a text, in order. SYNTAX_ERROR for a line inside a statement; INVALID_PARAMETER."""
+    found: list[Part] = []
+    begin, line = 0, None
+    for match in sorted([*_LINE.finditer(text), *_SET.finditer(text)], key=lambda m: m.start(1)):
+        if match.start(1) < begin:
+            continue
+        before = _before(text, begin, match.start(1), language)
+        if before is None or (before and match.re is _SET):
+            continue  # it stands in quotes, in a comment or in another statement
+        place = Span(*match.span(1))
+        if before:
+            raise error("SYNTAX_ERROR", "the dialect can't change inside a statement", sql=text, span=place,
+                        hint="End the statement before with a semicolon.")
+        found.append(Part(begin, match.start(1) if match.re is _LINE else match.end(1), language, line))
+        begin, line = match.end(1), place if match.re is _LINE else None
+        language = _language(match[2], text, Span(*match.span(2)))
+    found.append(Part(begin, len(text), language, line))
+    return found
+
+
+def _before(text: str, begin: int, end: int, language: Language) -> Sequence[Token] | None:
+    """The tokens of the statement that is open at `end`; None inside a quote or comment."""
+    piece = text[begin:end] + _PROBE
+    try:
+        last = cut(language.grammar.tokenize(piece))[-1]
+    except TokenError:
+        return None
+    return last[:-1] if last and last[-1].text == _PROBE and last[-1].start == end - begin else None
+
+
+def _language(name: str, text: str, place: Span) -> Language:
+    try:
+        return language_named(name.lower())
+    except Error as err:
+        err.sql, err.span = text, place
+        raise
+
+
+def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
+    """The complete statements of `text` (those that end in a semicolon) and what is left, for a shell.
+
+    An unfinished quote or comment belongs to the rest.
+    """
+    try:
+        found = parts(text, language_named(dialect))
+    except Error:  # of a switch: running the text says what is wrong
+        found = [Part(0, len(text), language_named(dialect))]
+    complete: list[str] = []
+    for part in found:
+        try:
+            pieces = cut(tokenize(text, part.language, part.start, part.end))
+        except Error:
+            return ([], text) if part.start == 0 else (complete, text[part.start :])
+        complete += [text[p[0].start : p[-1].end + 1] for p in pieces[:-1] if p]
+        if pieces[-1] and part is not found[-1]:
+            return complete, text[pieces[-1][0].start :]
+    return complete, text[pieces[-1][0].start :] if pieces[-1] else ""
