@@ -49,7 +49,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         return Result("CREATE EXTERNAL TABLE")
     options = dict(statement.options)
     external = _located(statement, statement.name_span, lambda: _external(options.pop("type").lower(), options, statement.name, "database"))
-    _fill(session, statement, new_relation(session, statement, "table", statement.columns, external=external), "an external table")
+    _fill(session, statement, new_relation(session, statement, "table", statement.columns, external=external), "an external table", statement.name_span)
     return Result("CREATE EXTERNAL TABLE")
 
 
@@ -90,7 +90,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
         return Result("CREATE DICTIONARY")
     external = _located(statement, source.span, lambda: _external(source.name, dict(source.options), statement.name, "db"))
     _fill(session, statement, new_relation(session, statement, "table", statement.columns, primary_key=statement.primary_key, depends_on=needs,
-                                           external=external, dictionary=dictionary), "the source of a dictionary")
+                                           external=external, dictionary=dictionary), "the source of a dictionary", source.span)
     return Result("CREATE DICTIONARY")
 
 
@@ -104,19 +104,19 @@ def _external(kind: str, options: dict[str, str], name: str, database: str) -> E
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
 
 
-def _fill(session: Session, statement: CreateRelation, relation: Relation, what: str) -> None:
-    """Put a relation into the catalog with its content. If that can't be read, nothing is left."""
+def _fill(session: Session, statement: CreateRelation, relation: Relation, what: str, span: Span) -> None:
+    """Put a relation into the catalog with its content. If that can't be read, nothing is left. span: of what says where it is."""
     assert relation.external is not None
     outside, external = session.database.outside, relation.external
 
     def known() -> Schema:
         return declared(outside.reader(external, what), relation.columns)
-    columns = _located(statement, statement.name_span, known)
+    columns = _located(statement, span, known)
     check_columns(columns, statement)
     made = replace(relation, columns=columns)
     add(session, made)
     try:
-        _located(statement, statement.name_span, lambda: refresh(session, made))
+        _located(statement, span, lambda: refresh(session, made))
     except BaseException:
         remove(session, {made.id})
         raise

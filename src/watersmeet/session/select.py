@@ -20,7 +20,8 @@ def select(session: Session, statement: Select) -> Result:
     if runs_on(session, statement.query):
         return run_select(session, statement)
     query = bounded(session, statement.query, statement.text)
-    refresh_read(session, query.depends_on)
+    if refresh_read(session, query.depends_on):
+        session.database.flush()  # a query shows the moment of the newest epoch
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest) as connection:
