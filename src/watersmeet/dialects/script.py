@@ -110,7 +110,7 @@ def columns_of(text: str) -> Schema:
     """The columns `id string, name string` in Timeplus' spelling."""
     language = language_named("timeplus")
     cursor = Cursor(tokenize(f"({text})", language), f"({text})", folding=language.semantics.folding)
-    columns = read_columns(cursor)
+    columns, _ = read_columns(cursor)
     cursor.end()
     return columns
 

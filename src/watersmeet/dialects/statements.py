@@ -130,10 +130,14 @@ class CreateStream(CreateRelation):
 class CreateExternalTable(CreateRelation):
     """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings. No columns: those of the content."""
 
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CreateExternalStream(CreateRelation):
     """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings. arrivals: the time at which a row came."""
+
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +158,7 @@ class CreateDictionary(CreateRelation):
 
     source: Clause
     layout: Clause
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lifetime_s: int | None = None
 
 

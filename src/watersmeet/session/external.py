@@ -49,7 +49,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         return Result("CREATE EXTERNAL TABLE")
     options = dict(statement.options)
     external = _located(statement, statement.name_span, lambda: _external(options.pop("type").lower(), options, statement.name, "database"))
-    _fill(session, statement, new_relation(session, statement, "table", statement.columns, external=external), "an external table", statement.name_span)
+    _fill(session, statement, new_relation(session, statement, "table", statement.columns, ranges=dict(statement.ranges), external=external), "an external table", statement.name_span)
     return Result("CREATE EXTERNAL TABLE")
 
 
@@ -65,7 +65,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
         check_kind(kind, KINDS if session.replace_connectors else ("file",), "an external stream")
         made = new_relation(session, statement, "source", statement.columns, append_only=True,
                             connector={} if session.replace_connectors else file_connector(options),
-                            defaults=dict.fromkeys(statement.arrivals, ARRIVAL))
+                            defaults=dict.fromkeys(statement.arrivals, ARRIVAL), ranges=dict(statement.ranges))
         return check_connector(made) if made.connector else made
     add(session, _located(statement, statement.name_span, checked))
     return Result("CREATE EXTERNAL STREAM")
@@ -90,7 +90,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
         return Result("CREATE DICTIONARY")
     external = _located(statement, source.span, lambda: _external(source.name, dict(source.options), statement.name, "db"))
     _fill(session, statement, new_relation(session, statement, "table", statement.columns, primary_key=statement.primary_key, depends_on=needs,
-                                           external=external, dictionary=dictionary), "the source of a dictionary", source.span)
+                                           ranges=dict(statement.ranges), external=external, dictionary=dictionary), "the source of a dictionary", source.span)
     return Result("CREATE DICTIONARY")
 
 

@@ -83,7 +83,7 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
     dictionary = session.catalog.relations[found.dictionary]
     assert dictionary.dictionary is not None
     columns = tuple(Field(c.name, t.type, t.nullable) for c, t in zip(dictionary.columns, found.tree.columns, strict=True))
-    relation = Relation(session.catalog.new_id("materialized view"), f"?{view.id}.{number}", "materialized view", columns, dialect=view.dialect,
+    relation = Relation(session.catalog.new_id("materialized view"), f"?{view.name}.{dictionary.name}.{number}", "materialized view", columns, dialect=view.dialect,
                         hidden=True, owner=view.id, feeds=dictionary.dictionary.stream)
     return Bound(found.tree, relation)
 

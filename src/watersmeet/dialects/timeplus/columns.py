@@ -44,13 +44,17 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, tuple[
     return Field(name.name, kind.type, nullable), kind.range
 
 
-def read_columns(cursor: Cursor) -> tuple[Field, ...]:
-    """`(a int, b string)`."""
+def read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
+    """`(a int, b string)`: the columns, and which numbers those take whose types take more."""
     cursor.expect("(")
     columns: list[Field] = []
+    ranges: dict[str, tuple[int, int]] = {}
     while not cursor.at(")"):
-        columns.append(read_column(cursor, [c.name for c in columns])[0])
+        column, values = read_column(cursor, [c.name for c in columns])
+        columns.append(column)
+        if values is not None:
+            ranges[column.name] = values
         if not cursor.take(","):
             break
     cursor.expect(")")
-    return tuple(columns)
+    return tuple(columns), ranges

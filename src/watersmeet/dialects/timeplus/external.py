@@ -23,8 +23,8 @@ def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands behind EXTERNAL TABLE (TP-18)."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
-    columns = read_columns(cursor) if cursor.at("(") else ()
-    return CreateExternalTable(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists,
+    columns, ranges = read_columns(cursor) if cursor.at("(") else ((), {})
+    return CreateExternalTable(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists, ranges=ranges,
                                options=_settings(cursor, "an external table"))
 
 
@@ -34,11 +34,11 @@ def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     name = cursor.relation_name()
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
-    columns = read_columns(cursor)
+    columns, ranges = read_columns(cursor)
     arrivals: tuple[str, ...] = ()
     if TIME_COLUMN not in [c.name for c in columns]:
         columns, arrivals = (*columns, Field(TIME_COLUMN, TIMESTAMP, nullable=False)), (TIME_COLUMN,)
-    return CreateExternalStream(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists,
+    return CreateExternalStream(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists, ranges=ranges,
                                 options=_settings(cursor, "an external stream"), arrivals=arrivals)
 
 
@@ -48,7 +48,7 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
     name = cursor.relation_name()
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the dictionary were expected here.")
-    columns = read_columns(cursor)
+    columns, ranges = read_columns(cursor)
     key: tuple[Name, ...] = ()
     source = layout = lifetime_s = None
     while not cursor.done:
@@ -76,7 +76,7 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
     assert layout is not None
     _check_key(key, [c.name for c in columns], cursor)
     keys = tuple(k.name for k in key)
-    return CreateDictionary(**base, name=name.name, name_span=name.span, schema=name.schema, primary_key=keys, if_not_exists=if_not_exists,
+    return CreateDictionary(**base, name=name.name, name_span=name.span, schema=name.schema, primary_key=keys, if_not_exists=if_not_exists, ranges=ranges,
                             columns=tuple(Field(c.name, c.type, c.nullable and c.name not in keys) for c in columns),
                             source=source, layout=layout, lifetime_s=lifetime_s)
 
