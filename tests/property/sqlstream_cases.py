@@ -156,4 +156,4 @@ def kept_table(rng: random.Random) -> Case:
                 lambda streams, table: with_kept_table(streams[name], 60, table, kind, on, (2, 2)))
 
 
-MAKERS = (stream_and_table, kept_table)
+MAKERS = (two_streams, two_streams, two_streams, three_streams, stream_and_table, joined_and_table, kept_table)

@@ -62,12 +62,15 @@ class Window(Relation):
     """Each input row with the value of each call over the rows that are equal in `partition`. Outputs: the calls' columns.
 
     Where an order leaves rows equal, the others of their columns that are read above or here decide, in order.
+    keeps_time: the time that orders the rows keeps its watermark, although rows below it change: only in the calls' values, and from one
+    that is not below it to another. Who reads them must not tell these apart, as a join that compares them with times below it.
     """
 
     input: Relation
     partition: tuple[Scalar, ...]
     calls: tuple[WindowCall, ...]
     outputs: tuple[Column, ...]
+    keeps_time: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.calls)

@@ -77,6 +77,8 @@ def watermarks(node: Relation) -> Watermarks:
         # rows are ordered if they look back only.
         below = watermarks(node.input)
         bound = [k.column for k in node.partition] + ([_looking_back(node)] if isinstance(node, Window) else [])
+        if isinstance(node, Window) and node.keeps_time:
+            bound += [c.order[0].value.column for c in node.calls]
         ahead = [(c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True)] if isinstance(node, Window) else []
         return _present([*((c, below.get(c, ())) for c in bound if c is not None), *ahead])
     if isinstance(node, TimeFilter):

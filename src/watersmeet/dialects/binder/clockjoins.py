@@ -10,7 +10,6 @@ stream itself, whose clock is the one by which its rows come out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +20,8 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.dialects.binder.joinwindows import RangeWindow, range_window
+from watersmeet.dialects.binder.framing import Framed, framed, moved, timestamp
+from watersmeet.dialects.binder.joinwindows import CURRENT, RangeWindow, RowsWindow, UnitWindow, join_window
 from watersmeet.dialects.binder.rowtimes import ROWTIME
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.dialects.binder.shared import Binding, Environment, value_of
@@ -44,44 +44,39 @@ def clock_join(joined: Relation, scope: Scope, left: Scope, right: Scope, node: 
                     span=place_of(node), hint="Join the subquery in FROM.")
     assert left.stream is not None
     assert right.stream is not None
-    sides = [(_timestamp(s.rowtime.value.finish()), range_window(s.window, env)) for s in (left.stream, right.stream)]
-    tree = _windowed(joined, sides)
-    clock = both(*[of_scalar(t, watermarks(r)) for (t, _), r in zip(sides, joined.inputs, strict=True)])
+    times = [timestamp(s.rowtime.value.finish()) for s in (left.stream, right.stream)]
+    one, other = (framed(r, t, join_window(s.window, env), binding)
+                  for r, t, s in zip(joined.inputs, times, (left.stream, right.stream), strict=True))
+    clock = both(*[of_scalar(t, watermarks(r)) for r, t in zip(joined.inputs, times, strict=True)])
+    tree = _windowed(replace(joined, left=one.relation, right=other.relation), one, other)
     rowtime = binding.new_column(ROWTIME, TIMESTAMP, nullable=False)
-    entered = [_moved(t, w.end_us) for t, w in sides]
-    moment = exp.Greatest(this=entered[0], expressions=[entered[1]], ignore_nulls=True)
+    moment = exp.Greatest(this=one.enters.expression.copy(), expressions=[other.enters.expression.copy()], ignore_nulls=True)
     columns, exprs = [*tree.columns, rowtime], [*map(read, tree.columns), Scalar(moment, TIMESTAMP, nullable=False)]
     held = rowtime
     if tree.kind in _OUTER:
         # Moments are whole microseconds: t < clock says t + 1 <= clock.
         held = binding.new_column("released", TIMESTAMP, nullable=False)
-        alone = exp.Or(this=_is_null(sides[0][0]), expression=_is_null(sides[1][0]))
+        alone = exp.Or(this=_is_null(one.time), expression=_is_null(other.time))
         later = exp.Add(this=exp.paren(moment.copy()), expression=interval_of(1))
         columns.append(held)
         exprs.append(Scalar(exp.Case(ifs=[exp.If(this=alone, true=later)], default=moment.copy()), TIMESTAMP, nullable=False))
     timed = Project(tree, tuple(columns), tuple(exprs))
-    found = TimeFilter(timed, held.id, "<=", clock, final=True, promised=(rowtime.id,))
+    # By rows the content of the current moment may still change: what has come out of it stays.
+    final = not any(isinstance(s.window, RowsWindow) for s in (one, other))
+    found = TimeFilter(timed, held.id, "<=", clock, final=final, stays=not final, promised=(rowtime.id,))
     return found, replace(scope, stream=StreamInput(ScopeColumn(ROWTIME, value_of(rowtime))))
 
 
-def _timestamp(time: Scalar) -> Scalar:
-    """A rowtime is a timestamp without time zone, in UTC."""
-    return time if time.type == TIMESTAMP else Scalar(exp.cast(time.expression, TIMESTAMP.duckdb, dialect="duckdb"), TIMESTAMP, time.nullable)
-
-
-def _windowed(joined: Join, sides: Sequence[tuple[Scalar, RangeWindow]]) -> Join:
+def _windowed(joined: Join, left: Framed, right: Framed) -> Join:
     """The join of the rows that are in their windows at the moment at which the second one enters."""
-    (left, one), (right, other) = sides
     keys = list(joined.keys)
-    if one == other == RangeWindow():
+    if left.window == right.window == CURRENT:
         parts = []
-        keys.append(KeyPair(left, right))
+        keys.append(KeyPair(left.time, right.time))
     else:
-        parts = [*_stays(left, one, right, other), *_stays(right, other, left, one)]
-    partners = (_before(right, other, left, one), _before(left, one, right, other))
-    # With a window that is one moment long every pair enters with that row.
-    needs = {"left": one.start_us > one.end_us, "right": other.start_us > other.end_us,
-             "full": one.start_us > one.end_us or other.start_us > other.end_us}.get(joined.kind, False)
+        parts = [*_stays(left, right), *_stays(right, left)]
+    partners = (_before(right, left), _before(left, right))
+    needs = {"left": _lasts(left), "right": _lasts(right), "full": _lasts(left) or _lasts(right)}.get(joined.kind, False)
     if not keys and joined.kind in _OUTER:
         nothing = Scalar(exp.Literal.number(0), INTEGER, nullable=False)
         keys.append(KeyPair(nothing, nothing))
@@ -89,30 +84,43 @@ def _windowed(joined: Join, sides: Sequence[tuple[Scalar, RangeWindow]]) -> Join
                    partners=partners if needs else None)
 
 
-def _stays(time: Scalar, window: RangeWindow, other: Scalar, others: RangeWindow) -> list[Scalar]:
-    """A row is still in its window when the other one enters: `time >= (other + end) - start`."""
-    found = [_compared(exp.GTE, time.expression, _moved(other, others.end_us - window.start_us))]
-    if window.months is not None:
-        begins = exp.Sub(this=exp.paren(_moved(other, others.end_us)), expression=exp.paren(window.months))
-        found.append(_compared(exp.GTE, time.expression, begins))
+def _lasts(side: Framed) -> bool:
+    """False if a row is in its window for one moment only, so that every pair enters with it."""
+    return not isinstance(side.window, RangeWindow) or side.window.start_us > side.window.end_us
+
+
+def _stays(side: Framed, other: Framed) -> list[Scalar]:
+    """A row is still in its window when the other one enters: `time >= other's entry - start`, or it leaves after that.
+
+    One that leaves when it enters was never there.
+    """
+    if side.leaves is not None:
+        rest = [] if side.enters == side.time and isinstance(side.window, UnitWindow) else [_compared(exp.GT, side.leaves, side.enters.expression)]
+        return [_compared(exp.GT, side.leaves, other.enters.expression), *rest]
+    assert isinstance(side.window, RangeWindow)
+    found = [_compared(exp.GTE, side.time, _entry(other, -side.window.start_us))]
+    if side.window.months is not None:
+        begins = exp.Sub(this=exp.paren(other.enters.expression.copy()), expression=exp.paren(side.window.months))
+        found.append(_compared(exp.GTE, side.time, begins))
     return found
 
 
-def _before(time: Scalar, window: RangeWindow, other: Scalar, others: RangeWindow) -> Scalar:
-    """A row enters not after the other one: `time + end <= other + its end`."""
-    return _compared(exp.LTE, time.expression, _moved(other, others.end_us - window.end_us))
+def _before(side: Framed, other: Framed) -> Scalar:
+    """A row enters not after the other one: `time <= other's entry - end`."""
+    if isinstance(side.window, RangeWindow):
+        return _compared(exp.LTE, side.time, _entry(other, -side.window.end_us))
+    return _compared(exp.LTE, side.enters, other.enters.expression)
 
 
-def _compared(kind: type[exp.Binary], one: exp.Expression, other: exp.Expression) -> Scalar:
-    return Scalar(kind(this=one.copy(), expression=other.copy()), BOOLEAN)
+def _entry(side: Framed, later_us: int) -> exp.Expression:
+    """When a row enters, and so much later."""
+    if isinstance(side.window, RangeWindow):
+        return moved(side.time, side.window.end_us + later_us)
+    return moved(side.enters, later_us)
 
 
-def _moved(time: Scalar, amount_us: int) -> exp.Expression:
-    """A time plus or minus a constant interval."""
-    if not amount_us:
-        return time.expression.copy()
-    kind = exp.Add if amount_us > 0 else exp.Sub
-    return kind(this=time.expression.copy(), expression=interval_of(abs(amount_us)))
+def _compared(kind: type[exp.Binary], one: Scalar, other: exp.Expression) -> Scalar:
+    return Scalar(kind(this=one.expression.copy(), expression=other.copy()), BOOLEAN)
 
 
 def _is_null(time: Scalar) -> exp.Expression:

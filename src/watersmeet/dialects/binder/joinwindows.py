@@ -15,6 +15,7 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us, has_months, longest_us
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.expressions import bind_value
+from watersmeet.dialects.binder.rounding import unit_of
 from watersmeet.dialects.binder.rowtimes import ROWTIME
 from watersmeet.dialects.binder.scope import Scope
 from watersmeet.dialects.binder.shared import Environment
@@ -34,8 +35,29 @@ class RangeWindow:
     months: exp.Expression | None = None
 
 
+@dataclass(frozen=True)
+class RowsWindow:
+    """The rows from `start` to `end` places before the newest one of the current moment."""
+
+    start: int
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class UnitWindow:
+    """The rows of the current `unit` of time, all of which go when it ends."""
+
+    unit: str
+
+
+JoinWindow = RangeWindow | RowsWindow | UnitWindow
+
 #: What a stream without OVER has: RANGE CURRENT ROW (SS-26).
 CURRENT: Final = RangeWindow()
+
+
+#: More rows than a stream is asked to keep by their number.
+_MOST_ROWS: Final = 1 << 31
 
 
 def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str, exp.Window]:
@@ -64,19 +86,56 @@ def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Enviro
     return replace(scope, stream=replace(scope.stream, window=windows[name]))
 
 
-def range_window(node: exp.Window | None, env: Environment) -> RangeWindow:
-    """What a window without rows says. SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
+def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
+    """What a window says. SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
     if node is None:
         return CURRENT
     ctx = Context(env.text, "OVER")
     spec = node.args.get("spec")
     for part in node.args.get("partition_by") or []:
         raise ctx.not_supported("PARTITION BY in a window of a join", part)
+    kind = "" if spec is None or spec.args.get("exclude") else spec.args.get("kind", "").upper()
+    if kind not in ("RANGE", "ROWS"):
+        raise ctx.error("SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
+    unit = unit_of(node)
+    if unit is not None:
+        return UnitWindow(unit)
     order = node.args.get("order")
     if order is not None and not all(_is_rowtime(o) for o in order.expressions):
-        raise ctx.not_supported("this ORDER BY in a window of a join", order, hint="Rows of a stream are in the order of ROWTIME.")
-    if spec is None or spec.args.get("kind", "").upper() != "RANGE" or spec.args.get("exclude"):
-        raise ctx.error("SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
+        raise ctx.not_supported("this window of a join", node, hint="Rows of a stream are in the order of ROWTIME. A window that empties is "
+                                "(ORDER BY FLOOR(ROWTIME TO HOUR) RANGE CURRENT ROW).")
+    return _range(node, spec, ctx) if kind == "RANGE" else _rows(node, spec, ctx)
+
+
+def _rows(node: exp.Window, spec: exp.Expression, ctx: Context) -> RowsWindow:
+    first = _number(spec.args.get("start"), spec.args.get("start_side"), node, ctx)
+    last = 0 if spec.args.get("end") is None else _number(spec.args["end"], spec.args.get("end_side"), node, ctx)
+    if last > first:
+        raise ctx.error("INVALID_VALUE", "a window ends before it begins", node, hint="Write the greater number first.")
+    return RowsWindow(first, last)
+
+
+def _number(value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context) -> int:
+    """How many rows before the current one."""
+    if value == "CURRENT ROW":
+        return 0
+    if not isinstance(value, exp.Expression):
+        raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write a number of rows: what is kept has to end somewhere.")
+    _check_side(value, side, ctx)
+    if not isinstance(value, exp.Literal) or not value.is_int or int(value.name) > _MOST_ROWS:
+        raise ctx.error("DATATYPE_MISMATCH", "the bound of a ROWS window is a whole number", value, hint="ROWS 5 PRECEDING.")
+    return int(value.name)
+
+
+def _check_side(value: exp.Expression, side: str | None, ctx: Context) -> None:
+    """A bound lies before the current row."""
+    if side is None:
+        raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
+    if side.upper() != "PRECEDING":
+        raise ctx.not_supported(f"{side.upper()} in a window of a join", value, detail="Rows that are to come are in no window.")
+
+
+def _range(node: exp.Window, spec: exp.Expression, ctx: Context) -> RangeWindow:
     first = _bound(spec.args.get("start"), spec.args.get("start_side"), node, ctx)
     last = (0, None) if spec.args.get("end") is None else _bound(spec.args["end"], spec.args.get("end_side"), node, ctx)
     if last[1] is not None:
@@ -98,10 +157,7 @@ def _bound(value: exp.Expression | str | None, side: str | None, node: exp.Windo
         return 0, None
     if not isinstance(value, exp.Expression):
         raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write an interval: what is kept has to end somewhere.")
-    if side is None or side.upper() != "PRECEDING":
-        if side is None:
-            raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
-        raise ctx.not_supported(f"{side.upper()} in a window of a join", value, detail="Rows that are to come are in no window.")
+    _check_side(value, side, ctx)
     interval = bind_value(value, ctx).finish()
     length_us = duration_us(interval.expression)
     if length_us is None and has_months(interval.expression):

@@ -22,7 +22,7 @@ def newest(node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: i
     With the two columns that order rows by arrival, the newest first. None if `node` does not know how its rows came: only tables
     and sources do, under filters and projections.
     """
-    found = _arrivals(node, binding)
+    found = arrivals(node, binding)
     if found is None:
         return None
     rows, age = found
@@ -32,7 +32,8 @@ def newest(node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: i
     return TopN(rows, tuple(keys), tuple(order), limit), age
 
 
-def _arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column, Column]] | None:
+def arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column, Column]] | None:
+    """The rows of `node` as they were written, with the two columns that order them, the newest first; None where that is not known."""
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
         if relation.kind not in ("table", "source") or (relation.connector and relation.primary_key):
@@ -41,7 +42,7 @@ def _arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column,
         return Arrivals(node, age, 0 if node.append_only else binding.moment), age
     if not isinstance(node, (Cut, Filter, Project)) or (isinstance(node, Cut) and node.keeps == "before"):
         return None
-    found = _arrivals(node.input, binding)
+    found = arrivals(node.input, binding)
     if found is None:
         return None
     below, age = found

@@ -27,8 +27,10 @@ from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import walk
 from watersmeet.algebra.watermarks import watermarks
+from watersmeet.dialects.binder.framing import timestamp
+from watersmeet.dialects.binder.joinwindows import UnitWindow, join_window
 from watersmeet.dialects.binder.lookups import is_looked_up, looking_up
-from watersmeet.dialects.binder.rounding import after, floor, unit_of
+from watersmeet.dialects.binder.rounding import after, floor
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.dialects.binder.shared import Binding, Environment, read, value_of
 from watersmeet.dialects.queries import place_of
@@ -49,8 +51,8 @@ def stream_table_join(joined: Relation, scope: Scope, left: Scope, right: Scope,
     stream = left.stream or right.stream
     if stream is None:
         return (looking_up(joined, node, left, env, binding) if is_looked_up(node.this) else joined), scope
-    unit = None if stream.window is None else unit_of(stream.window)
-    relation, rowtime = _joined(joined, stream.rowtime, unit, node, env, binding)
+    window = join_window(stream.window, env)
+    relation, rowtime = _joined(joined, stream.rowtime, window.unit if isinstance(window, UnitWindow) else None, node, env, binding)
     return relation, replace(scope, stream=StreamInput(rowtime))
 
 
@@ -105,18 +107,19 @@ def _with_the_rest(met: TemporalJoin, columns: tuple[Column, ...], rowtime: Colu
     No row of the stream changes a unit that is behind the clock, so these are final. columns: of the result.
     """
     stream, table = met.left, met.right
-    end = binding.new_column("_end", TIMESTAMP, nullable=False)
-    ends = Scalar(after(floor(read(rowtime).expression, unit), unit), TIMESTAMP, nullable=False)
+    end = binding.new_column("_end", TIMESTAMP, rowtime.nullable)
+    at = timestamp(read(rowtime))
+    ends = Scalar(after(floor(at.expression, unit), unit), TIMESTAMP, at.nullable)
     ended = Project(stream, (*stream.columns, end), (*map(read, stream.columns), ends))
-    over = binding.new_column("_end", TIMESTAMP, nullable=False)
+    over = binding.new_column("_end", TIMESTAMP, rowtime.nullable)
     units = Aggregate(ended, (read(end),), (), (over,))
     every = Join(table, units, "inner", (), broadcast=True)
     pairs = (KeyPair(read(over), read(end)), *(KeyPair(k.right, k.left, k.null_safe) for k in met.keys))
     alone = Join(every, ended, "anti", pairs, met.residual, span=met.span)
     rest = TimeFilter(alone, over.id, "<=", watermarks(stream)[rowtime.id], final=True)
-    time = binding.new_column(rowtime.name, TIMESTAMP, nullable=False)
+    time = binding.new_column(rowtime.name, TIMESTAMP, rowtime.nullable)
     there = table.ids
-    parts = (Project(met, (*columns, time), (*map(read, columns), read(rowtime))),
+    parts = (Project(met, (*columns, time), (*map(read, columns), at)),
              Project(rest, (*columns, time), (*(read(c) if c.id in there else _nothing(c) for c in columns), read(over))))
     return Union(parts, (*columns, time)), time
 
