@@ -144,6 +144,34 @@ def test_what_has_come_out_stays(comparison):
             assert dict(zip(rows_of(found), found.diff.tolist())) == expected
 
 
+def test_rows_without_time_may_come_at_once():
+    """Lenses' pairs of a join of streams; records without partner wait by their time (D-004-08)."""
+    for seed in range(6):
+        history = random_history(random.Random(seed), 40)
+        plain = replace(filter_of("<"), append_only=True, stays=True)
+        outs, _ = run(plain, history)
+        untimed, _ = run(replace(plain, untimed=True), history)
+        seen = 0
+        for (rows, diffs, _), out, found in zip(history, outs, untimed, strict=True):
+            expected: Counter = Counter()
+            for values, diff in zip(rows_of(out), out.diff.tolist()):
+                expected[values] += diff
+            free: Counter = Counter()
+            for values, diff in zip(rows, diffs, strict=True):
+                if values[1] is None:
+                    free[values] += diff
+            shown: Counter = Counter()
+            for values, diff in zip(rows_of(found), found.diff.tolist()):
+                shown[values] += diff
+            for values, diff in free.items():
+                if diff > 0:
+                    expected[values] += diff
+                    seen += 1
+            assert {r: n for r, n in shown.items() if r[1] is not None} == {r: n for r, n in expected.items() if r[1] is not None}
+            assert all(n > 0 for n in shown.values())
+        assert seen
+
+
 def test_a_broken_promise_is_an_error():
     op = filter_of("<", append_only=True)
     history = [([(1, at(1), "x")], [1], {"a": 50, "b": 50}), ([(1, at(1), "x")], [-1], {"a": 50, "b": 50})]

@@ -40,9 +40,7 @@ def _gone(op: Records, arrays: Sequence[pa.Array], diff: Ints) -> Ints:
     stays = np.zeros(groups.count, np.bool_)
     stays[groups.of_row[diff > 0]] = True
     rows = np.flatnonzero((diff < 0) & ~stays[groups.of_row])
-    kept = [col.gather(arrays[k], rows) for k in op.kept]
+    kept = [col.gather(col.one_form(arrays[k]), rows) for k in op.kept]
     order, _ = canonical_rows(kept, np.ones(len(rows), np.int64), groups.hashes[groups.of_row[rows]], whole_row=False)
-    owner = groups.of_row[rows[order]]
-    last = np.ones(len(order), np.bool_)
-    last[:-1] = owner[1:] != owner[:-1]
-    return rows[order[last]]
+    _, first = np.unique(groups.of_row[rows[order]], return_index=True)
+    return rows[order[first]]

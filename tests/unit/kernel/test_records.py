@@ -1,0 +1,93 @@
+"""Changes as a log: of each key what came, or that it is gone. LS-10, D-004-05."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from tests import reference
+from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
+
+from watersmeet.circuit.operators import Records, operator_from_json
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.operators import records
+from watersmeet.kernel.state import BlobDict, StageState
+from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR
+
+SCHEMA = schema_of(INTEGER, VARCHAR, VARCHAR)
+KEY, VALUE, KEPT = 0, 1, 2
+
+
+def log_of(keys):
+    return Records(("i",), (*SCHEMA, *schema_of(BOOLEAN, BIGINT)), True, keys, (KEY, KEPT))
+
+
+def step(op, rows, diffs, epoch):
+    context = StepContext(0, False, Evaluator(), (SCHEMA,), epoch=epoch)
+    return records.step(op, [delta_of(SCHEMA, rows, diffs)], StageState(None, BlobDict()), context)
+
+
+def newest(log):
+    """The log as a table: by key the last record, unless it is without value."""
+    found = {}
+    for key, value, kept, deleted, _ in log:
+        found[key] = None if deleted else (key, value, kept)
+    return Counter(r for r in found.values() if r is not None)
+
+
+@pytest.mark.parametrize("weak", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_log_of_a_table_adds_up_to_it(seed, weak, monkeypatch):
+    if weak:
+        weaken_hashes(monkeypatch)
+    rng = random.Random(seed)
+    op = log_of((KEY,))
+    content, log = Counter(), []
+    for epoch in range(1, 15):
+        rows, diffs = [], []
+        now = {r[0]: r for r in content}
+        for key in rng.sample([None, *range(6)], rng.randrange(5)):
+            # a row comes, goes, is replaced by another one, or by itself
+            old, new = now.get(key), (key, rng.choice("xyz"), rng.choice(["a", None]))
+            if old is not None and rng.random() < 0.3:
+                new = old if rng.random() < 0.5 else None
+            for row, diff in ((old, -1), (new, 1)):
+                if row is not None:
+                    rows.append(row)
+                    diffs.append(diff)
+        order = rng.sample(range(len(rows)), len(rows))
+        out = step(op, [rows[i] for i in order], [diffs[i] for i in order], epoch)
+        before = content.copy()
+        reference.accumulate(content, rows, diffs)
+        content = +content
+        assert (out.diff > 0).all()
+        assert {r[4] for r in rows_of(out)} <= {epoch}
+        assert all(r[1] is None for r in rows_of(out) if r[3])
+        changed = {r[0] for r in (before - content) + (content - before)}
+        assert sorted(map(str, changed)) == sorted(str(r[0]) for r in rows_of(out)), "one record for each key that changed, none for others"
+        log += rows_of(out)
+        assert newest(log) == content
+    assert any(r[3] for r in log)
+
+
+def test_what_is_kept_of_a_key_that_is_gone():
+    out = step(log_of((KEY,)), [(1, "x", "a"), (1, "y", "a")], [-1, -1], 3)
+    assert rows_of(out) == [(1, None, "a", True, 3)]
+    rows = [(1, "x", "b"), (1, "y", "a"), (2, "x", "c")]
+    found = {rows_of(step(log_of((KEY,)), [rows[i] for i in order], [-1, -1, -1], 3))[0] for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0])}
+    assert len(found) == 1, "the content decides, not the order"
+
+
+def test_rows_of_a_stream_are_records_as_they_are():
+    op = log_of(None)
+    out = step(op, [(1, "x", "a"), (1, "x", "a"), (None, None, None)], [1, 2, 1], 7)
+    assert list(zip(rows_of(out), out.diff.tolist())) == [
+        ((1, "x", "a", False, 7), 1), ((1, "x", "a", False, 7), 2), ((None, None, None, False, 7), 1)]
+    assert step(op, [], [], 8).num_rows == 0
+
+
+def test_json():
+    for op in (log_of((KEY,)), log_of(None)):
+        assert operator_from_json(op.to_json()) == op
