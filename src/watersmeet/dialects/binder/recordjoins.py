@@ -212,5 +212,7 @@ def _time(joined: Join, one: Facets, other: Facets) -> Scalar:
     if one.nature != other.nature:
         return (one if one.nature == "stream" else other).time.finish()
     left, right = one.time.finish(), other.time.finish()
-    nullable = (left.nullable and right.nullable) or joined.kind == "full"
-    return Scalar(exp.Greatest(this=left.expression, expressions=[right.expression]), left.type, nullable)
+    later: exp.Expression = exp.Greatest(this=left.expression.copy(), expressions=[right.expression.copy()])
+    if joined.kind != "inner":  # of a side that is not there, the time is NULL
+        later = exp.Coalesce(this=later, expressions=[left.expression.copy(), right.expression.copy()])
+    return Scalar(later, left.type, left.nullable or right.nullable)
