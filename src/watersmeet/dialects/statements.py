@@ -216,9 +216,10 @@ class Emit:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateMaterializedView(CreateView):
-    """`CREATE MATERIALIZED VIEW name [(columns)] [WITH (options)] AS query [EMIT …]`."""
+    """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`. into: what its rows are written to."""
 
     emit: Emit | None = None
+    into: Name | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

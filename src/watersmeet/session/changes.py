@@ -14,10 +14,11 @@ from watersmeet.store.readers import Reader
 class Changes:
     """What commits change from now on. Holds them until they are taken."""
 
-    def __init__(self, database: OpenDatabase) -> None:
+    def __init__(self, database: OpenDatabase, since: int | None = None) -> None:
+        """since: the commit after which they begin, None: the newest one."""
         self._log, self._packs = database.log, database.packs
         self._reader = Reader(database.layout)
-        self._taken = database.log.head()
+        self._taken = database.log.head() if since is None else since
         self._reader.hold(self._taken)
         database.at_close(self._reader.close)
 
@@ -25,6 +26,11 @@ class Changes:
     def any(self) -> bool:
         """Whether there is a commit that was not taken."""
         return self._log.head() > self._taken
+
+    @property
+    def taken(self) -> int:
+        """The commit up to which they were taken."""
+        return self._taken
 
     def take(self, relation_id: str) -> list[Change]:
         """The changes of a relation since the last call, by commit; none is empty. Never waits."""
@@ -40,6 +46,11 @@ class Changes:
         self._taken = head
         self._reader.hold(head)
         return found
+
+    def back(self, commit: int) -> None:
+        """Give what came after `commit`, which is not before the last call, once more."""
+        self._taken = commit
+        self._reader.hold(commit)
 
     def close(self) -> None:
         """Let go of the commits. May be called again."""

@@ -134,10 +134,10 @@ class OpenDatabase:
         self.engine.install(self.plans.circuit, ())
         self._stale = False
 
-    def commit(self, changes: Mapping[str, Change]) -> Commit:
-        """Commit changes (by relation id) in one step and tell the engine."""
+    def commit(self, changes: Mapping[str, Change], metrics: Mapping[str, Any] | None = None) -> Commit:
+        """Commit changes (by relation id) in one step, with what `metrics` say of it, and tell the engine."""
         rows = {i: (c.table, c.diff) for i, c in changes.items()}
-        made = write_transaction(self.layout, self.log, rows, catalog_version=self._catalog.version)
+        made = write_transaction(self.layout, self.log, rows, catalog_version=self._catalog.version, metrics=metrics)
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None
@@ -157,7 +157,7 @@ class OpenDatabase:
         if self.upkeep is not None:
             self.upkeep.before()
         self.engine.flush(transaction)
-        if self.upkeep is not None and self.upkeep.after():
+        while self.upkeep is not None and self.upkeep.after():
             self.engine.flush()
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()

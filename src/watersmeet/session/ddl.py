@@ -155,7 +155,9 @@ def _with_dependents(session: Session, found: Sequence[Relation], statement: Sta
     """The ids of relations and of what reads them; DEPENDENT_OBJECTS if something does without cascade."""
     ids = {r.id for r in found}
     for relation in found:
-        above = [r for r in session.catalog.dependents(relation.id) if r.id not in ids]
+        writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id and not r.owner]
+        above = [*session.catalog.dependents(relation.id), *writing, *(d for r in writing for d in session.catalog.dependents(r.id))]
+        above = list({r.id: r for r in above if r.id not in ids}.values())
         # An index goes with its table, as it serves nothing else.
         ids |= {r.id for r in above if r.kind == "index"}
         above = [r for r in above if r.kind != "index"]

@@ -41,7 +41,7 @@ def insert(session: Session, statement: Insert) -> Result:
         relation = writable(session, statement.table, statement, "insert into")
         if runs_on(session, statement.query):
             raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "INSERT of a query that runs until it is stopped is not supported",
-                           hint="Write table(…) for what is there now, or CREATE MATERIALIZED VIEW.")
+                           hint="Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for what comes.")
         target = accepting(relation)
         targets = insert_targets(target, statement)
         query = bounded(session, typed_query(statement.query, targets), statement.text)

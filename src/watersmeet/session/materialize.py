@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watersmeet.algebra.relations import Arrivals, Cut, Punctual, Scan
@@ -27,6 +28,8 @@ from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.queries import readable
 from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result
+from watersmeet.session.targets import target_of
+from watersmeet.store.readers import Reader
 from watersmeet.types import Field
 from watersmeet.watermarks import Watermark
 
@@ -49,7 +52,15 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     """Bind, compile, fill: when this returns the view shows what its inputs have."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE MATERIALIZED VIEW")
-    make(session, bind_view(session, statement))
+    bound = bind_view(session, statement)
+    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
+    if stream is None:
+        make(session, bound)
+        return Result("CREATE MATERIALIZED VIEW")
+    with closing(Reader(session.database.layout)) as reader, reader.holding(session.database.log.head()):  # until it is followed
+        make(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
+        if session.database.upkeep is not None:
+            session.database.upkeep.follow()
     return Result("CREATE MATERIALIZED VIEW")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
@@ -88,8 +89,8 @@ def rollback(session: Session) -> None:
         session.database.content.clear_overlay()
 
 
-def apply(session: Session, relation: Relation, change: Change) -> None:
-    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
+def apply(session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None) -> None:
+    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard. metrics: of the commit.
 
     A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its order.
     """
@@ -98,7 +99,7 @@ def apply(session: Session, relation: Relation, change: Change) -> None:
     if not change.table.num_rows:
         return
     if session.transaction is None:
-        session.database.commit({relation.id: change})
+        session.database.commit({relation.id: change}, metrics)
         return
     session.transaction.add(relation.id, change)
     session.database.content.overlay(relation.id, change.table, change.diffs)

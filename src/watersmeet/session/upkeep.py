@@ -15,6 +15,7 @@ from watersmeet.catalog import Relation
 from watersmeet.errors import Error
 from watersmeet.session.changes import Changes
 from watersmeet.session.context import Session
+from watersmeet.session.copying import changes_of, copy
 from watersmeet.session.delivery import inject
 from watersmeet.session.dml import rows_without
 from watersmeet.session.keys import last_of_each_key, rows_with_keys
@@ -63,6 +64,9 @@ class DictionaryUpkeep:
                     self._following.pop(relation_id).close()
                     continue
                 view = known[relation_id]
+                if not view.owner:
+                    wrote |= view.feeds in known and copy(self._session, view, known[view.feeds], changes)
+                    continue
                 came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
                 if came and view.feeds in known:
                     wrote |= self._write(known[view.feeds], pa.concat_tables(came))
@@ -72,8 +76,9 @@ class DictionaryUpkeep:
         """From now on what new hidden views give is written to the streams that they feed."""
         with self._lock:
             for relation in self._relations():
-                if relation.feeds and relation.id not in self._following:
-                    self._following[relation.id] = Changes(self._session.database)
+                if relation.feeds and relation.ready and relation.id not in self._following:
+                    database = self._session.database
+                    self._following[relation.id] = Changes(database) if relation.owner else changes_of(database, relation)
 
     def _write(self, stream: Relation, rows: pa.Table) -> bool:
         session = self._session
@@ -91,7 +96,7 @@ class DictionaryUpkeep:
     def _run(self) -> None:
         database = self._session.database
         while not self._ended.wait(_PAUSE_S):
-            if any(r.dictionary is not None for r in self._relations()):
+            if any(r.dictionary is not None or r.feeds for r in self._relations()):
                 try:
                     self.before()
                     self.after()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,8 +19,8 @@ _BLOB_ROWS = 1 << 18
 
 
 def write_transaction(layout: Layout, log: CommitLog, changes: Mapping[str, tuple[pa.Table, Diff | None]], *,
-                      catalog_version: int) -> Commit:
-    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
+                      catalog_version: int, metrics: Mapping[str, Any] | None = None) -> Commit:
+    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step, with what `metrics` say of it.
 
     All or nothing: after an error the log is as it was.
     """
@@ -31,7 +32,7 @@ def write_transaction(layout: Layout, log: CommitLog, changes: Mapping[str, tupl
         for i, change in pending.items()
     }
     return log.append(Commit("transaction", time_us=time.time_ns() // 1000, relations=relations,
-                             catalog_version=catalog_version))
+                             catalog_version=catalog_version, metrics=dict(metrics or {})))
 
 
 def _add(writer: PackWriter, table: pa.Table, diff: Diff | None) -> RelationChange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
@@ -9,7 +10,16 @@ from sqlglot.dialects.dialect import Dialect
 from watersmeet.catalog import ARRIVAL, StreamMode
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
-from watersmeet.dialects.statements import CreateStream, Drop, DropKind, Name, Refused, Statement, StreamIndex
+from watersmeet.dialects.statements import (
+    CreateMaterializedView,
+    CreateStream,
+    Drop,
+    DropKind,
+    Name,
+    Refused,
+    Statement,
+    StreamIndex,
+)
 from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_column
 from watersmeet.dialects.timeplus.external import read_dictionary, read_external_stream, read_external_table
 from watersmeet.dialects.tokens import Cursor, span_of
@@ -45,10 +55,19 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         texts = [t.text.upper() for t in cursor.tokens]
         head = texts[: texts.index("AS")] if "AS" in texts else texts
         if "INTO" in head:
-            place = span_of([cursor.tokens[head.index("INTO")]])
-            return Refused(**base, error=not_supported("CREATE MATERIALIZED VIEW … INTO", cursor.text, place,
-                                                       hint="Read the view itself; leave INTO out."))
+            return _view_into(cursor, dialect, base, head.index("INTO"))
     return ddl.read_create(cursor, dialect, base)
+
+
+def _view_into(cursor: Cursor, dialect: Dialect, base: dict[str, Any], place: int) -> Statement:
+    """CREATE MATERIALIZED VIEW name INTO stream AS …: the rest is read as without INTO."""
+    begin, cursor.index = cursor.index, place + 1
+    into = cursor.relation_name()
+    rest = cursor.originals([*cursor.tokens[:place]]) + cursor.originals([*cursor.rest])
+    inner = Cursor(rest, cursor.text, folding=cursor.folding)
+    inner.index = begin
+    made = ddl.read_create(inner, dialect, base)
+    return replace(made, into=into) if isinstance(made, CreateMaterializedView) else made
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
