@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.endings import ended
-from watersmeet.dialects.binder.rowtimes import rowtime_of
+from watersmeet.dialects.binder.rowtimes import merged, rowtime_of
 from watersmeet.dialects.binder.scope import PLAIN, Layout, Nature
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
@@ -94,7 +94,8 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if isinstance(node, (exp.Subquery, exp.Paren)):
         return ended(bind(node.this, env, binding), node, env, binding)
     if isinstance(node, exp.SetOperation):
-        return ended(bind_set_operation(node, env, binding, bind), node, env, binding)
+        found = bind_set_operation(node, env, binding, bind)
+        return ended(merged(found, node, env, binding, bind) if binding.semantics.rowtimes else found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
     raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)

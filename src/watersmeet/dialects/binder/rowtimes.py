@@ -7,21 +7,23 @@ so that rows which a filter drops move it too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Relation
+from watersmeet.algebra.relations import Column, Relation, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.dialects.binder.endings import Item
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, StreamInput, single
-from watersmeet.dialects.binder.shared import Environment, check_alias_list, value_of
+from watersmeet.dialects.binder.shared import Binding, Bound, Environment, check_alias_list, value_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
 ROWTIME: Final = "ROWTIME"
+
+BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
 
 def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: str, node: exp.Expression, env: Environment, *,
@@ -77,3 +79,25 @@ def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: E
                         hint="Use the rowtime of the query, also rounded down by FLOOR(… TO HOUR), or another alias.")
     rowtime = scope.stream.rowtime
     return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True
+
+
+def merged(found: Bound, node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
+    """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached them.
+
+    FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
+    """
+    sides = [bind(side, env, binding) for side in (node.left, node.right)]
+    streams = [rowtime_of(s.relation) is not None for s in sides]
+    if not any(streams):
+        return found
+    if not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct"):
+        raise error("FEATURE_NOT_SUPPORTED", "a set operation with streams other than UNION ALL of streams is not supported", sql=env.text,
+                    span=place_of(node))
+    hidden = [s.outputs[0].hidden for s in sides]
+    rowtime = rowtime_of(found.relation)
+    if any(hidden) != all(hidden) or rowtime is None:
+        raise error("FEATURE_NOT_SUPPORTED", "UNION ALL of streams of which one selects ROWTIME first and another does not is not supported",
+                    sql=env.text, span=place_of(node), hint="Select ROWTIME at the same place in all of them, or in none.")
+    tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
+    outputs = tuple(replace(o, hidden=hidden[0] and not i) for i, o in enumerate(found.outputs))
+    return Bound(tree, outputs)

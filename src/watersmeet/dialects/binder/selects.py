@@ -21,7 +21,7 @@ from watersmeet.dialects.binder.groupingsets import sets_of
 from watersmeet.dialects.binder.joinwindows import named_windows, with_definition
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.lookups import dangling, is_looked_up
-from watersmeet.dialects.binder.rowtimes import over, with_rowtime
+from watersmeet.dialects.binder.rowtimes import ROWTIME, over, with_rowtime
 from watersmeet.dialects.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, written
 from watersmeet.dialects.binder.setfunctions import TableCall, table_call
 from watersmeet.dialects.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
@@ -34,6 +34,7 @@ from watersmeet.dialects.binder.sources import (
     check_arguments,
     not_supported,
 )
+from watersmeet.dialects.binder.streamgroups import closed, closing
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.dialects.binder.values import Value, columns_of
@@ -196,6 +197,11 @@ class Selecting:
             raise not_supported("DISTINCT of a stream", self.node.args["distinct"], self.env)
         if len(scope.tables) == 1 and scope.stream is not None and scope.stream.window is not None:
             raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, self.env)
+        for called in [w for e in self.node.expressions for w in e.find_all(exp.Window)]:
+            raise not_supported("a window function over a stream", called, self.env, hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.")
+        for item in ordered_items(self.node):
+            if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
+                raise not_supported("ORDER BY of a stream by anything but ROWTIME", item, self.env, hint="Rows come in the order of ROWTIME.")
 
     # -- the select list ----------------------------------------------------------------------------------------
 
@@ -207,11 +213,13 @@ class Selecting:
         if scope.facets is not None and group is None and any(has_aggregate(e, below) for e in self.node.expressions):
             group = self.group = by_key(self.node, scope, self.env.text)
         windows = Windows(self.node.args.get("windows") or (), below, self.binding)
-        sorting = ordered_items(self.node)
+        sorting, how = ordered_items(self.node), None
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
             self.groups = True
             if self.binding.semantics.rowtimes and scope.stream is not None:
-                raise not_supported("GROUP BY of a stream", group or self.node, self.env)
+                self._check_stream(scope)
+                how = closing(self.node, relation, scope, self.env)
+                self.node, self.hidden = how.node, how.first and not how.promoted
             relation, items, ending = self._grouped(relation, below, group, having, windows)
         else:
             items, ending = self._listed(below, scope, windows)
@@ -226,7 +234,8 @@ class Selecting:
         if self.node.args.get("distinct") and ending.on is None:
             relation, outputs = self._distinct(*self._project(relation, items))
             return Bound(ending.above(relation, items, below), outputs)
-        return Bound(*self._project(ending.below(relation), items))
+        bound = Bound(*self._project(ending.below(relation), items))
+        return bound if how is None else closed(bound, how)
 
     def _listed(self, ctx: Context, scope: Scope, windows: Windows) -> tuple[list[Item], Ending]:
         """The select list and what ends the query, which may call window functions."""
