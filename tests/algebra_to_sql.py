@@ -115,7 +115,20 @@ def _(node: Join):
         return _on_arrival(node)
     if node.kind in ("semi", "anti"):
         return _with_some(left, right, on, some=node.kind == "semi")
+    if node.partners is not None:
+        return _partnered(node, left, right, on)
     return f"(SELECT * FROM {left} {node.kind.upper()} JOIN {right} ON {on})"
+
+
+def _partnered(node: Join, left: str, right: str, on: str) -> str:
+    """The pairs, and the rows of the preserved sides of which no pair makes one with a partner."""
+    parts = [f"SELECT {_columns(node)} FROM {left} INNER JOIN {right} ON {on}"]
+    for own, other, side, partner, kinds in ((left, right, node.left, node.partners[0], ("left", "full")),
+                                             (right, left, node.right, node.partners[1], ("right", "full"))):
+        if node.kind in kinds:
+            columns = ", ".join(f'"{c.id}"' if c.id in side.ids else f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.columns)
+            parts.append(f"SELECT {columns} FROM {_with_some(own, other, f'{on} AND ({partner.sql()})', some=False)}")
+    return "(" + " UNION ALL ".join(parts) + ")"
 
 
 def _decided(node: Relation, left: Relation, met: Callable[[str], str]) -> str:

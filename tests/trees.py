@@ -71,9 +71,10 @@ def pairs_of(left, right, keys) -> tuple[KeyPair, ...]:
     return tuple(pairs)
 
 
-def join(left, right, kind, keys="", residual=None, broadcast=False, arrival=False) -> Join:
-    """keys: as in `pairs_of`."""
-    return Join(left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), broadcast, arrival=arrival)
+def join(left, right, kind, keys="", residual=None, broadcast=False, arrival=False, partners=None) -> Join:
+    """keys: as in `pairs_of`. partners: two conditions."""
+    return Join(left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), broadcast, arrival=arrival,
+                partners=None if partners is None else (p(partners[0]), p(partners[1])))
 
 
 def temporal(left, right, kind, keys, residual=None, waits=False) -> TemporalJoin:

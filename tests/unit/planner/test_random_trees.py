@@ -158,7 +158,9 @@ class Trees:
         if kind == "cross":
             return where(join(left, right, "inner"), f"{self.ref(left)} = {self.ref(right)} AND {self.condition(left, right)}")
         residual = " AND ".join(self.condition(left, right) for _ in range(rng.choice([1, 2]))) if rng.random() < 0.5 else None
-        return join(left, right, rng.choice(KINDS), self.keys(left, right), residual)
+        kind = rng.choice(KINDS)
+        partners = tuple(self.condition(left, right) for _ in range(2)) if kind in ("left", "right", "full") and rng.random() < 0.3 else None
+        return join(left, right, kind, self.keys(left, right), residual, partners=partners)
 
     def scan(self, name):
         return scan(name, COLUMNS, alias=self.next(name), append_only=name in "de")
