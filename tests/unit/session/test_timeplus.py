@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import watersmeet
@@ -259,3 +260,22 @@ def test_rows_that_a_stream_does_not_take_are_told_until_they_are_gone():
                 connection.execute("FLUSH")
         assert bounded(connection, "SELECT u FROM table(t)") == [(1,)]
         connection.execute("DROP VIEW v; FLUSH")
+
+
+def test_a_direct_join_reads_what_a_row_needs():
+    """TP-43: the right side is not gone through, neither for a left row nor for a second query."""
+    with connect() as connection:
+        connection.execute("CREATE STREAM l(n int, k int); CREATE MUTABLE STREAM r(k int, v string, w string) PRIMARY KEY k")
+        connection.inject("r", pa.table({"k": pa.array(range(50_000), pa.int32()), "v": [f"v{i}" for i in range(50_000)], "w": ["w"] * 50_000}))
+        direct = "SELECT l.n, r.v FROM l LEFT JOIN r ON l.k = r.k SETTINGS join_algorithm = 'direct'"
+        first = connection.execute(direct)
+        connection.execute("INSERT INTO l(n, k) VALUES (1, 17), (2, -1); FLUSH")
+        assert sorted(first.fetchall()) == [(1, "v17"), (2, None)]
+        operators = connection.status()["operators"]
+        read = {o["kind"]: o["rows_in"] for o in operators.values() if o["kind"] in ("arrange", "temporal")}
+        assert read == {"arrange": 0, "temporal": 2}
+        second = connection.execute(direct + ", keep_versions = 2")
+        kept = [o for o, v in connection.status()["operators"].items() if v["kind"] == "arrange"]
+        assert kept == [o for o, v in operators.items() if v["kind"] == "arrange"]  # it reads the same rows, kept once
+        connection.execute("INSERT INTO l(n, k) VALUES (3, 18); FLUSH")
+        assert first.fetchall() == second.fetchall() == [(3, "v18")]
