@@ -32,14 +32,18 @@ class Cut(Relation):
 
 @dataclass(frozen=True)
 class Punctual(Relation):
-    """The rows of the input that are not late by the column `column`, as `circuit.operators.Punctual`: from then on it has the watermark `bound`."""
+    """The rows of the input that are not late by the column `column`, as `circuit.operators.Punctual`: from then on it has the watermark `bound`.
+
+    late: those that are instead.
+    """
 
     input: Relation
     column: str
     bound: Watermark
-    relation_id: str
-    name: str
-    clock: str
+    relation_id: str = ""
+    name: str = ""
+    clock: str = ""
+    late: bool = False
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

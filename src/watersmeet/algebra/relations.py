@@ -145,8 +145,7 @@ class Join(Relation):
     it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
     of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
     scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
-    arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL). late_us: rows may come so much
-    later than their watermarks promise, and still meet what they fit: it is kept so much longer.
+    arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL).
     partners: of an outer join, which of its pairs make a left (right) row one with a partner; a row without one comes out alone as
     well, beside the pairs that it has. None: all of them.
     """
@@ -161,7 +160,6 @@ class Join(Relation):
     spread: tuple[int, ...] = ()
     scatter: tuple[Scalar, ...] = ()
     arrival: bool = False
-    late_us: int = 0
     partners: tuple[Scalar, Scalar] | None = None
 
     def __post_init__(self) -> None:

@@ -39,8 +39,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
     bounds = time_bounds(node)
     if not bounds:
         return None, None
-    sides = [{i: shifted(w, -node.late_us) for i, w in watermarks(s).items()} for s in (node.left, node.right)]
-    left, right = _Side(sides[0], bounds), _Side(sides[1], [b.mirrored for b in bounds])
+    left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
     # Until when a row may be revised that comes out alone: as long as one of the pairs that decide about it may come.
     lefts, rights = left, right
     if node.partners is not None:

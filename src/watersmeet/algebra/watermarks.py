@@ -7,6 +7,7 @@ operator that may still revise a row with an older value gives none on that colu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -40,6 +41,7 @@ from watersmeet.algebra.revisions import stands_still
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import floor_of, least_of
+from watersmeet.algebra.trees import transform_up
 from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 #: Window functions that read rows before a row and its peers only, and those that read others whatever their frame is.
@@ -61,6 +63,8 @@ def watermarks(node: Relation) -> Watermarks:
         return watermarks(node.input)
     if isinstance(node, Punctual):
         below = watermarks(node.input)
+        if node.late:
+            return _present((i, w) for i, w in below.items() if i != node.column)
         return {**below, node.column: both(below[node.column], node.bound) if node.column in below else node.bound}
     if isinstance(node, Records):
         return watermarks(node.input) if node.key is None else {}
@@ -103,6 +107,17 @@ def watermarks(node: Relation) -> Watermarks:
         return _present((c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
                         for i, c in enumerate(node.outputs))
     return {}
+
+
+def clocks(node: Relation) -> Watermarks:
+    """How far times have come, which is no promise: rows that are late, or waited in a look-up, come out however far behind they are."""
+
+    def unpromised(part: Relation) -> Relation:
+        if isinstance(part, TemporalJoin):
+            return replace(part, waits=False)
+        return part.input if isinstance(part, Punctual) and not part.clock else part
+
+    return watermarks(transform_up(node, unpromised))
 
 
 def _nearest(node: AsofJoin) -> Watermarks:

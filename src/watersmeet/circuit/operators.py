@@ -172,8 +172,9 @@ class Cut(Operator):
 class Punctual(Operator):
     """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the epochs before.
 
-    bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. The greatest time that live epochs read of the
-    column `name` of the relation `relation_id` is the number of the source `clock`, which the bound reads.
+    bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. clock: the greatest time that live epochs read of the
+    column `name` of the relation `relation_id` is the number of this source, which the bound reads; empty: it reads those that are there
+    anyway, and nothing that a backfill reads is late. late: the rows that are late instead.
     """
 
     kind: ClassVar[str] = "punctual"
@@ -182,6 +183,7 @@ class Punctual(Operator):
     relation_id: str
     name: str
     clock: str
+    late: bool = False
 
 
 @dataclass(frozen=True)

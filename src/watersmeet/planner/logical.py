@@ -111,7 +111,7 @@ def _(node: Records, names: _Names) -> PlanTree:
 @_print.register
 def _(node: Punctual, names: _Names) -> PlanTree:
     below = _print(node.input, names)
-    return PlanTree("LogicalPunctual", (("time", names[node.column]), ("not_before", watermark_text(node.bound, {}))), (below,))
+    return PlanTree("LogicalPunctual", (("time", names[node.column]), ("before" if node.late else "not_before", watermark_text(node.bound, {}))), (below,))
 
 
 @_print.register

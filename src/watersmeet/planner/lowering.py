@@ -183,7 +183,7 @@ class Lowering:
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         made = self.builder.add(operators.Punctual((op.id,), op.schema, op.append_only, places[node.column], node.bound,
-                                                   node.relation_id, node.name, node.clock))
+                                                   node.relation_id, node.name, node.clock, node.late))
         return of_operator(made, [(c, places[c.id]) for c in columns])
 
     @lower.register

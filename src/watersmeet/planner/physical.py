@@ -148,7 +148,7 @@ class PhysicalPrinter:
             return "StreamCut", (("keeps", op.keeps),)
         if isinstance(op, Punctual):
             time = self._names.columns(op.inputs[0])[op.column]
-            return "StreamPunctual", (("time", time), ("not_before", self._names.watermark(op.bound)))
+            return "StreamPunctual", (("time", time), ("before" if op.late else "not_before", self._names.watermark(op.bound)))
         if isinstance(op, Records):
             below = self._names.columns(op.inputs[0])
             return "StreamRecords", () if op.keys is None else (("key", listed([below[k] for k in op.keys])),)

@@ -82,7 +82,7 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
     """JSON for an intent: by relation, the number that the greatest time of a column is, and the column."""
     found: dict[str, dict[str, str]] = {}
     for op in circuit.operators:
-        if isinstance(op, Punctual):
+        if isinstance(op, Punctual) and op.clock:
             found.setdefault(op.relation_id, {})[op.clock] = op.name
     return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
 
@@ -90,7 +90,7 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
 def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """By view, how many rows it left out as late in an epoch."""
     lost = {o.id: operators[o.id].get("rows_in", 0) - operators[o.id].get("rows_out", 0)
-            for o in circuit.operators if isinstance(o, Punctual) and o.id in operators}
+            for o in circuit.operators if isinstance(o, Punctual) and not o.late and o.id in operators}
     if not any(lost.values()):
         return {}
     return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}

@@ -11,7 +11,7 @@ from watersmeet.algebra.relations import Arrivals, Cut, Punctual, Scan
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
-from watersmeet.algebra.watermarks import watermarks
+from watersmeet.algebra.watermarks import Watermarks, watermarks
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.dialects.binder import BoundQuery, bind_query, check_request, with_emission
@@ -148,9 +148,9 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     return Bound(query.tree, relation, fills=query.fills)
 
 
-def watermarks_of(tree: Tree) -> dict[str, Watermark]:
+def watermarks_of(tree: Tree, of: Callable[[Tree], Watermarks] = watermarks) -> dict[str, Watermark]:
     """The watermarks of the columns by name, as the plan keeps them."""
     if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, Punctual) for n in walk(tree)):
         return {}
-    found = watermarks(rewrite(tree))
+    found = of(rewrite(tree))
     return {c.name: found[c.id] for c in tree.columns if c.id in found}

@@ -10,6 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Column, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
+from watersmeet.algebra.watermarks import clocks
 from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
 from watersmeet.dialects.binder import BoundQuery, bind_query
 from watersmeet.dialects.binder.logs import records_of
@@ -101,7 +102,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     topic = Topic(key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
     if declared is not None and declared.topic is not None:
         topic = replace(declared.topic, compacted=topic.compacted)
-    relation = new_relation(session, statement, "materialized view", columns, depends_on=query.depends_on, watermarks=watermarks_of(tree),
+    relation = new_relation(session, statement, "materialized view", columns, depends_on=query.depends_on, watermarks=watermarks_of(tree, clocks),
                             topic=topic)
     return Bound(tree, relation)
 

@@ -28,7 +28,7 @@ def _anti(node: Relation) -> Relation:
     kept = [p for p in parts if _tested(p) not in never_null]
     if len(kept) == len(parts):
         return node
-    anti = Join(join.left, join.right, "anti", join.keys, join.residual, span=join.span, arrival=join.arrival, late_us=join.late_us)
+    anti = Join(join.left, join.right, "anti", join.keys, join.residual, span=join.span, arrival=join.arrival)
     exprs = tuple(read(c) if c.id in join.left.ids else
                   Scalar(exp.cast(exp.null(), c.type.duckdb, dialect="duckdb"), c.type) for c in join.columns)
     return filtered(Project(anti, join.columns, exprs), kept)

@@ -264,7 +264,7 @@ class JoinGraph:
 
 def joins_freely(node: Join, *, move_outer: bool) -> bool:
     """True if the join may change places with its neighbours."""
-    if node.broadcast or node.arrival or node.late_us or node.partners is not None or any(is_volatile(p) for p in conjuncts(node.residual)):
+    if node.broadcast or node.arrival or node.partners is not None or any(is_volatile(p) for p in conjuncts(node.residual)):
         return False
     return node.kind == "inner" or (move_outer and node.kind in _DEPENDENT and bool(node.keys)
                                     and all(k.left.columns for k in node.keys))

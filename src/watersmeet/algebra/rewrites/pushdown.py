@@ -255,7 +255,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
         _push(node.left, places.left, left_dropped & node.left.ids),
         _push(node.right, places.right, right_dropped & node.right.ids),
         kind, tuple(dict.fromkeys(keys)), conjunction(list(dict.fromkeys(residual))),
-        node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner", late_us=node.late_us,
+        node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner",
         partners=partners,
     )  # fmt: skip
     return filtered(joined, places.above)

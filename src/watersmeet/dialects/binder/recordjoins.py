@@ -8,11 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin, TimeFilter
+from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.watermarks import of_scalar as mark_of
-from watersmeet.algebra.watermarks import watermarks
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.binder.copartitions import check_keys, copartitioned
 from watersmeet.dialects.binder.joins import join
@@ -23,9 +20,9 @@ from watersmeet.dialects.binder.scope import Facets, Nature, Scope, ScopeColumn
 from watersmeet.dialects.binder.shared import Binding, Environment, read, value_of
 from watersmeet.dialects.binder.subqueries import Subqueries
 from watersmeet.dialects.binder.values import Value, of_scalar
+from watersmeet.dialects.binder.withins import Within, length_of, time_of, windowed
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error
-from watersmeet.watermarks import both, shifted
 
 Sourced = tuple[Relation, Scope]
 
@@ -47,12 +44,12 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
                     hint="Topics and names of WITH can be joined.")
     nature = _checked(node, one.nature, other.nature, env)
     layout = check_keys(left[1], right[1], node, env)
-    within = _length(node, env)
-    node = _windowed(_conditioned(node, left[1], right[1], env, binding), left[1], right[1])
-    relation, scope = join(*copartitioned(left, right), node, env, subqueries, binding.semantics)
+    length_us = length_of(node, env)
+    node = windowed(_conditioned(node, left[1], right[1], env, binding), time_of(left[1]), time_of(right[1]))
+    sides = copartitioned(left, right)
+    within = None if length_us is None else Within(*sides, length_us)
+    relation, scope = join(*(sides if within is None else within.punctual()), node, env, subqueries, binding.semantics)
     assert isinstance(relation, Join)
-    if within is not None:
-        relation = replace(relation, late_us=within)
     joined: Relation = relation
     if one.nature != other.nature:
         joined = _looked_up(relation, turned=one.nature == "table")
@@ -60,8 +57,8 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
     key_column = binding.new_column(KEY_COLUMN, key.type, key.nullable)
     time_column = binding.new_column(RECORD_TIME, time.type, time.nullable)
     made: Relation = Project(joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time))
-    if within is not None and relation.kind != "inner":
-        made = _awaiting(made, relation, one, other, time_column, within, node, env, binding)
+    if within is not None:
+        made = within.result(made, relation, node, env, binding)
     shown = _once(scope, len(left[1].visible), node, relation.kind)
     layout = layout if _by_key(relation, one, other) else replace(layout, key_format=None)
     return made, replace(scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column), layout))
@@ -102,52 +99,6 @@ def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, bi
     return made
 
 
-def _windowed(node: exp.Join, left: Scope, right: Scope) -> exp.Join:
-    """The join with its window in its condition: both ends belong to it (LS-19)."""
-    within = node.args.get("within")
-    if not within:
-        return node
-    made: exp.Join = node.copy()
-    one, other = (_named(s, RECORD_TIME) for s in (left, right))
-    length = within[0]
-    window = exp.and_(exp.GTE(this=one, expression=exp.Sub(this=other, expression=length.copy())),
-                      exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=length.copy())), copy=False)
-    made.set("on", exp.and_(exp.Paren(this=made.args["on"]), window, copy=False))
-    made.set("within", None)
-    return made
-
-
-def _length(node: exp.Join, env: Environment) -> int | None:
-    """WITHIN in microseconds. INVALID_PARAMETER for nothing at all."""
-    within = node.args.get("within")
-    if not within:
-        return None
-    found = duration_us(within[0])
-    if not found:
-        raise error("INVALID_PARAMETER", "WITHIN needs a time above 0", sql=env.text, span=place_of(within[0]))
-    return found
-
-
-def _awaiting(joined: Relation, join: Join, one: Facets, other: Facets, time: Column, within: int, node: exp.Join, env: Environment,
-              binding: Binding) -> Relation:
-    """Pairs come at once; a record without partner comes when both streams have passed its time by WITHIN, and stays (D-004-08).
-
-    What comes later than that meets what is still kept, and is never taken back (notes on Kafka Streams, 2.1).
-    """
-    times = one.time.finish(), other.time.finish()
-    marks = [mark_of(t, watermarks(side)) for t, side in zip(times, join.inputs, strict=True)]
-    if not all(marks):
-        raise error("FEATURE_NOT_SUPPORTED", f"{join.kind.upper()} JOIN of streams without event times is not supported", sql=env.text,
-                    span=place_of(node), hint="Topics have one; another relation needs WATERMARK FOR.")
-    due = binding.new_column("due", time.type, nullable=True)
-    left, right = (t.expression for t in times)
-    alone = exp.Case(ifs=[exp.If(this=exp.Is(this=left.copy(), expression=exp.null()), true=right.copy()),
-                          exp.If(this=exp.Is(this=right.copy(), expression=exp.null()), true=left.copy())])
-    timed = Project(joined, (*joined.columns, due), (*map(read, joined.columns), Scalar(alone, due.type)))
-    held = TimeFilter(timed, due.id, "<", shifted(both(*marks), -within), stays=True, untimed=True, same=(time.id,))
-    return Project(held, joined.columns, tuple(map(read, joined.columns)))
-
-
 def _named(scope: Scope, name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(scope.tables[-1].alias, quoted=True))
 
@@ -174,7 +125,8 @@ def _looked_up(joined: Join, *, turned: bool) -> Relation:
 def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
     """The key of the result: by `_key` alone the common one, else an object of what ON equates (LS-35).
 
-    Where two tables meet, with both keys: a result for each pair of them (D-004-05).
+    Where two tables meet, with both keys: a result for each pair of them (D-004-05). Also by `_key`, if records of one key may come
+    out of an OUTER JOIN that do not meet.
     """
     equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
     if _by_key(joined, one, other):
@@ -186,7 +138,9 @@ def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
 
 
 def _by_key(joined: Join, one: Facets, other: Facets) -> bool:
-    """Whether the join is by the keys of its sources alone."""
+    """Whether the join is by the keys of its sources alone, so that they are the keys of the result."""
+    if one.nature == other.nature == "table" and joined.kind == "full" and joined.residual is not None:
+        return False
     keys = [v.finish().column for v in (one.key, other.key) if v is not None]
     return len(joined.keys) == 1 and [joined.keys[0].left.column, joined.keys[0].right.column] == keys
 

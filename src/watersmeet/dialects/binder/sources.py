@@ -179,7 +179,8 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     by_name = {c.name: c.id for c in outputs}
     key = tuple(by_name[k] for k in relation.primary_key)
-    times = tuple((by_name[n], w) for n, w in relation.time_columns.items())
+    promised = relation.topic is None or binding.semantics.records  # records may be late, and only joins of records reckon with that
+    times = tuple((by_name[n], w) for n, w in relation.time_columns.items()) if promised else ()
     return Scan(relation.id, relation.shown, outputs, tuple(f.name for f in relation.columns), relation.append_only, key, times)
 
 

@@ -15,13 +15,13 @@ from watersmeet.kernel.times import microseconds
 
 
 def step(op: Punctual, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes that are not late by the numbers of the epochs before."""
+    """The changes that are not late by the numbers of the epochs before, or those that are."""
     delta = inputs[0]
-    bound_us = watermarks.value(op.bound, ctx.before)
+    bound_us = None if ctx.filling and not op.clock else watermarks.value(op.bound, ctx.before)
     if bound_us is None or not delta.num_rows:
-        return delta
+        return delta.take(np.zeros(0, np.int64)) if op.late else delta
     times, valid = microseconds(delta.columns.column(op.column))
     late = (times < bound_us) & (delta.diff > 0)
     if valid is not None:
         late &= valid
-    return delta.take(np.flatnonzero(~late)) if late.any() else delta
+    return delta.take(np.flatnonzero(late == op.late)) if op.late or late.any() else delta

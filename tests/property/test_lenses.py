@@ -1,0 +1,154 @@
+"""The joins of the Lenses dialect on random histories, against plain Python: late records, tombstones, restarts, any cut into epochs.
+
+LS-06 to LS-11, LS-18 to LS-30, LS-43, D-004-05, D-004-08 to D-004-10.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+import watersmeet
+from tests.lenses_reference import Record, StreamTable, Table, TableTable, Within
+from tests.thorough import THOROUGH, mostly_slow
+
+REGRESSIONS: list[int] = []
+SEEDS = mostly_slow([*REGRESSIONS, *range(30 if THOROUGH else 12)], 2)
+
+WIDTHS = (2, 2)
+KINDS = {"inner": "INNER", "left": "LEFT", "right": "RIGHT", "full": "OUTER"}
+#: ON and what it means.
+CONDITIONS = {
+    "": lambda x, y: x.key == y.key,
+    "ON a.c = b.c": lambda x, y: x.value[0] is not None and x.value[0] == y.value[0],
+    "ON a.c = b.c AND b.y > 40": lambda x, y: x.value[0] is not None and x.value[0] == y.value[0] and y.value[1] > 40,
+    "ON a.c + 1 = b._key AND a.x > 20": lambda x, y: x.value[0] is not None and x.value[0] + 1 == y.key and x.value[1] > 20,
+    "ON b.y > 30": lambda x, y: x.key == y.key and y.value[1] > 30,
+}
+
+
+def turned(fits):
+    return lambda x, y: fits(y, x)
+
+
+def at(seconds):
+    return f"2021-01-01 00:{seconds // 60:02}:{seconds % 60:02}"
+
+
+class Histories:
+    """Two topics a and b, and processors over them."""
+
+    def __init__(self, rng, path):
+        self.rng = rng
+        self.path = path
+        self.connection = watersmeet.connect(path, "lenses", runtime="inprocess", parallelism=rng.choice([1, 3]))
+        self.number = 0
+        self.now = 60
+        self.tables = Table(), Table()
+        self.streams = {}
+        self.looked_up = {}
+        self.followed = {}
+        self.execute("SET defaults.topic.autocreate=true")
+        counts = rng.choice([(1, 1), (2, 3), (4, 1)])
+        for name, payload, count in (("a", "x", counts[0]), ("b", "y", counts[1])):
+            self.execute(f"CREATE TABLE {name} (_key int, c int null, {payload} int) FORMAT (INT, AVRO) PROPERTIES (partitions={count})")
+
+    def execute(self, text):
+        return self.connection.execute(text)
+
+    def processor(self, name, left, right, kind, on, within=""):
+        """left, right: what a and b are."""
+        self.execute(f"WITH a AS (SELECT {left} * FROM a); WITH b AS (SELECT {right} * FROM b); "
+                     f"INSERT INTO {name} SELECT STREAM a.c AS ac, a.x, b.c AS bc, b.y FROM a {KINDS[kind]} JOIN b {on} {within}")
+
+    def make(self):
+        rng = self.rng
+        for kind in KINDS:
+            on, within = rng.choice(list(CONDITIONS)), rng.choice([2, 5])
+            self.streams[f"ss_{kind}"] = Within(kind, within, CONDITIONS[on], WIDTHS)
+            self.processor(f"ss_{kind}", "STREAM", "STREAM", kind, on, f"WITHIN {within}s")
+            on = rng.choice(list(CONDITIONS))
+            self.followed[f"tt_{kind}"] = TableTable(kind, CONDITIONS[on], WIDTHS)
+            self.processor(f"tt_{kind}", "TABLE", "TABLE", kind, on)
+        for kind in ("inner", "left"):
+            on = rng.choice(list(CONDITIONS))
+            self.looked_up[f"st_{kind}"] = StreamTable(kind, CONDITIONS[on], WIDTHS)
+            self.processor(f"st_{kind}", "STREAM", "TABLE", kind, on)
+        on = rng.choice(list(CONDITIONS))
+        self.looked_up["ts_right"] = StreamTable("right", turned(CONDITIONS[on]), WIDTHS)
+        self.processor("ts_right", "TABLE", "STREAM", "right", on)
+
+    def records(self):
+        """Some records, mostly in order, some late, some tombstones."""
+        rng, found = self.rng, []
+        for _ in range(rng.choice([0, 1, 2, 4])):
+            self.number += 1
+            self.now += rng.choice([0, 0, 1, 3])
+            time = max(0, self.now - rng.choice([0, 0, 0, 1, 3, 6, 12]))
+            value = (rng.choice([None, 1, 2, 3]), self.number) if rng.random() < 0.85 else None
+            found.append(Record(rng.randrange(1, 5), value, time))
+        return found
+
+    def epoch(self):
+        came = self.records(), self.records()
+        parts = []
+        for name, records in zip("ab", came, strict=True):
+            cuts = sorted(self.rng.sample(range(len(records) + 1), self.rng.randint(0, min(2, len(records)))))
+            parts += [(name, records[i:j]) for i, j in pairwise([0, *cuts, len(records)]) if i < j]
+        # transactions of both topics in any order, each topic's in its own, are one epoch
+        order = sorted(range(len(parts)), key=lambda i: (self.rng.random() if len(came[0]) % 2 else 0, i))
+        merged = {name: iter([p for p in parts if p[0] == name]) for name in "ab"}
+        for i in order:
+            name, records = next(merged[parts[i][0]])
+            payload = "xy"["ab".index(name)]
+            rows = [[str(r.key), *(["NULL", "NULL"] if r.value is None else map(str, r.value)), at(r.time), "true" if r.value is None else "false"]
+                    for r in records]
+            rows = [[None if v in ("NULL", "None") else v for v in row] for row in rows]
+            self.connection.deliver(name, rows, ["_key", "c", payload, "@time", "@deleted"])
+        before = self.connection.status()["epoch"]
+        self.execute("FLUSH")
+        assert self.connection.status()["epoch"] <= before + 1
+        for table, records in zip(self.tables, came, strict=True):
+            table.add(records)
+        for one in self.streams.values():
+            one.epoch(*came)
+        for name, one in self.looked_up.items():
+            one.epoch(came[name == "ts_right"], self.tables[name != "ts_right"])
+
+    def check(self):
+        for name, one in {**self.streams, **self.looked_up}.items():
+            order = "bc, y, ac, x" if name == "ts_right" else "ac, x, bc, y"
+            found = Counter(self.execute(f"SELECT {order} FROM {name}").fetchall())
+            assert found == one.given, (name, found - one.given, one.given - found)
+        for name, one in self.followed.items():
+            query = self.connection.start(f"SELECT TABLE ac, x, bc, y FROM {name}")
+            self.execute("FLUSH")
+            rows, diff = query.take()
+            found = Counter()
+            for row, times in zip(rows.to_pylist(), diff.tolist(), strict=True):
+                found[tuple(row.values())] += times
+            query.close()
+            expected = one.content(*self.tables)
+            assert Counter({k: n for k, n in found.items() if n}) == expected, (name, found, expected)
+
+    def restart(self):
+        self.connection.close()
+        self.connection = watersmeet.connect(self.path, "lenses", runtime="inprocess")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_joins(seed, tmp_path):
+    rng = random.Random(seed)
+    histories = Histories(rng, tmp_path / "db")
+    histories.make()
+    for _ in range(rng.randint(5, 14)):
+        histories.epoch()
+        if rng.random() < 0.15:
+            histories.restart()
+        if rng.random() < 0.3:
+            histories.check()
+    histories.check()
+    histories.connection.close()
