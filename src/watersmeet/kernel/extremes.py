@@ -115,7 +115,7 @@ class _Search:
             words = run.hash[row]
             inside = (words > horizon[index] if self.largest else words < horizon[index]) | complete[index]
             index, row = index[inside], row[inside]  # noqa: PLW2901
-            same = self.groups.same(wanted[index], run.arrays[:-1], row)
+            same = self.groups.same(wanted[index], run.arrays[:-1], row, hashes_agree=False)
             owners.append(index[same])
             values.append(col.gather(run.arrays[-1], row[same]))
             diffs.append(run.diff[row[same]])

@@ -71,9 +71,12 @@ class Groups:
         high = np.searchsorted(hashes, self.hashes, side="right")
         yield from pieces(low, high - low, _PIECE_ROWS)
 
-    def same(self, group: Ints, keys: Sequence[pa.Array], rows: Ints) -> col.Mask:
-        """Whether the key of each group is that of the row of `keys` at its side."""
-        if self.trusted and all(k.null_count == 0 for k in keys):
+    def same(self, group: Ints, keys: Sequence[pa.Array], rows: Ints, *, hashes_agree: bool = True) -> col.Mask:
+        """Whether the key of each group is that of the row of `keys` at its side.
+
+        hashes_agree: their hashes are known to be equal, all 64 bits of them.
+        """
+        if hashes_agree and self.trusted and all(k.null_count == 0 for k in keys):
             return np.ones(len(group), np.bool_)
         return col.rows_equal([col.gather(k, group) for k in self.keys], [col.gather(k, rows) for k in keys],
                               len(group), as_key=True)

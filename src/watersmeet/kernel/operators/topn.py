@@ -178,7 +178,8 @@ class _Search:
             low, high = self._ranges(run, wanted)
             high = np.where(whole, high, np.minimum(high, np.searchsorted(run.hash, bound)))
             for index, row in pieces(low, np.maximum(high - low, 0), _PIECE_ROWS):
-                same = np.flatnonzero(self.groups.same(wanted[index], [run.arrays[k] for k in self.keys], row))
+                keys = [run.arrays[k] for k in self.keys]
+                same = np.flatnonzero(self.groups.same(wanted[index], keys, row, hashes_agree=False))
                 rows = Delta(col.positional(col.gather_all(run.arrays, row[same])), run.diff[row[same]])
                 found.append((index[same], rows))
         return found
