@@ -42,17 +42,18 @@ class Model:
         return found
 
 
-def run(seed, tmp_path):
+def run(seed, tmp_path, runtime="inprocess"):
     rng = random.Random(seed)
     model = Model()
     expected = {n: [] for n in LAYOUTS}
     outer = {n: rng.random() < 0.5 for n in LAYOUTS}
     streams = {n: f"cache_{n}" for n in ("filled", "asked")}
-    open_ = partial(watersmeet.connect, tmp_path / "db", "timeplus", runtime="inprocess", replace_connectors=True)
+    open_ = partial(watersmeet.connect, tmp_path / "db", "timeplus", runtime=runtime, replace_connectors=True)
     connection = open_(parallelism=rng.choice([1, 2, 3]))
 
     def give():
         connection.set_external("mysql", "shop.products", "id string, name string", [[k, v] for k, v in model.source.items()])
+        connection.execute("FLUSH")
     try:
         connection.set_clock(START_US)
         give()

@@ -45,7 +45,7 @@ def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: flo
         table.add_row(Text(f"source {s['name']}", style="cyan"), f"{s['rows']:,}", f"{rates.get(s['id'], 0):,.0f}", "", "",
                       s["watermark"] or "", "", "", _source_errors(s))
     for v in status["views"]:
-        name = v["name"] if v["ready"] else f"{v['name']} (filling)"
+        name = v["name"] + (" (stopped)" if v["error"] else "" if v["ready"] else " (filling)")
         table.add_row(Text(name), f"{v['rows_in']:,}", f"{rates.get(v['id'], 0):,.0f}", f"{v['rows_out']:,}",
                       f"{v['rows']:,}", _watermark(v), f"{v['state_rows']:,}", bytes_text(v["state_bytes"]),
                       _count(v["expression_errors"]))
@@ -64,7 +64,7 @@ def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: b
                                   "rows_out": v["rows_out"], "rows": v["rows"], "watermark": v["watermark"],
                                   "held_back_by": v["held_back_by"],
                                   "state_rows": v["state_rows"], "state_bytes": v["state_bytes"],
-                                  "errors": v["expression_errors"]} for v in status["views"]},
+                                  "errors": v["expression_errors"], "stopped": bool(v["error"])} for v in status["views"]},
         }, ensure_ascii=False, default=str)
     parts = [f"epoch {status['epoch']:,}"]
     parts += [f"source {s['name']}: {s['rows']:,} rows, {rates.get(s['id'], 0):,.0f}/s"
@@ -72,6 +72,7 @@ def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: b
               + (f", {s['dead']:,} set aside" if s["dead"] else "") for s in status["sources"]]
     parts += [f"{v['name']}: in {v['rows_in']:,}, {rates.get(v['id'], 0):,.0f}/s, out {v['rows_out']:,}, "
               f"content {v['rows']:,}, state {bytes_text(v['state_bytes'])}"
+              + (f", stopped: {v['error']['message']}" if v["error"] else "")
               + (f", watermark {_watermark(v)}" if v["held_back_by"] is not None else "") for v in status["views"]]
     return " | ".join(parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import error
@@ -19,13 +20,17 @@ MAX_PARALLELISM = 256
 
 @dataclass(frozen=True)
 class Database:
-    """An open database. log: opened as its writer. catalog: gives the newest catalog. clock: gives the time of its epochs."""
+    """An open database. log: opened as its writer. catalog: gives the newest catalog. clock: gives the time of its epochs.
+
+    joins: where the joins of limited views keep their rows, for one circuit and catalog (`limits`): it is asked in every epoch.
+    """
 
     layout: Layout
     log: CommitLog
     packs: PackFiles
     catalog: Callable[[], Catalog]
     clock: Clock = field(default_factory=Clock)
+    joins: dict[tuple[str, int], dict[str, list[Any]]] = field(default_factory=dict)
 
 
 def stored_parallelism(layout: Layout) -> int | None:

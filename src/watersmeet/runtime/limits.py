@@ -44,18 +44,16 @@ class Held:
         """packs: those with the state after the epoch."""
         catalog = db.catalog()
         self.failed = {i: f for i, f in failed_views(before).items() if i in catalog.relations}
-        limited = [] if intent.rebuilding else [
-            (catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations
-            and catalog.relations[s.relation_id].max_buffered_bytes is not None and s.relation_id not in self.failed]
-        joins = {r.id: [(o, sides(o, circuit)) for o in own_joins(circuit, r, sink_id, catalog)] for r, sink_id in limited}
-        wanted = {i for found in joins.values() for _, both in found for side in both for i in side}
+        joins = {} if intent.rebuilding else _limited(db, circuit, catalog)
+        wanted = {i for found in joins.values() for both in found for side in both for i in side}
         self.bytes = _summed(db, wanted, receipts, before, packs)
-        for relation, sink_id in limited:
-            if intent.active is not None and sink_id not in intent.active:
-                continue  # a backfill of other views
-            for _, (left, right) in joins[relation.id]:
+        # In a backfill of other views what it grows is not theirs.
+        active = {s.relation_id for s in circuit.sinks if intent.active is None or s.id in intent.active}
+        for relation_id in [i for i in joins if i in active]:
+            relation = catalog.relations[relation_id]
+            for left, right in joins[relation_id]:
                 held = sum(self.bytes[i] for i in left), sum(self.bytes[i] for i in right)
-                if relation.id not in self.failed and sum(held) > (relation.max_buffered_bytes or 0):
+                if relation_id not in self.failed and sum(held) > (relation.max_buffered_bytes or 0):
                     self._fail(relation, _too_much(relation, *held), circuit, catalog)
 
     def _fail(self, relation: Relation, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
@@ -66,6 +64,18 @@ class Held:
                 self.failed[above.id] = error(
                     "VIEW_FAILED", f"{_called(above)} can't go on: {_called(relation)}, which it reads, was stopped",
                     detail=f"{cause.condition}: {cause.message}", hint=f"Drop it, and {_called(relation)}.").to_json()
+
+
+def _limited(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, list[Sides]]:
+    """By id of each view with a limit that the circuit runs, the sides of its joins."""
+    key = (circuit.fingerprint, catalog.version)
+    if key not in db.joins:
+        views = [(catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations]
+        found = {r.id: [sides(o, circuit) for o in own_joins(circuit, r, sink_id, catalog)] for r, sink_id in views
+                 if r.max_buffered_bytes is not None}
+        db.joins.clear()
+        db.joins[key] = found
+    return db.joins[key]
 
 
 def own_joins(circuit: Circuit, view: Relation, sink_id: str, catalog: Catalog) -> Iterator[Operator]:

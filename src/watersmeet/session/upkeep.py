@@ -37,6 +37,7 @@ class DictionaryUpkeep:
         self._session = session
         self._following: dict[str, Changes] = {}
         self._lock = threading.RLock()
+        self._wrote = False
         self._ended = threading.Event()
         self.follow()
         session.database.upkeep = self
@@ -54,11 +55,16 @@ class DictionaryUpkeep:
                     refresh(self._session, relation)
 
     def after(self) -> bool:
-        """Write what was found in sources to the caches that lack it; whether there was any."""
+        """Write what was found in sources to the caches that lack it; whether there was any since the last call."""
+        with self._lock:
+            self._write_found()
+            wrote, self._wrote = self._wrote, False
+            return wrote
+
+    def _write_found(self) -> None:
         with self._lock:
             self.follow()
             known = self._session.catalog.relations
-            wrote = False
             for relation_id, changes in list(self._following.items()):
                 if relation_id not in known:
                     self._following.pop(relation_id).close()
@@ -69,8 +75,7 @@ class DictionaryUpkeep:
                     continue
                 came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
                 if came and view.feeds in known:
-                    wrote |= self._write(known[view.feeds], pa.concat_tables(came))
-            return wrote
+                    self._wrote |= self._write(known[view.feeds], pa.concat_tables(came))
 
     def follow(self) -> None:
         """From now on what new hidden views give is written to the streams that they feed."""
@@ -99,7 +104,7 @@ class DictionaryUpkeep:
             if any(r.dictionary is not None or r.feeds for r in self._relations()):
                 try:
                     self.before()
-                    self.after()
+                    self._write_found()
                 except Error:
                     continue  # the next round tries again; statements tell the user what is wrong
                 except Exception:

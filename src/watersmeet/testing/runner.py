@@ -174,6 +174,7 @@ def _external(run: _Run, record: Record) -> None:
     if m is None:
         raise Failure("external is written: external KIND DB.TABLE (column type, …)")
     run.connection.set_external(m[1], m[2], m[3], [_values(line) for line in record.body])
+    _flush(run)
 
 
 def _values(line: str) -> list[str | None]:
