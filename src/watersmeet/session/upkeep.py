@@ -71,7 +71,7 @@ class DictionaryUpkeep:
                     continue
                 view = known[relation_id]
                 if not view.owner:
-                    wrote |= view.feeds in known and copy(self._session, view, known[view.feeds], changes)
+                    self._wrote |= view.feeds in known and copy(self._session, view, known[view.feeds], changes)
                     continue
                 came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
                 if came and view.feeds in known:
