@@ -124,6 +124,7 @@ class Relation:
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
     external: of a table whose content is brought from outside of the database. dictionary: of a dictionary: such a table, or a view.
     feeds: of a hidden view, the id of the stream that its rows are written to if that lacks their keys; owner: the view for which it works.
+    pump: made by CREATE PUMP; of kind view as long as it is stopped.
     """
 
     id: str
@@ -153,6 +154,7 @@ class Relation:
     dictionary: Dictionary | None = None
     feeds: str = ""
     owner: str = ""
+    pump: bool = False
 
     @property
     def shown(self) -> str:

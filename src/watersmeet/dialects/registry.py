@@ -41,7 +41,7 @@ class Language:
 
     create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for one that only writes
     rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`. codes: its numbers of errors, by
-    condition. stop: reads what follows STOP.
+    condition. stop, alter: read what follows STOP and ALTER.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Language:
     insert: Callable[[Cursor, Dialect, dict[str, Any]], Statement | None] = _no_insert
     goes_on: Callable[[Sequence[Token]], bool] = _never
     stop: Callable[[Cursor, dict[str, Any]], Statement] | None = None
+    alter: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     codes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -63,7 +64,7 @@ class Language:
 _LANGUAGES: Final[dict[str, Language]] = {
     "risingwave": Language("risingwave", WatersmeetRisingWave, RISINGWAVE),
     "lenses": Language("lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on, lenses.read_stop),
-    "sqlstream": Language("sqlstream", WatersmeetSqlstream, SQLSTREAM, sqlstream.read_create, sqlstream.read_drop),
+    "sqlstream": Language("sqlstream", WatersmeetSqlstream, SQLSTREAM, sqlstream.read_create, sqlstream.read_drop, alter=sqlstream.read_alter),
     "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop, codes=CODES),
 }
 #: The names of the dialects.

@@ -200,6 +200,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return utility.read_explain(cursor, base, lambda c: _explained(c, language))
     if word == "USE" and language.semantics.schema_word == "database":
         return utility.read_use(cursor, base)
+    if word == "ALTER" and language.alter is not None:
+        return language.alter(cursor, base)
     if word == "STOP" and language.stop is not None:
         return language.stop(cursor, base)
     if word in _SIMPLE:

@@ -17,7 +17,7 @@ from watersmeet.catalog import StreamMode
 from watersmeet.errors import Error, Span
 from watersmeet.types import Schema
 
-DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic"]
+DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic", "pump"]
 ExplainFormat = Literal["text", "json", "dot"]
 
 
@@ -220,6 +220,22 @@ class CreateMaterializedView(CreateView):
 
     emit: Emit | None = None
     into: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatePump(CreateMaterializedView):
+    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO into [(targets)] query`."""
+
+    started: bool
+    targets: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterPump(Statement):
+    """`ALTER PUMP name START` or `STOP`."""
+
+    name: Name
+    start: bool
 
 
 @dataclass(frozen=True, kw_only=True)

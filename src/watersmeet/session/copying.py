@@ -18,6 +18,7 @@ from watersmeet.session.changes import Changes
 from watersmeet.session.context import Session
 from watersmeet.session.database import OpenDatabase
 from watersmeet.session.dml import accepting, upserted
+from watersmeet.session.ordering import by_time, in_order
 from watersmeet.session.queries import conformed, failed_query
 from watersmeet.session.transactions import apply
 from watersmeet.store import files
@@ -54,6 +55,7 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
         try:
             rows = _rows(view, stream, pa.concat_tables([c.rows for c in found]), np.concatenate([c.diff for c in found]))
             written = _columns(session, view, stream, rows)
+            written = in_order(session, stream, by_time(stream, written))
             check_rows(stream, written.select([c.name for c in stream.columns]), None)
             apply(session, stream, upserted(session, stream, written), {_COPIED: {view.id: changes.taken}})
         except BaseException:

@@ -38,7 +38,7 @@ from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
 
 #: What a word of DROP stands for, where it is no kind by its own name.
-_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "any view": ("view", "materialized view"),
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "any view": ("view", "materialized view"), "pump": ("view", "materialized view"),
                                                      "topic": ("table", "materialized view"), "dictionary": ("table", "view")}
 
 
@@ -296,10 +296,12 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
         kinds = _KINDS.get(statement.kind, (statement.kind,))
         same_kind = [r.shown for r in session.catalog.relations.values() if r.kind in kinds]
         raise undefined_relation(session.catalog, name, statement, _word(statement), same_kind)
-    if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)) or (statement.kind == "dictionary" and relation.dictionary is None):
+    if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)) or (statement.kind == "dictionary" and relation.dictionary is None) or (
+            relation.pump != (statement.kind == "pump")):
+        kind = "pump" if relation.pump else relation.kind
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
                        f'"{name.shown}" is not {_article(_word(statement))}',
-                    hint=f"Use DROP {relation.kind.upper()} to remove {_article(relation.kind)}.")
+                    hint=f"Use DROP {kind.upper()} to remove {_article(kind)}.")
     return relation
 
 

@@ -161,14 +161,15 @@ def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
     """The columns that an INSERT fills, in the order in which values are given."""
     if not statement.columns:
         return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
-    return _targets(relation, statement.columns, statement)
+    return named_targets(relation, statement.columns, statement)
 
 
 def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
-    return _targets(relation, tuple(n for n, _ in statement.assignments), statement)
+    return named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
 
 
-def _targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
+def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
+    """The columns of those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
     known = {c.name: c for c in relation.columns}
     lower = {c.name.lower(): c for c in relation.columns}
     found: list[Target] = []

@@ -21,6 +21,7 @@ from watersmeet.session import (
     explain,
     external,
     materialize,
+    pumps,
     schemas,
     select,
     settings,
@@ -44,6 +45,8 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
     st.CreateExternalTable: external.create_external_table,
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: materialize.create_materialized_view,
+    st.AlterPump: pumps.alter_pump,
+    st.CreatePump: pumps.create_pump,
     st.CreateProcessor: topics.create_processor,
     st.CreateSchema: schemas.create_schema,
     st.CreateSource: ddl.create_source,
@@ -68,7 +71,7 @@ _HANDLERS: Final[dict[type[st.Statement], Handler]] = {
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
-_DDL: Final = (st.CreateDictionary, st.CreateExternalStream, st.CreateExternalTable, st.CreateIndex, st.CreateMaterializedView,
+_DDL: Final = (st.AlterPump, st.CreateDictionary, st.CreateExternalStream, st.CreateExternalTable, st.CreateIndex, st.CreateMaterializedView,
                st.CreateProcessor, st.CreateSchema, st.CreateSource, st.CreateStream, st.CreateTable, st.CreateTopic, st.CreateView, st.Drop,
                st.DropSchema, st.StopProcessor, st.Unit)
 

@@ -43,6 +43,14 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
     return kept
 
 
+def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
+    """Rows that come together from a view, in the order in which an ordered stream takes them; those of one time as they are."""
+    if relation.event_time is None or not relation.event_time.ordered:
+        return rows
+    times, _ = microseconds(rows.column(relation.event_time.column))
+    return rows.take(pa.array(np.argsort(times, kind="stable")))
+
+
 def in_order_at_commit(session: Session, changes: dict[str, Change], rejected: dict[str, int]) -> dict[str, Change]:
     """The changes of a transaction without rows that others have overtaken meanwhile. rejected: of its statements."""
     found, counts = dict(changes), dict(rejected)

@@ -81,7 +81,7 @@ class DictionaryUpkeep:
         """From now on what new hidden views give is written to the streams that they feed."""
         with self._lock:
             for relation in self._relations():
-                if relation.feeds and relation.ready and relation.id not in self._following:
+                if relation.feeds and relation.ready and relation.kind == "materialized view" and relation.id not in self._following:
                     database = self._session.database
                     self._following[relation.id] = Changes(database) if relation.owner else changes_of(database, relation)
 

@@ -10,8 +10,19 @@ from sqlglot.dialects.dialect import Dialect
 from watersmeet.catalog import ARRIVAL
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.queries import is_marked, place_of, read_tree
 from watersmeet.dialects.sqlstream.types import read_column_type
-from watersmeet.dialects.statements import CreateStream, Drop, Refused, Statement, Watermark
+from watersmeet.dialects.statements import (
+    AlterPump,
+    CreatePump,
+    CreateStream,
+    Drop,
+    DropKind,
+    Name,
+    Refused,
+    Statement,
+    Watermark,
+)
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
 from watersmeet.types import TIMESTAMP, Field
@@ -19,7 +30,7 @@ from watersmeet.types import TIMESTAMP, Field
 #: The time of each row of a stream, which no declaration names (SS-62).
 ROWTIME: Final = "ROWTIME"
 
-_LACKING: Final = (("FOREIGN", "TABLE"), ("FOREIGN", "STREAM"), ("FOREIGN", "DATA", "WRAPPER"), ("SERVER",), ("PUMP",), ("FUNCTION",),
+_LACKING: Final = (("FOREIGN", "TABLE"), ("FOREIGN", "STREAM"), ("FOREIGN", "DATA", "WRAPPER"), ("SERVER",), ("FUNCTION",),
                    ("PROCEDURE",), ("JAR",), ("LIBRARY",), ("TYPE",), ("USER",), ("ROLE",), ("CATALOG",), ("GLOBAL", "TEMPORARY", "TABLE"))
 
 
@@ -29,6 +40,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return _read_stream(cursor, dialect, base)
     if cursor.take("TABLE"):
         return ddl.read_table(cursor, dialect, base, read_column_type)
+    if cursor.take("PUMP"):
+        return _read_pump(cursor, dialect, base)
     for words in _LACKING:
         if cursor.at(*words):
             place = span_of(cursor.tokens[: cursor.index + len(words)])
@@ -38,8 +51,9 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM, and what every dialect drops. The cursor stands behind DROP."""
-    if not cursor.take("STREAM"):
+    """DROP STREAM, DROP PUMP, and what every dialect drops. The cursor stands behind DROP."""
+    kind: DropKind | None = "stream" if cursor.take("STREAM") else "pump" if cursor.take("PUMP") else None
+    if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
@@ -47,7 +61,43 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if not cascade:
         cursor.take("RESTRICT")
     cursor.end()
-    return Drop(**base, kind="stream", names=(name,), if_exists=if_exists, cascade=cascade)
+    return Drop(**base, kind=kind, names=(name,), if_exists=if_exists, cascade=cascade)
+
+
+def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`ALTER PUMP name START` or `STOP`. The cursor stands behind ALTER."""
+    if not cursor.take("PUMP"):
+        return Refused(**base, error=not_supported("ALTER", cursor.text, span_of(cursor.tokens[:1]), hint="ALTER PUMP name START and STOP exist."))
+    name = cursor.relation_name()
+    start = cursor.take("START")
+    if not start:
+        cursor.expect("STOP")
+    cursor.end()
+    return AlterPump(**base, name=name, start=start)
+
+
+def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`; the cursor stands behind PUMP."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    started = cursor.take("STARTED")
+    if not started:
+        cursor.take("STOPPED")
+    if cursor.take("DESCRIPTION"):
+        cursor.string()
+    cursor.expect("AS", "INSERT", "INTO")
+    into = cursor.relation_name()
+    targets: tuple[Name, ...] = ()
+    if cursor.at("(") and not cursor.at("(", "SELECT") and not cursor.at("(", "("):
+        targets = cursor.names()
+    if cursor.done:
+        raise cursor.error(detail="SELECT STREAM was expected here.")
+    query = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
+    if not is_marked(query):
+        raise error("SYNTAX_ERROR", "a pump runs on: SELECT STREAM was expected", sql=cursor.text, span=place_of(query),
+                    hint="INSERT INTO … SELECT without CREATE PUMP writes what is there once.")
+    return CreatePump(**base, name=name.name, name_span=name.span, schema=name.schema, if_not_exists=if_not_exists, query=query, into=into,
+                      targets=targets, started=started)
 
 
 def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:

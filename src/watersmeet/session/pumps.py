@@ -1,0 +1,102 @@
+"""CREATE PUMP: what a query over streams gives is written to a stream, as long as the pump is started.
+
+What SQLstream's users write beside views. A pump that is started is a materialised view whose rows are copied to its stream (`copying`); one
+that is stopped is its text. It sees what comes after its start; what came before it was stopped is written.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects.binder import bind_query
+from watersmeet.dialects.binder.sources import view_statement
+from watersmeet.dialects.schemas import quoted
+from watersmeet.dialects.statements import AlterPump, CreatePump
+from watersmeet.errors import error
+from watersmeet.session.context import Session, error_at
+from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove
+from watersmeet.session.dml import named_targets
+from watersmeet.session.materialize import bind_view, make
+from watersmeet.session.queries import readable
+from watersmeet.session.result import Result
+from watersmeet.session.targets import target_of
+from watersmeet.session.variables import DIALECT, Variables
+from watersmeet.store.readers import Reader
+
+
+def create_pump(session: Session, statement: CreatePump) -> Result:
+    """CREATE PUMP name STARTED or STOPPED AS INSERT INTO stream SELECT STREAM …; errors of the query also for one that is not started."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE PUMP")
+    statement = _with_columns(session, statement)
+    if statement.started:
+        _start(session, statement)
+        return Result("CREATE PUMP")
+    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect, column_names=statement.column_names)
+    check_columns(query.columns, statement)
+    stream = target_of(session, statement, query.columns, query.depends_on)
+    assert stream is not None
+    add(session, new_relation(session, statement, "view", query.columns, depends_on=query.depends_on, feeds=stream.id, pump=True))
+    return Result("CREATE PUMP")
+
+
+def alter_pump(session: Session, statement: AlterPump) -> Result:
+    """ALTER PUMP name START or STOP; nothing happens to one that is so already."""
+    session.require_writer("ALTER PUMP")
+    session.require_no_transaction("ALTER PUMP")
+    relation = session.relation(statement.name, statement)
+    if not relation.pump:
+        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a pump')
+    if statement.start and relation.kind == "view":
+        _restart(session, relation)
+    elif not statement.start and relation.kind == "materialized view":
+        session.database.flush()  # what it gave until now is written
+        stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})
+        remove(session, {relation.id})
+        add(session, stopped)
+    return Result("ALTER PUMP")
+
+
+def _start(session: Session, statement: CreatePump) -> None:
+    database = session.database
+    bound = bind_view(session, statement)
+    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
+    assert stream is not None
+    with closing(Reader(database.layout)) as reader, reader.holding(database.log.head()):  # until it is followed
+        make(session, replace(bound, relation=replace(bound.relation, feeds=stream.id, pump=True)))
+        if database.upkeep is not None:
+            database.upkeep.follow()
+
+
+def _restart(session: Session, relation: Relation) -> None:
+    """Makes a stopped pump run, with names meaning what they meant when it was made. It stays stopped if that fails."""
+    then = replace(session, variables=Variables(relation.dialect))
+    then.variables.restore(session.variables.saved())
+    then.variables.set(DIALECT, relation.dialect)
+    then.variables.set("search_path", ", ".join(map(quoted, relation.path)))
+    statement = view_statement(relation)
+    assert isinstance(statement, CreatePump)
+    statement = _with_columns(then, replace(statement, schema=relation.schema))
+    remove(session, {relation.id})
+    try:
+        _start(then, statement)
+    except BaseException:
+        add(session, relation)
+        raise
+
+
+def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
+    """The statement with the names of the columns that its rows go to, in the order of the select list."""
+    assert statement.into is not None
+    stream = session.relation(statement.into, statement)
+    columns = [t.column for t in named_targets(stream, statement.targets, statement)] if statement.targets else stream.written
+    names = [c.name for c in columns]
+    items = statement.query.selects
+    selected = len(items)
+    if not any(e.is_star for e in items) and selected != len(names) and (statement.targets or selected > len(names)):
+        raise error("SYNTAX_ERROR", f"INSERT has {selected} expressions for {len(names)} columns", sql=statement.text, span=statement.into.span)
+    return replace(statement, column_names=tuple(names) if any(e.is_star for e in items) else tuple(names[:selected]))
+
+

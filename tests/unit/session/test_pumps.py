@@ -1,0 +1,53 @@
+"""Pumps go on after a restart, and start again where they were."""
+
+from __future__ import annotations
+
+import watersmeet
+
+
+def open_(path, **options):
+    return watersmeet.connect(path, "sqlstream", runtime="inprocess", **options)
+
+
+def insert(connection, second, n):
+    connection.execute(f"INSERT INTO s (rowtime, n) VALUES (TIMESTAMP '2019-03-30 05:00:{second:02}', {n})")
+    connection.execute("FLUSH")
+
+
+def content(connection):
+    connection.execute("FLUSH")
+    return [n for (n,) in connection.execute("SELECT n FROM d ORDER BY rowtime").fetchall()]
+
+
+def test_a_pump_goes_on_after_a_restart_and_writes_each_row_once(tmp_path):
+    with open_(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM s (n INTEGER)")
+        connection.execute("CREATE STREAM d (n INTEGER)")
+        connection.execute("CREATE PUMP p STARTED AS INSERT INTO d SELECT STREAM n * 10 FROM s")
+        connection.execute("CREATE PUMP q AS INSERT INTO d SELECT STREAM n * 100 FROM s")
+        insert(connection, 1, 1)
+        assert content(connection) == [10]
+    with open_(tmp_path / "db") as connection:
+        insert(connection, 2, 2)
+        assert content(connection) == [10, 20]
+        connection.execute("ALTER PUMP p STOP")
+        insert(connection, 3, 3)
+    with open_(tmp_path / "db") as connection:
+        insert(connection, 4, 4)
+        assert content(connection) == [10, 20]
+        connection.execute("ALTER PUMP q START")
+        insert(connection, 5, 5)
+        assert content(connection) == [10, 20, 500]
+
+
+def test_rows_of_a_pump_that_are_before_others_are_rejected(tmp_path):
+    with open_(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM s (n INTEGER)")
+        connection.execute("CREATE STREAM d (n INTEGER)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT STREAM n FROM d")
+        connection.execute("CREATE PUMP p STARTED AS INSERT INTO d SELECT STREAM n FROM s")
+        connection.execute("INSERT INTO d (rowtime, n) VALUES (TIMESTAMP '2019-03-30 05:00:10', 0)")
+        insert(connection, 9, 1)
+        insert(connection, 11, 2)
+        assert content(connection) == [0, 2]
+        assert {s["name"]: s["late"] for s in connection.status()["sources"]} == {"S": 0, "D": 1}
