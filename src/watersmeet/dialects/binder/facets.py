@@ -11,6 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.binder.aggregatecalls import has_aggregate
 from watersmeet.dialects.binder.aggregates import Grouping
 from watersmeet.dialects.binder.context import Context
 from watersmeet.dialects.binder.endings import Item
@@ -71,8 +72,6 @@ def _name(node: exp.Expression, position: int) -> str:
 def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
     assert scope.facets is not None
-    if node.args.get("joins"):
-        raise _join_and_group(node.expressions[0], text)
     if scope.facets.key is None:
         raise error("COLUMN_NOT_GROUPED", "records without key can't be grouped by it", sql=text, span=place_of(node), hint="Add GROUP BY.")
     return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
@@ -84,13 +83,24 @@ def _join_and_group(place: exp.Expression, text: str) -> Error:
 
 
 def check_select(node: exp.Select, text: str) -> None:
-    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), DISTINCT."""
+    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and what document 004 does not have."""
     joins = node.args.get("joins") or []
     if len(joins) > 1:
         raise error("JOIN_SOURCES", "a query joins two sources only", sql=text, span=place_of(joins[1]),
                     hint="Join the first two in a query of WITH, and that with the third one.")
     group = node.args.get("group")
-    if joins and group is not None:
-        raise _join_and_group(group, text)
-    if node.args.get("distinct"):
-        raise error("FEATURE_NOT_SUPPORTED", "DISTINCT over records is not supported", sql=text, span=place_of(node), hint="Group by the fields.")
+    grouped = group or next((e for e in node.expressions if has_aggregate(e, Context(text))), None)
+    if joins and grouped is not None:
+        raise _join_and_group(grouped, text)
+    for name in ("distinct", "order", "limit", "offset"):
+        if node.args.get(name):
+            hint = "Group by the fields." if name == "distinct" else "It ends a SELECT alone, or stands in one without STREAM and TABLE."
+            shown = {"order": "ORDER BY"}.get(name, name.upper())
+            raise error("FEATURE_NOT_SUPPORTED", f"{shown} in a query over records is not supported", sql=text, span=place_of(node), hint=hint)
+    own = [*node.expressions, *[p for n in ("where", "having", "group") if (p := node.args.get(n)) is not None]]
+    for part in own:
+        inner = part.find(exp.Query, exp.Window)
+        if inner is not None:
+            what = "a window function" if isinstance(inner, exp.Window) else "a subquery"
+            raise error("FEATURE_NOT_SUPPORTED", f"{what} in a query over records is not supported", sql=text, span=place_of(inner),
+                        hint="Join the sources, or group them.")

@@ -93,6 +93,8 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         return Selecting(node, env, binding, bind).bound()
     if isinstance(node, (exp.Subquery, exp.Paren)):
         return ended(bind(node.this, env, binding), node, env, binding)
+    if isinstance(node, exp.SetOperation) and binding.semantics.records:
+        raise not_supported("a set operation over records", node, env, hint="Write two processors.")
     if isinstance(node, exp.SetOperation):
         found = bind_set_operation(node, env, binding, bind)
         return ended(merged(found, node, env, binding, bind) if binding.semantics.rowtimes else found, node, env, binding)

@@ -12,7 +12,7 @@ from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relati
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.binder.copartitions import check_keys, copartitioned
-from watersmeet.dialects.binder.joins import join
+from watersmeet.dialects.binder.joins import check_aliases, join
 from watersmeet.dialects.binder.keys import condition_parts
 from watersmeet.dialects.binder.onrules import check_on
 from watersmeet.dialects.binder.records import packed
@@ -38,6 +38,7 @@ _MATRIX: Final[dict[tuple[Nature, Nature], tuple[tuple[str, ...], bool, Nature]]
 def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment, binding: Binding,
                 subqueries: Callable[[Scope], Subqueries]) -> Sourced:
     """`left JOIN right` with what their records are. LENSES_JOIN conditions of the compatibility table, with their places."""
+    check_aliases(left[1], right[1], node, env)
     one, other = left[1].facets, right[1].facets
     if one is None or other is None:
         raise error("FEATURE_NOT_SUPPORTED", "a join with this item of FROM is not supported", sql=env.text, span=place_of(node),
@@ -69,7 +70,7 @@ def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> N
     kinds, windowed, nature = _MATRIX[left, right]
     kind = node.side.upper() or "INNER"
     within = node.args.get("within") or []
-    if len({w.this.name for w in within}) > 1:
+    if len({duration_us(w) for w in within}) > 1:
         raise _refused("TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or behind ON.")
     if within and not windowed:
         raise _refused("WITHIN_NOT_ALLOWED", f"WITHIN is not allowed in a join of a {left} with a {right}", within[0], env,

@@ -64,6 +64,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             within += self._durations()
             if within:
                 join.set("within", within)
+            join.meta["words"] = " ".join(w for w in (join.method.upper(), join.side.upper(), join.kind.upper()) if w)
             if join.kind.upper() == "OUTER" and not join.side:
                 join.set("side", "FULL")
                 join.set("kind", None)
@@ -102,9 +103,20 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         elif isinstance(node, exp.Anonymous):
             _adapt_call(node)
         elif isinstance(node, exp.Select):
-            _adapt_select(node)
+            _adapt_select(node, sql)
     for node in list(tree.find_all(exp.Column)):
         _read_facet(node, sql)
+
+
+def _check_words(join: exp.Join, sql: str) -> None:
+    """SYNTAX_ERROR for a join that document 004 does not have (LS-02)."""
+    words = "," if join.meta.get("comma") else join.meta["words"]
+    using = join.args.get("using")
+    if words not in ("", "LEFT", "RIGHT", "INNER", "OUTER") or using:
+        span = Span(join.meta["start"], join.meta["end"] + 1)
+        shown = "USING" if using else sql[span.start : span.end]
+        raise error("SYNTAX_ERROR", f'syntax error at or near "{shown}"', sql=sql, span=span,
+                    detail="Sources are joined by JOIN, INNER JOIN, LEFT JOIN, RIGHT JOIN or OUTER JOIN, with ON or without.")
 
 
 def _read_facet(node: exp.Column, sql: str) -> None:
@@ -143,7 +155,7 @@ def _adapt_call(node: exp.Anonymous) -> None:
         arguments[1].replace(exp.Add(this=after, expression=exp.Literal.number(1)))
 
 
-def _adapt_select(node: exp.Select) -> None:
+def _adapt_select(node: exp.Select, sql: str) -> None:
     """The nature that SELECT STREAM or SELECT TABLE gives to the topics of FROM; joins without ON are by `_key` (LS-11)."""
     clause = node.args.get("from_")
     items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
@@ -155,6 +167,8 @@ def _adapt_select(node: exp.Select) -> None:
         for item in items:
             if isinstance(item, exp.Table):
                 item.set("nature", nature.copy())
+        for join in node.args.get("joins") or []:
+            _check_words(join, sql)
     for join in node.args.get("joins") or []:
         if not join.args.get("on") and not join.args.get("using") and not join.meta.get("comma"):
             left, right = (exp.column(exp.to_identifier("_key", quoted=True), exp.to_identifier(i.alias_or_name, quoted=True))
