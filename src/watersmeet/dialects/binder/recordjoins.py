@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
