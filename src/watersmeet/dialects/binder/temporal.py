@@ -42,6 +42,9 @@ def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
         return f"{sign}{days} days {sign}{time if ':' in time else time + ':00'}"
     if units in ("HOUR TO MINUTE", "HOUR TO SECOND") and re.fullmatch(r"\d+:\d+(:\d+)?(\.\d+)?", bare):
         return text
+    if units == "MINUTE TO SECOND" and re.fullmatch(r"\d+:\d+(\.\d+)?", bare):
+        minutes, seconds = bare.split(":")
+        return f"{sign}{minutes} minutes {sign}{seconds} seconds"
     raise ctx.not_supported(f"the interval '{text}' {units}", node, hint="Write its units, for example '1 day 2 hours'.")
 
 

@@ -1,0 +1,87 @@
+"""What SQLstream's joins are made of: equal spellings are one circuit, outer joins keep each side once, other dialects read along."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import watersmeet
+
+MINUTE = "OVER (RANGE INTERVAL '1' MINUTE PRECEDING)"
+FROM = f"FROM orders {MINUTE} AS o"
+PRICES = f"prices {MINUTE} AS p"
+SPELLINGS = [
+    f"{FROM} JOIN {PRICES} ON (o.ticker = p.ticker)",
+    f"{FROM} INNER JOIN {PRICES} USING (ticker)",
+    f"{FROM} NATURAL JOIN {PRICES}",
+    f"{FROM} CROSS JOIN {PRICES} WHERE p.ticker = o.ticker",
+    f"{FROM}, {PRICES} WHERE p.ticker = o.ticker",
+    "FROM orders OVER w AS o JOIN prices OVER WINDOW w AS p USING (ticker) WINDOW w AS (RANGE INTERVAL '60' SECOND PRECEDING)",
+    "FROM orders OVER (RANGE BETWEEN INTERVAL '0:01' HOUR TO MINUTE PRECEDING AND CURRENT ROW) AS o JOIN " + PRICES + " ON o.ticker = p.ticker",
+]
+
+
+@pytest.fixture(params=[1, 3])
+def connection(request):
+    with watersmeet.connect(dialect="sqlstream", runtime="inprocess", parallelism=request.param) as found:
+        found.execute("CREATE STREAM orders (quantity INTEGER, ticker VARCHAR(10))")
+        found.execute("CREATE STREAM prices (price INTEGER, ticker VARCHAR(10))")
+        yield found
+
+
+def operators(connection, query):
+    running = connection.start(query)
+    try:
+        return connection._session.database.plans.producers[running.id]
+    finally:
+        running.close()
+
+
+def test_equal_spellings_are_one_circuit(connection):
+    made = [connection.start(f"SELECT STREAM rowtime, o.ticker, o.quantity, p.price {s}") for s in SPELLINGS]
+    plans = [connection._session.database.plans.producers[q.id] for q in made]
+    for query in made:
+        query.close()
+    assert {tuple(o.id for o in p[:-1]) for p in plans} == {tuple(o.id for o in plans[0][:-1])}
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
+def test_an_outer_join_keeps_each_side_once(connection, kind):
+    found = operators(connection, f"SELECT STREAM rowtime, o.ticker, p.price {FROM} {kind} JOIN {PRICES} ON o.ticker = p.ticker")
+    kinds = Counter(o.kind for o in found)
+    assert (kinds["arrange"], kinds["join"]) == (2, 3 if kind == "FULL" else 2)
+    assert all(o.retain for o in found if o.kind == "arrange"), "rows that have left their windows stay"
+
+
+def test_a_window_of_one_moment_needs_one_join(connection):
+    found = operators(connection, "SELECT STREAM o.ticker, p.price FROM orders AS o FULL JOIN prices AS p ON o.ticker = p.ticker")
+    assert Counter(o.kind for o in found)["join"] == 1
+
+
+def test_other_dialects_read_streams_and_views_by_any_case(connection):
+    connection.execute(f"CREATE MATERIALIZED VIEW joined AS SELECT STREAM o.ticker, p.price {FROM} JOIN {PRICES} USING (ticker)")
+    connection.execute("SET dialect = 'risingwave'")
+    connection.execute("CREATE MATERIALIZED VIEW sums AS SELECT ticker, sum(quantity) AS total FROM orders GROUP BY ticker")
+    connection.execute('CREATE MATERIALIZED VIEW latest AS SELECT "TICKER", max(rowtime) AS at FROM "JOINED" GROUP BY "TICKER"')
+    connection.execute("INSERT INTO orders (rowtime, quantity, ticker) VALUES ('2019-03-30 05:00:00', 7, 'IBM')")
+    connection.execute("INSERT INTO prices (rowtime, price, ticker) VALUES ('2019-03-30 05:00:01', 8, 'IBM'), ('2019-03-30 05:00:00', 9, 'IBM')")
+    connection.execute("FLUSH")
+    assert connection.execute("SELECT * FROM sums").fetchall() == [("IBM", 7)]
+    assert connection.execute("SELECT count(*) FROM prices").fetchall() == [(1,)], "rowtimes rise whoever writes"
+    connection.execute("SET dialect = 'timeplus'")
+    assert connection.execute("SELECT TICKER, total FROM table(sums) JOIN table(ORDERS) ON ORDERS.TICKER = sums.ticker").fetchall() == [("IBM", 7)]
+
+
+def test_relations_of_other_dialects_are_streams_if_they_have_a_watermark(connection):
+    connection.execute("SET dialect = 'risingwave'")
+    connection.execute("CREATE TABLE clicks (ticker varchar, at timestamptz, WATERMARK FOR at AS at - INTERVAL '5 seconds') APPEND ONLY")
+    connection.execute("SET dialect = 'sqlstream'")
+    running = connection.start(f"SELECT STREAM rowtime, quantity, c.at FROM orders {MINUTE} AS o LEFT JOIN clicks {MINUTE} AS c ON o.ticker = c.ticker")
+    connection.execute("INSERT INTO orders (rowtime, quantity, ticker) VALUES (TIMESTAMP '2019-03-30 05:00:00', 7, 'IBM'), "
+                       "(TIMESTAMP '2019-03-30 05:10:00', 8, 'IBM')")
+    connection.execute("INSERT INTO clicks VALUES ('IBM', '2019-03-30 05:00:30+00'), ('X', '2019-03-30 05:10:04+00')")
+    connection.execute("FLUSH")
+    rows = [tuple(str(v)[:19] for v in r.values()) for r in running.take()[0].to_pylist()]
+    assert rows == [("2019-03-30 05:00:00", "7", "None"), ("2019-03-30 05:00:30", "7", "2019-03-30 05:00:30")]
+    running.close()
