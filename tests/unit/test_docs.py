@@ -11,6 +11,7 @@ from watersmeet.session.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text()
+LENSES = (ROOT / "docs" / "dialects" / "lenses.md").read_text()
 TIMEPLUS = (ROOT / "docs" / "dialects" / "timeplus.md").read_text()
 SQLSTREAM = (ROOT / "docs" / "dialects" / "sqlstream.md").read_text()
 SLT = ROOT / "tests" / "slt"
@@ -36,7 +37,12 @@ def test_every_feature_of_sqlstream_is_listed_once():
     assert sorted(re.findall(r"\bSS-(\d\d)\b", features)) == [f"{i:02}" for i in range(1, 72)]
 
 
-@pytest.mark.parametrize(("page", "folder"), [(PAGE, "risingwave"), (TIMEPLUS, "timeplus"), (SQLSTREAM, "sqlstream")])
+def test_every_feature_of_lenses_is_listed_once():
+    features = LENSES.split("## Features of the document\n")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"\bLS-(\d\d)\b", features)) == [f"{i:02}" for i in range(1, 49)]
+
+
+@pytest.mark.parametrize(("page", "folder"), [(PAGE, "risingwave"), (TIMEPLUS, "timeplus"), (SQLSTREAM, "sqlstream"), (LENSES, "lenses")])
 def test_the_tests_that_are_named_exist(page, folder):
     for name in re.findall(r"`([\w/.-]+\.(?:slt|py))`", page):
         path = ROOT / name if "/" in name else SLT / folder / name
