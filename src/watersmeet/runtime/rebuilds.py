@@ -7,7 +7,7 @@ from typing import Any
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Cut, TemporalJoin, Versions
+from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Cut, Records, TemporalJoin, Versions
 from watersmeet.errors import error
 
 
@@ -30,6 +30,10 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
         raise error("FEATURE_NOT_SUPPORTED", "the state of a view that reads versions of a table can't be made anew",
                     detail="Which rows the table had before those that it has is nowhere but in the state.",
                     hint="Drop the view, rebuild, and create it again: it then knows the rows that are there.")
+    if any(isinstance(o, Records) and o.keys is None and not circuit.by_id[o.inputs[0]].append_only for o in circuit.operators):
+        raise error("FEATURE_NOT_SUPPORTED", "the state of a view with join_restore_nulls = 0 can't be made anew",
+                    detail="Which rows once had a partner is nowhere but in the state.",
+                    hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.")
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.kind == "source" and ARRIVAL in relation.defaults.values():

@@ -27,6 +27,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.dialects.binder.dictionaries import by_key, check_key, dictionary_of, look_up
+from watersmeet.dialects.binder.lastpartners import without_restored_nulls
 from watersmeet.dialects.binder.latecomers import without_latecomers
 from watersmeet.dialects.binder.newest import newest
 from watersmeet.dialects.binder.shared import Binding, Environment
@@ -100,6 +101,8 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
                        "or join with a mutable stream.")
     if sides == ("append", "append") and node.meta.get("range"):
         return without_latecomers(joined, binding)
+    if sides == ("changelog", "changelog") and joined.kind == "left" and binding.settings.get("join_restore_nulls") == "0":
+        return without_restored_nulls(joined, binding)
     if sides in (("append", "append"), ("changelog", "changelog"), ("static", "static")):
         return joined
     if sides == ("changelog", "static") and joined.kind in ("inner", "left"):
