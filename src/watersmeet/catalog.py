@@ -162,6 +162,16 @@ class Relation:
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property
+    def what(self) -> str:
+        """What it is for people: its kind, or a query that runs until it is stopped."""
+        return "query" if self.hidden and not self.owner else self.kind
+
+    @property
+    def title(self) -> str:
+        """What it is and its name, for messages."""
+        return f"running {self.name}" if self.what == "query" else f'{self.kind} "{self.shown}"'
+
+    @property
     def written(self) -> Schema:
         """The columns whose values a row without column list has: not those that are filled by themselves."""
         own = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET) if self.topic is not None else ()
@@ -243,7 +253,7 @@ class Catalog:
         """
         for place in self.path if schema is None else (schema,):
             for relation in self.relations.values():
-                if relation.schema == place and (relation.name == name or (folded and relation.name.lower() == name.lower())):
+                if not relation.hidden and relation.schema == place and (relation.name == name or (folded and relation.name.lower() == name.lower())):
                     return relation
         return None
 

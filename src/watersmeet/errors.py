@@ -205,8 +205,9 @@ def error_from_json(value: Any) -> Error:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint that names the nearest of `known`, or None if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    """A hint that names the nearest of `known`, those that differ in case alone above all, or None if none is near."""
+    names = list(known)
+    near = [k for k in dict.fromkeys(names) if k.lower() == name.lower()][:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if not near:
         return None
     return "Did you mean " + " or ".join(f'"{n}"' for n in near) + "?"

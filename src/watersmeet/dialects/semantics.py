@@ -24,7 +24,8 @@ class Semantics:
     `kept`, or `qualified` by its relation (`right_stream.key`).
     continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a bounded one says `table(stream)`); one
     that is `marked` (SELECT STREAM).
-    history: which rows of an append-only relation a continuous query sees: all, or only those that come after its start.
+    history: which rows of an append-only relation a continuous query sees: all, only those that come after its start (`new`), or these of streams
+    (`new of streams`: of what has a ROWTIME) and all of others.
     enrichment: an append-only left side looks up a right one that changes or stands still: later changes on the right
     give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()); so ASOF decides each left row when it comes, out of the
     `keep_versions` newest records of its key. refused_joins: kinds of joins that it does not have. settings: what a query may
@@ -42,7 +43,7 @@ class Semantics:
     unnamed: Literal["refused", "text"] = "refused"
     repeated: Literal["kept", "qualified"] = "kept"
     continuous: Literal["never", "streams", "marked"] = "never"
-    history: Literal["all", "new"] = "all"
+    history: Literal["all", "new", "new of streams"] = "all"
     enrichment: bool = False
     keep_versions: int = 3
     join_max_buffered_bytes: int | None = None
@@ -65,4 +66,4 @@ TIMEPLUS: Final = Semantics(folding="none", schema="default", schema_word="datab
 LENSES: Final = Semantics(folding="none", unnamed="text", records=True)
 
 #: Document 001; rulings D-001-16, D-001-21.
-SQLSTREAM: Final = Semantics(folding="upper", repeated="qualified", continuous="marked", history="new", rowtimes=True)
+SQLSTREAM: Final = Semantics(folding="upper", repeated="qualified", continuous="marked", history="new of streams", rowtimes=True)

@@ -138,7 +138,7 @@ def drop_schema(session: Session, statement: DropSchema) -> Result:
     schemas = schemas_of(session, statement)
     found = [r for r in session.catalog.relations.values() if r.schema in schemas]
     if found and not statement.cascade:
-        detail = "; ".join(f'{r.kind} "{r.shown}" is in it' for r in found)
+        detail = "; ".join(f"{r.title} is in it" for r in found)
         raise error_at(statement, statement.span, "DEPENDENT_OBJECTS",
                        f'cannot drop {word} "{found[0].schema}" because it is not empty', detail=detail[0].upper() + detail[1:] + ".",
                        hint=f"Use DROP {word.upper()} … CASCADE to drop what is in it, too.")
@@ -162,13 +162,12 @@ def _with_dependents(session: Session, found: Sequence[Relation], statement: Sta
         ids |= {r.id for r in above if r.kind == "index"}
         above = [r for r in above if r.kind != "index"]
         if above and not cascade:
-            detail = "; ".join(f'{r.kind} "{r.shown}" depends on it' for r in above)
+            detail = "; ".join(f"{r.title} depends on it" for r in above)
             raise error_at(statement, statement.span, "DEPENDENT_OBJECTS",
-                           f'cannot drop {relation.kind} "{relation.shown}" because other objects depend '
-                        "on it", detail=detail[0].upper() + detail[1:] + ".",
+                           f"cannot drop {relation.title} because other objects depend on it", detail=detail[0].upper() + detail[1:] + ".",
                         hint="Use DROP … CASCADE to drop the dependent objects too.")
         for other in above:
-            session.notice(f'drop cascades to {other.kind} "{other.shown}"')
+            session.notice(f"drop cascades to {other.title}")
         ids |= {r.id for r in above}
     return ids
 
@@ -193,7 +192,7 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
             return False
         raise error_at(statement, span, "DUPLICATE_OBJECT", f'{existing.kind} "{existing.shown}" already exists')
     shown = Relation("", name, "table", (), schema=schema).shown.lower()
-    folded = next((r for r in session.catalog.relations.values() if r.shown.lower() == shown), None)
+    folded = next((r for r in session.catalog.relations.values() if r.shown.lower() == shown and not r.hidden), None)
     if folded is not None:
         detail = "upper and lower case" if folded.schema == schema else "where a dot belongs to the name"
         raise error_at(statement, span, "DUPLICATE_OBJECT", f'{folded.kind} "{folded.shown}" already exists',

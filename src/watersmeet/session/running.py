@@ -92,7 +92,7 @@ class RunningQuery:
         database = session.database
         self._session = session
         request = request_of(query, text)
-        bound = bind_running(session, request, text, f"?{next(_NUMBERS)}")
+        bound = bind_running(session, request, text, f"query {next(_NUMBERS)}")
         changes = Changes(database)
         self._hold = _Hold(session, changes)
         self._closed = False

@@ -41,7 +41,7 @@ def database_status(session: Session) -> dict[str, Any]:
         status = database.engine.status()
     catalog = session.catalog
     status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
-    status["views"] = [_view(i, v, catalog.relations[i].kind) for i, v in status["views"].items()
+    status["views"] = [_view(i, v, catalog.relations[i].what) for i, v in status["views"].items()
                        if i in catalog.relations]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
     sizes = database.sizes.read()

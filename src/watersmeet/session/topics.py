@@ -68,7 +68,7 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'no processor writes "{relation.shown}"')
     above = session.catalog.dependents(relation.id)
     if above:
-        detail = "; ".join(f'{r.kind} "{r.shown}" reads it' for r in above)
+        detail = "; ".join(f"{r.title} reads it" for r in above)
         raise error_at(statement, statement.span, "DEPENDENT_OBJECTS", f'cannot stop the processor of "{relation.shown}"',
                        detail=f"{detail[0].upper()}{detail[1:]}.", hint="Stop or drop these first.")
     database = session.database

@@ -28,6 +28,10 @@ class Fill:
     tree: Relation
 
 
+#: Which rows of relations count; see `Semantics.history`, and `before`: those that were there at the start.
+Part = Literal["all", "new", "new of streams", "before"]
+
+
 @dataclass
 class Binding:
     """The state of one `bind_query`, shared by everything inlined into it.
@@ -42,7 +46,7 @@ class Binding:
     catalog: Catalog
     dialect: str
     moment: int = 0
-    part: Literal["all", "new", "before"] = "all"
+    part: Part = "all"
     settings: Mapping[str, str] = field(default_factory=dict)
     still: bool = False
     next_id: int = 1

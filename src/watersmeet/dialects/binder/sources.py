@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlglot import exp
 
@@ -28,6 +28,7 @@ from watersmeet.dialects.binder.shared import (
     Cte,
     Environment,
     Output,
+    Part,
     check_alias_list,
     read,
     scope_columns,
@@ -141,7 +142,7 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
     return found
 
 
-def _part(relation: CatalogRelation, node: exp.Table, binding: Binding) -> Literal["all", "new", "before"]:
+def _part(relation: CatalogRelation, node: exp.Table, binding: Binding) -> Part:
     """Which rows of a relation count: an external table stands still (TP-18), a dictionary follows its source (TP-19)."""
     if node.args.get("static") or (relation.external is not None and relation.dictionary is None):
         return "before"
@@ -152,7 +153,8 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
     """The part of a relation that counts. What is no stream beside streams stands still, unless the query says that it follows it."""
     if binding.part == "before" or (binding.still and not tree.watermarks and not is_looked_up(node)):
         return Cut(tree, "before", binding.moment)
-    return Cut(tree, "after", binding.moment) if binding.part == "new" and tree.append_only else tree
+    only_new = binding.part == "new" or (binding.part == "new of streams" and bool(tree.watermarks))
+    return Cut(tree, "after", binding.moment) if only_new and tree.append_only else tree
 
 
 def _changelog(tree: Relation, node: exp.Table, env: Environment, binding: Binding) -> Relation:
