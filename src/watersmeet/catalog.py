@@ -90,14 +90,12 @@ class Dictionary:
     """How joins look a dictionary up. Document 003, "Dictionary", "Direct JOIN with Dictionary".
 
     ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream that is asked first
-    (empty: none). fills: whether what it lacks and the source has is written to it. query: of a dictionary over a relation of this
-    database, the CREATE VIEW that stands for it.
+    (empty: none). fills: whether what it lacks and the source has is written to it.
     """
 
     ttl_us: int | None = None
     stream: str = ""
     fills: bool = False
-    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +121,7 @@ class Relation:
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
     external: of a table whose content is brought from outside of the database. dictionary: of a dictionary: such a table, or a view.
+    query: of an external table or dictionary over a relation of this database, a view, the CREATE VIEW that stands for it.
     feeds: of a hidden view, the id of the stream that its rows are written to if that lacks their keys; owner: the view for which it works.
     pump: made by CREATE PUMP; of kind view as long as it is stopped.
     """
@@ -152,6 +151,7 @@ class Relation:
     path: tuple[str, ...] = (COMMON_SCHEMA,)
     external: External | None = None
     dictionary: Dictionary | None = None
+    query: str = ""
     feeds: str = ""
     owner: str = ""
     pump: bool = False

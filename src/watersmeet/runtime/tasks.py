@@ -267,12 +267,9 @@ def _grown(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str
 
 
 def held_bytes(manifest: Mapping[str, Any] | None) -> dict[str, int]:
-    """By operator, the bytes of its state and of its scratch copy, as a manifest lists them."""
-    held: dict[str, int] = {}
-    for name, traces in ({} if manifest is None else manifest["operators"]).items():
-        operator_id = name.removeprefix(SCRATCH)
-        held[operator_id] = held.get(operator_id, 0) + sum(r[2] for refs in traces.values() for r in refs)
-    return held
+    """By operator, the bytes of its state as a manifest lists them, without a copy for a view that is being filled."""
+    return {name: sum(r[2] for refs in traces.values() for r in refs)
+            for name, traces in ({} if manifest is None else manifest["operators"]).items() if not name.startswith(SCRATCH)}
 
 
 def _add_change(writer: PackWriter, delta: Delta, names: list[str]) -> RelationChange:

@@ -295,8 +295,8 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
         kinds = _KINDS.get(statement.kind, (statement.kind,))
         same_kind = [r.shown for r in session.catalog.relations.values() if r.kind in kinds]
         raise undefined_relation(session.catalog, name, statement, _word(statement), same_kind)
-    if relation.kind not in _KINDS.get(statement.kind, (statement.kind,)) or (statement.kind == "dictionary" and relation.dictionary is None) or (
-            relation.pump != (statement.kind == "pump")):
+    fits = relation.kind in _KINDS.get(statement.kind, (statement.kind,)) or (statement.kind == "stream" and relation.external is not None)
+    if not fits or (statement.kind == "dictionary" and relation.dictionary is None) or relation.pump != (statement.kind == "pump"):
         kind = "pump" if relation.pump else relation.kind
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
                        f'"{name.shown}" is not {_article(_word(statement))}',

@@ -48,9 +48,26 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL TABLE")
     options = dict(statement.options)
+    if options["type"].lower() == "timeplus" and "hosts" not in options:
+        _over_stream(session, statement, options)
+        return Result("CREATE EXTERNAL TABLE")
     external = _located(statement, statement.name_span, lambda: _external(options.pop("type").lower(), options, statement.name, "database"))
     _fill(session, statement, new_relation(session, statement, "table", statement.columns, ranges=dict(statement.ranges), external=external), "an external table", statement.name_span)
     return Result("CREATE EXTERNAL TABLE")
+
+
+def _over_stream(session: Session, statement: CreateExternalTable, options: dict[str, str]) -> None:
+    """An external table over a relation of this database: a view of it that stands still for a query that runs."""
+    kind = options.pop("type").lower()
+    below = _stream(session, statement, Clause(name=kind, options=options, span=statement.name_span))
+    columns = _columns_of(below, statement.columns, statement, statement.name_span) if statement.columns else below.columns
+    add(session, new_relation(session, statement, "view", columns, depends_on=(below.id,), query=_query(below, columns),
+                              external=External(kind, below.name)))
+
+
+def _query(below: Relation, columns: Schema) -> str:
+    listed = ", ".join(quoted(c.name) for c in columns)
+    return f"CREATE VIEW content AS SELECT {listed} FROM {quoted(below.schema)}.{quoted(below.name)}"
 
 
 def create_external_stream(session: Session, statement: CreateExternalStream) -> Result:
@@ -82,11 +99,9 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
     if source.name == "timeplus" and "host" not in source.options:
         below = _stream(session, statement, source)
         _check_columns_of(below, statement, source.span)
-        columns = ", ".join(quoted(c.name) for c in statement.columns)
-        query = f"CREATE VIEW dictionary AS SELECT {columns} FROM {quoted(below.schema)}.{quoted(below.name)}"
         shown = tuple(below.column(c.name) for c in statement.columns)
         add(session, new_relation(session, statement, "view", shown, primary_key=statement.primary_key, depends_on=(below.id, *needs),
-                                  dictionary=replace(dictionary, query=query)))
+                                  dictionary=dictionary, query=_query(below, shown)))
         return Result("CREATE DICTIONARY")
     external = _located(statement, source.span, lambda: _external(source.name, dict(source.options), statement.name, "db"))
     _fill(session, statement, new_relation(session, statement, "table", statement.columns, primary_key=statement.primary_key, depends_on=needs,
@@ -167,7 +182,7 @@ def _truth(statement: CreateDictionary, clause: Clause, name: str) -> bool:
     return _TRUTH[text]
 
 
-def _stream(session: Session, statement: CreateDictionary, clause: Clause) -> Relation:
+def _stream(session: Session, statement: CreateRelation, clause: Clause) -> Relation:
     """The stream of this database that a clause names. UNDEFINED_RELATION, CONNECTOR_OPTION."""
     options = clause.options
     unknown = [n for n in options if n not in ("db", "stream", "table", "user", "password", "port", "secure", "update_from_source")]
@@ -182,16 +197,22 @@ def _stream(session: Session, statement: CreateDictionary, clause: Clause) -> Re
     return found
 
 
-def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
-    """A stream has the dictionary's columns, and one row for each of its keys."""
+def _columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
+    """The columns of a relation that are called as `columns` and have their types. UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
     known = {c.name: c for c in below.columns}
-    for column in statement.columns:
+    for column in columns:
         if column.name not in known:
             raise error_at(statement, span, "UNDEFINED_COLUMN", f'column "{column.name}" of relation "{below.shown}" does not exist',
                            hint=did_you_mean(column.name, known))
         if known[column.name].type != column.type:
             raise error_at(statement, span, "DATATYPE_MISMATCH", f'column "{column.name}" of relation "{below.shown}" is '
                            f"{known[column.name].type.sql}, not {column.type.sql}")
+    return tuple(known[c.name] for c in columns)
+
+
+def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
+    """A stream has the dictionary's columns, and one row for each of its keys."""
+    _columns_of(below, statement.columns, statement, span)
     if not below.primary_key or set(below.primary_key) != set(statement.primary_key):
         raise error_at(statement, span, "CATALOG_TYPE_MISMATCH", f'the primary key of "{below.shown}" is not that of the dictionary',
                        hint="A mutable stream with the dictionary's PRIMARY KEY has one row for each key.")

@@ -52,7 +52,7 @@ def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
         relation = known.get(relation_id)
         if relation is None:
             continue
-        if relation.external is not None:
+        if relation.external is not None and relation.kind == "table":
             changed |= refresh(session, relation)
         elif relation.kind == "view":
             todo += [i for i in relation.depends_on if i not in todo]

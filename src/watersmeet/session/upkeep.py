@@ -50,7 +50,7 @@ class DictionaryUpkeep:
     def before(self) -> None:
         """Bring in what dictionaries' sources have. One that can't be read keeps what it has: SHOW ERRORS says so."""
         for relation in self._relations():
-            if relation.dictionary is not None and relation.external is not None:
+            if relation.dictionary is not None and relation.external is not None and relation.kind == "table":
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
 

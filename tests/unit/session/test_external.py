@@ -156,6 +156,23 @@ def test_a_dictionary_over_a_stream_of_this_database():
         assert "depend" in refused(connection, "DROP STREAM products").message
 
 
+def test_an_external_table_over_a_stream_of_this_database_stands_still():
+    with connect() as connection:
+        connection.execute(f"{ORDERS}; CREATE MUTABLE STREAM products(id string, name string) PRIMARY KEY id; "
+                           "INSERT INTO products(id, name) VALUES ('p1', 'Laptop'); FLUSH")
+        connection.execute("CREATE EXTERNAL TABLE t(id string, name string) SETTINGS type='timeplus', stream='products'; "
+                           "CREATE EXTERNAL TABLE whole SETTINGS type='timeplus', table='products'")
+        running = connection.execute("SELECT orders.id, name FROM orders LEFT JOIN t ON orders.product_id = t.id")
+        connection.execute("INSERT INTO products(id, name) VALUES ('p1', 'Notebook'), ('p2', 'Phone'); FLUSH")
+        orders(connection, ("o1", "p1"), ("o2", "p2"))
+        assert sorted(running.fetchall()) == [("o1", "Laptop"), ("o2", None)]
+        assert rows(connection, "SELECT * FROM t") == rows(connection, "SELECT id, name FROM whole") == [("p1", "Notebook"), ("p2", "Phone")]
+        running.close()
+        err = refused(connection, "CREATE EXTERNAL TABLE u(id int) SETTINGS type='timeplus', stream='products'")
+        assert err.condition == "DATATYPE_MISMATCH"
+        connection.execute("DROP EXTERNAL TABLE t; DROP STREAM whole; DROP STREAM products")
+
+
 def test_a_direct_join_asks_for_the_whole_key():
     with connect() as connection:
         connection.execute("CREATE STREAM s(a int, b string, c string); CREATE MUTABLE STREAM m(k int, l string, v string) PRIMARY KEY (k, l); "

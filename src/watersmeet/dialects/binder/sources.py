@@ -202,7 +202,7 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
 
 def view_statement(view: CatalogRelation) -> CreateView:
     """The parsed statement that made a view, in the dialect that it was made in."""
-    text = view.dictionary.query if view.dictionary is not None else view.sql
+    text = view.query or view.sql
     statement = read_script(text, language_named(view.dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
     return statement
