@@ -27,8 +27,10 @@ _WORDS = {"inner": ("JOIN", "INNER JOIN"), "left": ("LEFT JOIN", "LEFT OUTER JOI
 
 @dataclass(frozen=True)
 class Case:
-    """A query with the rowtime and the columns n of all its inputs, and its meaning. exact: ROWS windows, whose content may still
-    change in the current moment, are not in it."""
+    """A query with the rowtime and the columns n of all its inputs, and its meaning.
+
+    exact: it has no windows by rows, whose content may still change in the current moment, or no two rows of a stream have one time.
+    """
 
     sql: str
     meaning: Inputs
@@ -58,9 +60,11 @@ def _window(rng: random.Random) -> tuple[str, Window]:
     }[kind]
 
 
-def _side(rng: random.Random, alias: str) -> _Side:
+def _side(rng: random.Random, alias: str, *, rows: bool = True) -> _Side:
     name = rng.choice("abc")
     text, window = _window(rng)
+    while isinstance(window, Rows) and not rows:
+        text, window = _window(rng)
     if rng.random() < 0.25:
         return _Side(f"(SELECT STREAM * FROM {name} WHERE MOD(n, 3) <> 0){text} AS {alias}", alias, window,
                      lambda streams, _: streams[name].where(lambda v: v[1] % 3 != 0))
@@ -88,7 +92,7 @@ def _condition(rng: random.Random, left: str, right: str, at: int, *, keyed: boo
     return text, known
 
 
-def two_streams(rng: random.Random) -> Case:
+def two_streams(rng: random.Random, distinct: bool) -> Case:
     one, other = _side(rng, "l"), _side(rng, "r")
     if rng.random() < 0.15:
         kind, on = "inner", lambda *_: True
@@ -97,15 +101,15 @@ def two_streams(rng: random.Random) -> Case:
         kind = rng.choice(_KINDS)
         text, on = _condition(rng, "l", "r", 0)
         middle, end = f" {rng.choice(_WORDS[kind])} ", f" ON {text}"
-    exact = not any(isinstance(s.window, Rows) for s in (one, other))
+    exact = distinct or not any(isinstance(s.window, Rows) for s in (one, other))
     return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2 FROM {one.text}{middle}{other.text}{end}",
                 lambda streams, table: join((one.rows(streams, table), one.window), (other.rows(streams, table), other.window), kind, on, (2, 2)),
                 exact)
 
 
-def three_streams(rng: random.Random) -> Case:
+def three_streams(rng: random.Random, distinct: bool) -> Case:
     """The join of the first two takes part with its current row (D-001-16)."""
-    sides = [_side(rng, f"s{i}") for i in range(3)]
+    sides = [_side(rng, f"s{i}", rows=distinct or i == 2) for i in range(3)]  # what stays goes through the second join
     kinds = rng.choice(_KINDS), rng.choice(_KINDS)
     first, first_on = _condition(rng, "s0", "s1", 0, keyed=True)
     at = rng.choice((0, 2))
@@ -116,12 +120,12 @@ def three_streams(rng: random.Random) -> Case:
         below = join((inputs[0], sides[0].window), (inputs[1], sides[1].window), kinds[0], first_on, (2, 2))
         return join((below, Range(0)), (inputs[2], sides[2].window), kinds[1], second_on, (4, 2))
 
-    exact = not any(isinstance(s.window, Rows) for s in sides)
+    exact = distinct or not isinstance(sides[2].window, Rows)
     return Case(f"SELECT STREAM ROWTIME AS t, s0.n AS n1, s1.n AS n2, s2.n AS n3 FROM {sides[0].text} {_WORDS[kinds[0]][0]} {sides[1].text} ON {first} "
                 f"{_WORDS[kinds[1]][0]} {sides[2].text} ON {second}", meaning, exact)
 
 
-def stream_and_table(rng: random.Random) -> Case:
+def stream_and_table(rng: random.Random, distinct: bool) -> Case:
     """The stream's window says nothing: each row looks the table up when it comes."""
     side, kind = _side(rng, "l"), rng.choice(("inner", "left"))
     text, on = _condition(rng, "l", "d", 0, keyed=True)
@@ -134,20 +138,20 @@ def stream_and_table(rng: random.Random) -> Case:
                 lambda streams, table: with_table(side.rows(streams, table), table, kind, on, 2))
 
 
-def joined_and_table(rng: random.Random) -> Case:
+def joined_and_table(rng: random.Random, distinct: bool) -> Case:
     """The join of two streams looks the table up."""
     one, other, kind = _side(rng, "l"), _side(rng, "r"), rng.choice(_KINDS)
     last = rng.choice(("inner", "left"))
     text, on = _condition(rng, "l", "r", 0, keyed=True)
     second, second_on = _condition(rng, "l", "d", 0, keyed=True)
-    exact = not any(isinstance(s.window, Rows) for s in (one, other))
+    exact = distinct or not any(isinstance(s.window, Rows) for s in (one, other))
     return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2, d.n AS n3 FROM {one.text} {_WORDS[kind][0]} {other.text} ON {text} "
                 f"{_WORDS[last][0]} d ON {second}",
                 lambda streams, table: with_table(join((one.rows(streams, table), one.window), (other.rows(streams, table), other.window), kind,
                                                        on, (2, 2)), table, last, second_on, 2), exact)
 
 
-def kept_table(rng: random.Random) -> Case:
+def kept_table(rng: random.Random, distinct: bool) -> Case:
     """Rows of the table that nothing met, when the minute ends (D-001-14, D-001-15)."""
     name, kind = rng.choice("abc"), rng.choice(("right", "full"))
     text, on = _condition(rng, "l", "d", 0, keyed=True)

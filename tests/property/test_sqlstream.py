@@ -119,14 +119,15 @@ def test_joins(seed, tmp_path):
             stack.enter_context(small())
         database = Database(tmp_path / "db", rng, views=bool(seed % 2))
         stack.callback(database.close)
+        distinct = rng.random() < 0.3
         for i in range(4):
-            database.start(f"q{i}", rng.choice(MAKERS)(rng))
+            database.start(f"q{i}", rng.choice(MAKERS)(rng, distinct))
         now = dict.fromkeys("abc", 0)
         for _ in range(rng.randint(10, 25)):
             name = rng.choice("abc")
             rows = []
             for _ in range(rng.randint(1, 4)):
-                now[name] += rng.choice((0, 0, 1, 3, 7, 20))
+                now[name] += rng.choice((1, 2, 3, 7, 20) if distinct else (0, 0, 1, 3, 7, 20))
                 late = rng.randint(1, 5) if rng.random() < 0.08 else 0
                 rows.append((now[name] - late, rng.randrange(4), rng.randrange(9)))
             database.insert(name, rows)
