@@ -33,6 +33,7 @@ from watersmeet.algebra.relations import (
     KeyPair,
     Project,
     Punctual,
+    Records,
     Relation,
     Repartition,
     Repeat,
@@ -169,6 +170,16 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 @_push.register(Repartition)
 def _(node: Punctual | Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
+
+
+@_push.register
+def _(node: Records, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """What is said of records is said of the rows of a stream; of a table, every change is a record that others tell from its key."""
+    if node.key is not None:
+        return filtered(replace(node, input=_push(node.input, [], _NONE)), parts)
+    pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
+    inner = _push(node.input, pushed, (rejected | _rejections(parts)) & node.input.ids)
+    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
 @_push.register

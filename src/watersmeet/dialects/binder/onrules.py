@@ -21,6 +21,8 @@ from watersmeet.errors import Error
 def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding) -> tuple[exp.Expression, bool]:
     """The condition with AND and OR as they are read, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
     rules = _Rules(left, right, env)
+    if (subquery := condition.find(exp.Select)) is not None:
+        raise rules.lacking("a subquery in ON", subquery)
     parts: list[exp.Expression] = []
     for part in _conjuncts(condition):
         regrouped = rules.regrouped(part)
@@ -54,6 +56,10 @@ class _Rules:
             if len(self._reads(side)) > 1:
                 raise self._error("ON_ONE_SIDE", "both sources on one side of an equality", side,
                                   f'"{written(side)}" reads {self._names()}.')
+
+    def lacking(self, what: str, place: exp.Expression) -> Error:
+        """The error that ON can't have something."""
+        return self._ctx.not_supported(what, place, hint="Join with it in a query of WITH.")
 
     def equates(self, part: exp.Expression) -> bool:
         """Whether a part that keeps the rules is an equality of both sources."""
