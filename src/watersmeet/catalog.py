@@ -116,7 +116,8 @@ class Relation:
     event_time: of a source or table with WATERMARK FOR. watermarks: by column name, those of a materialised view.
     mode: of a stream (a table of the Timeplus dialect), how its rows replace each other.
     defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get NULL.
-    ranges: the least and the greatest number that a column takes, where its type takes more (unsigned numbers).
+    ranges: the least and the greatest number that a column takes, where its type takes more (unsigned numbers). digits: how many
+        of a second a column of times keeps, where that are less than all.
     hidden: made for a query that runs until it is stopped; no statement names it.
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
@@ -144,6 +145,7 @@ class Relation:
     mode: StreamMode | None = None
     defaults: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    digits: dict[str, int] = field(default_factory=dict)
     hidden: bool = False
     max_buffered_bytes: int | None = None
     topic: Topic | None = None

@@ -117,10 +117,11 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog. ordered: rows come in the order of the time with the watermark."""
+    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog. ordered: rows come in the order of the time with the watermark. digits: as in the catalog."""
 
     mode: StreamMode
     defaults: Mapping[str, str]
+    digits: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
     ordered: bool = False

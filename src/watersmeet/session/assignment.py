@@ -96,6 +96,15 @@ def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, no
     return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
 
 
+def cut_times(relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows with as many digits of a second as their columns keep; a time that is cut is never later."""
+    for name, digits in relation.digits.items():
+        place = rows.column_names.index(name)
+        cut = pc.floor_temporal(rows.column(place), multiple=10 ** (6 - digits), unit="microsecond")
+        rows = rows.set_column(place, rows.schema.field(place), cut)
+    return rows
+
+
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
     """NOT_NULL_VIOLATION if a column that takes no NULL has one, INVALID_VALUE if a number is beyond what its column takes."""
     _check_not_null(relation, rows, statement)

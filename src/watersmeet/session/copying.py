@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import DELTA_COLUMN, Relation
-from watersmeet.session.assignment import check_rows, converted, omitted
+from watersmeet.session.assignment import check_rows, converted, cut_times, omitted
 from watersmeet.session.changes import Changes
 from watersmeet.session.context import Session
 from watersmeet.session.database import OpenDatabase
@@ -95,5 +95,5 @@ def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table)
             raise failed_query(cause, view.sql) from cause
         finally:
             connection.unregister(_ROWS)
-    return conformed(table, arrow_schema(taken, positional=False))
+    return cut_times(stream, conformed(table, arrow_schema(taken, positional=False)))
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from watersmeet.catalog import Relation
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.assignment import check_rows, converted, omitted
+from watersmeet.session.assignment import check_rows, converted, cut_times, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.ordering import in_order
@@ -80,7 +80,7 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
             finally:
                 connection.unregister(_ROWS)
         table = conformed(table, arrow_schema(taken, positional=False))
-        table = settled(relation, table, None)
+        table = cut_times(relation, settled(relation, table, None))
         check_rows(relation, table, None)
         table = in_order(session, relation, table)
         apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))

@@ -18,6 +18,7 @@ from watersmeet.session.assignment import (
     check_rows,
     check_types,
     converted,
+    cut_times,
     typed_query,
 )
 from watersmeet.session.bounds import runs_on
@@ -57,7 +58,7 @@ def insert(session: Session, statement: Insert) -> Result:
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
     """Insert rows that have the relation's columns. The caller holds the guard."""
-    incoming = settled(relation, incoming, statement)
+    incoming = cut_times(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming = in_order(session, relation, incoming)
     rows = incoming.select([c.name for c in relation.columns])
@@ -121,6 +122,7 @@ def update(session: Session, statement: Update) -> Result:
         schema = arrow_schema(relation.columns, positional=False)
         old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
         new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
+        new = cut_times(relation, new)
         check_rows(relation, new, statement)
         result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         if {t.column.name for t in targets} & set(relation.primary_key):

@@ -29,7 +29,7 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     check_columns(statement.columns, statement)
     stream = new_relation(session, statement, "table", statement.columns, primary_key=statement.primary_key,
                           append_only=statement.mode == "append", mode=statement.mode, defaults=dict(statement.defaults),
-                          ranges=dict(statement.ranges), event_time=_clock(statement))
+                          ranges=dict(statement.ranges), digits=dict(statement.digits), event_time=_clock(statement))
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
     for name, index in zip(names, statement.indexes, strict=True):
         may_create(session, statement, name, index.name.span, if_not_exists=False)

@@ -8,7 +8,7 @@ from typing import Final
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.statements import Name
-from watersmeet.dialects.timeplus.types import read_column_type
+from watersmeet.dialects.timeplus.types import ColumnType, read_column_type
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
 from watersmeet.types import Field
@@ -22,8 +22,8 @@ def key_names(cursor: Cursor) -> tuple[Name, ...]:
     return cursor.names() if cursor.at("(") else (cursor.name(),)
 
 
-def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, tuple[int, int] | None]:
-    """A column and its type, up to `,` or `)`, and which numbers it takes if its type takes more. earlier: the names of those before it."""
+def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, ColumnType]:
+    """A column, up to `,` or `)`, and its type as it is written. earlier: the names of those before it."""
     name = cursor.name(reserved=True)
     if name.name in earlier:
         raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span)
@@ -41,7 +41,7 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, tuple[
             cursor.until(",", ")")
             place = span_of(cursor.tokens[start : cursor.index])
             raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, place)
-    return Field(name.name, kind.type, nullable), kind.range
+    return Field(name.name, kind.type, nullable), kind
 
 
 def read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
@@ -50,10 +50,10 @@ def read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], dict[str, tuple[int
     columns: list[Field] = []
     ranges: dict[str, tuple[int, int]] = {}
     while not cursor.at(")"):
-        column, values = read_column(cursor, [c.name for c in columns])
+        column, kind = read_column(cursor, [c.name for c in columns])
         columns.append(column)
-        if values is not None:
-            ranges[column.name] = values
+        if kind.range is not None:
+            ranges[column.name] = kind.range
         if not cursor.take(","):
             break
     cursor.expect(")")

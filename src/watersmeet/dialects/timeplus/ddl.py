@@ -27,6 +27,8 @@ from watersmeet.dialects.typedefaults import type_default
 from watersmeet.errors import Span, error
 from watersmeet.types import TIMESTAMP, Field
 
+#: Of a second, that times have here.
+_DIGITS: Final = 6
 _MODES: Final[dict[str, StreamMode]] = {"append": "append", "versioned_kv": "versioned_kv", "changelog_kv": "changelog_kv"}
 _LACKING: Final = (("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",), ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"),
                    ("DISK",), ("TEMPORARY",))
@@ -98,6 +100,7 @@ class _Stream:
         self.columns: list[Field] = []
         self.indexes: list[StreamIndex] = []
         self.ranges: dict[str, tuple[int, int]] = {}
+        self.digits: dict[str, int] = {}
         self.key: tuple[Name, ...] = ()
         self.settings: dict[str, str] = {}
         self.mode_span = Span(0, 0)
@@ -119,9 +122,10 @@ class _Stream:
         defaults = {c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None}
         if TIME_COLUMN not in defaults:
             columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
+            self.digits[TIME_COLUMN] = 3
         defaults[TIME_COLUMN] = ARRIVAL
         return CreateStream(**self.base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(columns), primary_key=keys,
-                            if_not_exists=if_not_exists, mode=mode, defaults=defaults, ranges=self.ranges, indexes=tuple(self.indexes))
+                            if_not_exists=if_not_exists, mode=mode, defaults=defaults, ranges=self.ranges, digits=self.digits, indexes=tuple(self.indexes))
 
     def _columns(self) -> None:
         cursor = self.cursor
@@ -138,10 +142,12 @@ class _Stream:
         cursor.expect(")")
 
     def _column(self) -> None:
-        field, values = read_column(self.cursor, [c.name for c in self.columns])
+        field, kind = read_column(self.cursor, [c.name for c in self.columns])
         self.columns.append(field)
-        if values is not None:
-            self.ranges[field.name] = values
+        if kind.range is not None:
+            self.ranges[field.name] = kind.range
+        if kind.digits is not None and kind.digits < _DIGITS:
+            self.digits[field.name] = kind.digits
 
     def _index(self) -> None:
         """`index idx2 (v1, v2) storing (v3)` (TP-53)."""

@@ -24,7 +24,7 @@ _RENAMED: Final[dict[str, str]] = {
     "if_null": "coalesce", "null_if": "nullif", "pow": "power", "ln": "ln", "log": "ln", "truncate": "trunc",
     "position_utf8": "strpos", "locate": "strpos", "group_array": "array_agg", "to_string_utf8": "to_string",
     "std_dev_pop": "stddev_pop", "std_dev_samp": "stddev_samp", "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
-    "concat": "$concat", "to_datetime": "$moment", "to_datetime64": "$moment", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
+    "concat": "$concat", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
     "to_date": "$day", "to_date32": "$day",
 }  # fmt: skip
 
@@ -40,6 +40,7 @@ _OPERATORS: Final[dict[str, type[exp.Binary]]] = {
     "bit_or": exp.BitwiseOr, "bit_xor": exp.BitwiseXor,
 }  # fmt: skip
 
+_UNIT_OF_DIGITS: Final = {"0": "second", "3": "milliseconds"}
 _UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 _FIELDS: Final = {"year": "year", "month": "month", "day_of_month": "day", "day_of_year": "doy", "day_of_week": "isodow", "hour": "hour",
                   "minute": "minute", "quarter": "quarter", "iso_week": "week", "iso_year": "isoyear"}
@@ -133,6 +134,11 @@ def _is(*, negate: bool) -> _Build:
     return build
 
 
+def _to_datetime64(x: exp.Expression, digits: exp.Expression | None = None, *_zone: exp.Expression) -> exp.Expression:
+    unit = _UNIT_OF_DIGITS.get("3" if digits is None else digits.name)
+    return _call("$moment", x) if unit is None else _call("date_trunc", _text(unit), _call("$moment", x))
+
+
 def _clock(unit: str) -> _Build:
     """The time of the epoch, cut down to the unit; the digits and the time zone that may be asked for change nothing."""
     return lambda *_digits: _call("date_trunc", _text(unit), _call("localtimestamp"))
@@ -158,6 +164,8 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     **{name: ((1,), _distinct("count")) for name in ("count_distinct", "uniq", "uniq_exact", "unique", "unique_exact")},
     "group_uniq_array": ((1,), _distinct("array_agg")),
     "now": ((0, 1), _clock("second")), "now64": ((0, 1, 2), _clock("milliseconds")),
+    "to_datetime": ((1, 2), lambda x, *_zone: _call("date_trunc", _text("second"), _call("$moment", x))),
+    "to_datetime64": ((1, 2, 3), _to_datetime64),
     "today": ((0,), lambda: exp.Cast(this=_call("localtimestamp"), to=tree_of("date"))),
     "yesterday": ((0,), lambda: exp.Paren(this=exp.Sub(this=exp.Cast(this=_call("localtimestamp"), to=tree_of("date")),
                                                        expression=exp.Literal.number(1)))),
@@ -198,13 +206,23 @@ def _made(node: Any) -> exp.Expression | None:
     if isinstance(node, exp.CastToStrType):
         return exp.Cast(this=node.this, to=tree_of(node.args["to"].name))
     if isinstance(node, exp.Cast):
+        cut = _cut(node.to)
         node.set("to", cast_type(node.to))
-        return None
+        return None if cut is None else _call("date_trunc", _text(cut), node.copy())
     if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
         return _case(node.this, node.args["true"], node.args.get("false") or exp.Null())
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
         return _called(node, node.this.lower())
     return None
+
+
+def _cut(kind: exp.DataType) -> str | None:
+    """The unit that a type of times is cut down to."""
+    if kind.this == exp.DType.DATETIME:
+        return "second"
+    if kind.this != exp.DType.DATETIME64:
+        return None
+    return _UNIT_OF_DIGITS.get(kind.expressions[0].name if kind.expressions else "3")
 
 
 def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:

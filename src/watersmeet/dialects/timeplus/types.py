@@ -35,11 +35,12 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A type as a column has it. range: the numbers that it takes, where that are fewer than its SQL type has."""
+    """A type as a column has it. range: the numbers that it takes, where that are fewer than its SQL type has; digits: of a second."""
 
     type: SqlType
     nullable: bool = False
     range: tuple[int, int] | None = None
+    digits: int | None = None
 
 
 def read_column_type(cursor: Cursor) -> ColumnType:
@@ -62,10 +63,13 @@ def read_column_type(cursor: Cursor) -> ColumnType:
     if name not in _NAMES:
         raise error("UNDEFINED_OBJECT", f'type "{place.name}" does not exist', hint=did_you_mean(name, [*_NAMES, *_LARGE, "array", "nullable"]),
                     sql=cursor.text, span=place.span)
-    if cursor.take("("):  # digits of a second, a time zone, a length: values are not cut to them
+    digits = {"datetime": 0, "datetime64": 3}.get(name)
+    if cursor.take("("):  # a time zone and a length change nothing
+        if name == "datetime64":
+            digits = cursor.integer()
         cursor.until(")")
         cursor.expect(")")
-    return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name))
+    return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name), digits=digits)
 
 
 #: sqlglot's names of types that a cast names -> those that the binder reads.
