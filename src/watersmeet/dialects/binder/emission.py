@@ -27,7 +27,7 @@ from watersmeet.algebra.revisions import decided_by, revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.algebra.trees import null_extended, read, transform_up, walk, with_inputs
+from watersmeet.algebra.trees import null_extended, read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.binder.query import BoundQuery, bind_query
@@ -148,13 +148,20 @@ def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Wate
 
 def _on_arrival(query: BoundQuery) -> BoundQuery:
     """The query with every join decided when rows come. Nothing in it may revise a row."""
-    tree = transform_up(unnest(query.tree), _decided)
+    tree = _on_arrival_below(unnest(query.tree))
     why = revision(tree) or revision(rewrite(tree))  # what compares with the clock is a node only then
     if why is not None:
         raise error("EMIT_NOT_POSSIBLE", f"EMIT ON ARRIVAL is not possible: {why}",
                     detail="What comes out on arrival is never revised.",
                     hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.")
     return replace(query, tree=tree)
+
+
+def _on_arrival_below(node: Relation) -> Relation:
+    """The tree with its joins decided on arrival, but for those whose rows come by a clock and are final then."""
+    if isinstance(node, TimeFilter) and node.final:
+        return node
+    return _decided(with_inputs(node, [_on_arrival_below(i) for i in node.inputs]))
 
 
 def _decided(node: Relation) -> Relation:

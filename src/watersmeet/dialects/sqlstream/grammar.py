@@ -131,13 +131,24 @@ class WatersmeetSqlstream(Base):
             return exp.Var(this=word)
 
 
+def _cut(node: exp.Cast) -> None:
+    """`CAST(x AS VARCHAR(3))` has the first three characters."""
+    length = node.to.expressions[0].this
+    node.to.set("expressions", None)
+    whole = node.copy()
+    whole.meta.update(node.meta)
+    node.replace(exp.Substring(this=whole, start=exp.Literal.number(1), length=length.copy()))
+
+
 def adapted(tree: exp.Expression) -> exp.Expression:
     """The tree in the form that the binder reads."""
-    for node in tree.walk():
+    for node in list(tree.walk()):
         if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
             node.set("this", node.name.upper())
             node.set("quoted", True)
             node.meta["folded"] = True
+        elif isinstance(node, exp.Cast) and node.to.this == exp.DType.VARCHAR and node.to.expressions:
+            _cut(node)
         elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):
             node.set("stream", node.args["hint"].pop())
     return tree
