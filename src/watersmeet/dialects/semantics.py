@@ -20,7 +20,7 @@ class Semantics:
 
     folding: what becomes of names without quotes. schema: its name of the schema that is always there. schema_word: what it calls
     a schema; if `database`, CREATE DATABASE, USE and SHOW DATABASES are of schemas. unnamed: what a select item without alias is called in a view:
-    `refused` unless it is a column or a call, `text` as it is written. repeated: a second column of one name under `*`:
+    `refused` unless it is a column or a call, `text` as it is written, `numbered` EXPR$0 and so on unless it is a column. repeated: a second column of one name under `*`:
     `kept`, or `qualified` by its relation (`right_stream.key`).
     continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a bounded one says `table(stream)`); one
     that is `marked` (SELECT STREAM).
@@ -40,7 +40,7 @@ class Semantics:
     folding: Folding = "lower"
     schema: str = COMMON_SCHEMA
     schema_word: Literal["schema", "database"] = "schema"
-    unnamed: Literal["refused", "text"] = "refused"
+    unnamed: Literal["refused", "text", "numbered"] = "refused"
     repeated: Literal["kept", "qualified"] = "kept"
     continuous: Literal["never", "streams", "marked"] = "never"
     history: Literal["all", "new", "new of streams"] = "all"
@@ -66,4 +66,4 @@ TIMEPLUS: Final = Semantics(folding="none", schema="default", schema_word="datab
 LENSES: Final = Semantics(folding="none", unnamed="text", records=True)
 
 #: Document 001; rulings D-001-16, D-001-21.
-SQLSTREAM: Final = Semantics(folding="upper", repeated="qualified", continuous="marked", history="new of streams", rowtimes=True)
+SQLSTREAM: Final = Semantics(folding="upper", unnamed="numbered", repeated="qualified", continuous="marked", history="new of streams", rowtimes=True)

@@ -229,7 +229,8 @@ class Selecting:
                 items = self._qualified(items, scope)
             relation = subqueries.applied(relation)
         relation = self.sets.tree(windows.tree(relation))
-        if ending.limits is None and ending.on is None:
+        streams = self.binding.semantics.rowtimes and scope.stream is not None
+        if ending.limits is None and ending.on is None and not streams:
             note_order(sorting, self.binding)
         if self.node.args.get("distinct") and ending.on is None:
             relation, outputs = self._distinct(*self._project(relation, items))
@@ -271,7 +272,7 @@ class Selecting:
                           for c in self._expanded(star, node, scope)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else self._name(node)
+            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else self._name(node, len(found) - self.hidden)
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
@@ -283,8 +284,10 @@ class Selecting:
             return found
         return found if self.binding.semantics.rowtimes else self._qualified(found, scope)
 
-    def _name(self, node: exp.Expression) -> str | None:
-        """The name of an item without alias; None if it has none."""
+    def _name(self, node: exp.Expression, place: int) -> str | None:
+        """The name of an item without alias, at a place in the list counted from 0; None if it has none."""
+        if self.binding.semantics.unnamed == "numbered" and not isinstance(node, exp.Column):
+            return f"EXPR${place}"
         if self.binding.semantics.unnamed == "text" and not isinstance(node, exp.Column):
             return written(node)
         return item_name(node)
