@@ -14,6 +14,8 @@ from tests.property.sqlstream_rules import (
     Unit,
     Window,
     join,
+    merged,
+    summed,
     with_kept_table,
     with_table,
 )
@@ -160,4 +162,39 @@ def kept_table(rng: random.Random, distinct: bool) -> Case:
                 lambda streams, table: with_kept_table(streams[name], 60, table, kind, on, (2, 2)))
 
 
-MAKERS = (two_streams, two_streams, two_streams, three_streams, stream_and_table, joined_and_table, kept_table)
+def summaries(rng: random.Random, distinct: bool) -> Case:
+    """The groups of a stream by the minute and a key, of two streams joined, or joined with a stream as it is."""
+    name, unit = rng.choice("abc"), rng.choice((60, 1))
+    text = f"FLOOR({name}.ROWTIME TO {'MINUTE' if unit == 60 else 'SECOND'})"
+    if rng.random() < 0.4:
+        return Case(f"SELECT STREAM ROWTIME AS t, SUM(n) AS n1, COUNT(*) AS n2 FROM {name} GROUP BY {text}, k",
+                    lambda streams, _: summed(streams[name], unit))
+    kind, query = rng.choice(_KINDS), f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY {text}, k)"
+    other = _side(rng, "r")
+    if rng.random() < 0.5:
+        second = rng.choice("abc")
+        other = _Side(f"(SELECT STREAM k, COUNT(*) AS n FROM {second} GROUP BY FLOOR({second}.ROWTIME TO MINUTE), k) AS r", "r", Range(0),
+                      lambda streams, _: _pairs(summed(streams[second], 60), 2))
+    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2 FROM {query} AS l {_WORDS[kind][0]} {other.text} ON l.k = r.k",
+                lambda streams, table: join((_pairs(summed(streams[name], unit), 0), Range(0)), (other.rows(streams, table), other.window), kind,
+                                            lambda one, two: one[0] == two[0], (2, 2)), distinct or not isinstance(other.window, Rows))
+
+
+def _pairs(stream: Stream, at: int) -> Stream:
+    """Two of the columns of each row."""
+    return Stream([(time, values[at : at + 2]) for time, values in stream.rows], stream.clock)
+
+
+def unions(rng: random.Random, distinct: bool) -> Case:
+    del distinct
+    one, other = rng.choice("abc"), rng.choice("abc")
+    return Case(f"SELECT STREAM ROWTIME AS t, k AS n1, n AS n2 FROM {one} UNION ALL SELECT STREAM ROWTIME, k, n FROM {other}",
+                lambda streams, _: _doubled(merged(streams[one], streams[other])))
+
+
+def _doubled(stream: Stream) -> Stream:
+    """Both columns of each row where those that are compared are."""
+    return Stream([(time, (None, k, None, n)) for time, (k, n) in stream.rows], stream.clock)
+
+
+MAKERS = (two_streams, two_streams, two_streams, three_streams, stream_and_table, joined_and_table, kept_table, summaries, unions)

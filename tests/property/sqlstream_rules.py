@@ -128,6 +128,24 @@ def with_table(stream: Stream, table: Sequence[Values], kind: str, on: Condition
     return Stream(out, stream.clock)
 
 
+def summed(stream: Stream, unit: int) -> Stream:
+    """GROUP BY FLOOR(ROWTIME TO unit), k of rows (k, n): at the end of each unit, as soon as the clock is there, (k, sum, k, count) (SS-28, SS-30)."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for time, (key, number) in stream.rows:
+        groups.setdefault(((time // unit + 1) * unit, key), []).append(number)
+    rows = [(end, (key, sum(numbers), key, len(numbers))) for (end, key), numbers in sorted(groups.items())
+            if stream.clock is not None and end <= stream.clock]
+    return Stream(rows, stream.clock)
+
+
+def merged(one: Stream, other: Stream) -> Stream:
+    """UNION ALL of streams of rows (k, n): what both clocks have reached."""
+    if one.clock is None or other.clock is None:
+        return Stream()
+    clock = min(one.clock, other.clock)
+    return Stream(sorted(r for s in (one, other) for r in s.rows if r[0] <= clock), clock)
+
+
 def with_kept_table(stream: Stream, unit: int, table: Sequence[Values], kind: str, on: Condition, widths: Widths) -> Stream:
     """A stream whose window empties every `unit`, and a table that is kept: kind right, or full (SS-65, SS-66).
 

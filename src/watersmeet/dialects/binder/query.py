@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.binder.endings import ended
-from watersmeet.dialects.binder.rowtimes import merged, rowtime_of
+from watersmeet.dialects.binder.rowtimes import bind_union, rowtime_of
 from watersmeet.dialects.binder.scope import PLAIN, Layout, Nature
 from watersmeet.dialects.binder.selects import Selecting
 from watersmeet.dialects.binder.setops import bind_set_operation
@@ -96,8 +96,9 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if isinstance(node, exp.SetOperation) and binding.semantics.records:
         raise not_supported("a set operation over records", node, env, hint="Write two processors.")
     if isinstance(node, exp.SetOperation):
-        found = bind_set_operation(node, env, binding, bind)
-        return ended(merged(found, node, env, binding, bind) if binding.semantics.rowtimes else found, node, env, binding)
+        rowtimes = binding.semantics.rowtimes
+        found = bind_union(node, env, binding, bind, bind_set_operation) if rowtimes else bind_set_operation(node, env, binding, bind)
+        return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
     raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)

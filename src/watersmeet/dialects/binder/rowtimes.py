@@ -24,6 +24,7 @@ from watersmeet.errors import error
 ROWTIME: Final = "ROWTIME"
 
 BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
+BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
 
 def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: str, node: exp.Expression, env: Environment, *,
@@ -61,8 +62,8 @@ def rowtime_of(tree: Relation) -> Column | None:
 
 
 
-def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: Environment) -> tuple[list[Item], bool]:
-    """The select list of a query over streams with its rowtime, and whether that was put in front of it.
+def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> tuple[list[Item], bool]:
+    """The select list of a query over streams with its rowtime, and whether that was put in front of it. fronted: it always is.
 
     An item called ROWTIME is the rowtime if it rises as the stream's does (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
     """
@@ -72,7 +73,9 @@ def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: E
         if name is None or name.upper() != ROWTIME:
             continue
         if of_scalar(value.finish(), marks):
-            return list(items), False
+            if not fronted:
+                return list(items), False
+            break
         if isinstance(node, exp.Alias):
             raise error("DATATYPE_MISMATCH", "a ROWTIME must rise", sql=env.text, span=place_of(node),
                         detail="It is not known that later rows have no lower value here.",
@@ -81,23 +84,26 @@ def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: E
     return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True
 
 
-def merged(found: Bound, node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
+def bind_union(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery, operation: BindUnion) -> Bound:
     """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached them.
 
-    FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
+    operation: binds it as one of tables. FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
     """
     sides = [bind(side, env, binding) for side in (node.left, node.right)]
     streams = [rowtime_of(s.relation) is not None for s in sides]
-    if not any(streams):
-        return found
-    if not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct"):
+    if any(streams) and (not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct")):
         raise error("FEATURE_NOT_SUPPORTED", "a set operation with streams other than UNION ALL of streams is not supported", sql=env.text,
                     span=place_of(node))
-    hidden = [s.outputs[0].hidden for s in sides]
+    hidden = any(s.outputs[0].hidden for s in sides)
+    fronted, binding.fronted = binding.fronted, binding.fronted or hidden
+    found = operation(node, env, binding, bind)
+    binding.fronted = fronted
     rowtime = rowtime_of(found.relation)
-    if any(hidden) != all(hidden) or rowtime is None:
-        raise error("FEATURE_NOT_SUPPORTED", "UNION ALL of streams of which one selects ROWTIME first and another does not is not supported",
-                    sql=env.text, span=place_of(node), hint="Select ROWTIME at the same place in all of them, or in none.")
+    if not any(streams):
+        return found
+    if rowtime is None:
+        raise error("FEATURE_NOT_SUPPORTED", "UNION ALL of streams that select ROWTIME at different places is not supported", sql=env.text,
+                    span=place_of(node), hint="Select it at the same place in all of them, or in none.")
     tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
-    outputs = tuple(replace(o, hidden=hidden[0] and not i) for i, o in enumerate(found.outputs))
+    outputs = tuple(replace(o, hidden=hidden and not i) for i, o in enumerate(found.outputs))
     return Bound(tree, outputs)

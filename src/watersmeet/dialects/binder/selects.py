@@ -218,14 +218,14 @@ class Selecting:
             self.groups = True
             if self.binding.semantics.rowtimes and scope.stream is not None:
                 self._check_stream(scope)
-                how = closing(self.node, relation, scope, self.env)
+                how = closing(self.node, relation, scope, self.env, fronted=self.binding.fronted)
                 self.node, self.hidden = how.node, how.first and not how.promoted
             relation, items, ending = self._grouped(relation, below, group, having, windows)
         else:
             items, ending = self._listed(below, scope, windows)
             if self.binding.semantics.rowtimes and scope.stream is not None:
                 self._check_stream(scope)
-                items, self.hidden = with_rowtime(items, relation, scope, self.env)
+                items, self.hidden = with_rowtime(items, relation, scope, self.env, fronted=self.binding.fronted)
                 items = self._qualified(items, scope)
             relation = subqueries.applied(relation)
         relation = self.sets.tree(windows.tree(relation))

@@ -39,7 +39,8 @@ class Binding:
     windowed: the columns that TUMBLE and HOP give, by their SQL.
     dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
     relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query,
-    behind SETTINGS. still: what is no stream is read as it was at that moment, and stands still.
+    behind SETTINGS. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
+    also where they select it.
     fills: what the query finds that caches of dictionaries lack.
     """
 
@@ -49,6 +50,7 @@ class Binding:
     part: Part = "all"
     settings: Mapping[str, str] = field(default_factory=dict)
     still: bool = False
+    fronted: bool = False
     next_id: int = 1
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)

@@ -39,8 +39,11 @@ class Closing:
     promoted: bool
 
 
-def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment) -> Closing:
-    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. EMIT_NOT_POSSIBLE."""
+def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> Closing:
+    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE.
+
+    fronted: the moment always stands in front. EMIT_NOT_POSSIBLE.
+    """
     assert scope.stream is not None
     marks = watermarks(relation)
     ctx = ScopeContext(env.text, scope, "GROUP BY")
@@ -54,14 +57,14 @@ def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment
             moment = key.copy() if unit is None else exp.Add(this=key.copy(), expression=exp.Interval(
                 this=exp.Literal.string("1"), unit=exp.Var(this=unit)))
             clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
-            made, first, promoted = _with_moment(node, moment)
+            made, first, promoted = _with_moment(node, moment, fronted=fronted)
             return Closing(made, "<" if unit is None else "<=", clock, first, promoted)
     raise error("EMIT_NOT_POSSIBLE", "GROUP BY of a stream needs an expression that rises with ROWTIME", sql=env.text,
                 span=place_of(group or node), detail="Otherwise no group is ever complete.",
                 hint="Write GROUP BY FLOOR(s.ROWTIME TO HOUR), …, with a unit up to a day.")
 
 
-def _with_moment(node: exp.Select, moment: exp.Expression) -> tuple[exp.Select, bool, bool]:
+def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:
     """The SELECT in whose list the bare ROWTIME is the moment, or which has it in front; see `Closing`."""
     made: exp.Select = node.copy()
     shown, promoted = False, False
@@ -75,7 +78,7 @@ def _with_moment(node: exp.Select, moment: exp.Expression) -> tuple[exp.Select, 
             continue
         promoted = promoted or named
         items.append(item)
-    first = promoted or not shown
+    first = promoted or not shown or fronted
     if first:
         items.insert(0, exp.alias_(moment, exp.to_identifier("RELEASED", quoted=True) if promoted else _rowtime(), copy=False))
     made.set("expressions", items)
