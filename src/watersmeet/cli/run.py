@@ -37,7 +37,7 @@ def run_script(connection: Connection, text: str, *, once: bool, as_json: bool) 
     console = errors_output()
     with Interrupts() as interrupts:
         running = _run_statements(connection, text, console, as_json=as_json)
-        if once or not connection.status()["sources"]:
+        if once or not any(s["connector"] for s in connection.status()["sources"]):
             connection.execute("FLUSH")
             drain(running)
             return 0

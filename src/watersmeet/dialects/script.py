@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot.errors import TokenError
@@ -50,7 +51,7 @@ _WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
 def read_script(text: str, language: Language, parameters: Parameters = (), start: int = 0, end: int | None = None) -> list[Statement]:
     """The statements of `text`, or of a part of it, in order; empty ones are dropped.
 
-    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them: SYNTAX_ERROR if there is none.
+    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them that names one: SYNTAX_ERROR if none follows.
     """
     found: list[Statement] = []
     before: list[Token] = []
@@ -60,11 +61,12 @@ def read_script(text: str, language: Language, parameters: Parameters = (), star
             before = _listed(before, part)
             unused = part
             continue
-        place = _first_select(part) if before and part and part[0].text.upper() != "SET" else None
+        place = _first_select(part) if before else None
         if place is not None:
             unused = ()
         if part:
-            found.append(_read(part, text, language, parameters, [] if place is None else before, place or 0))
+            shared = before if place is not None and _names_any(part, before) else []
+            found.append(_read(part, text, language, parameters, shared, place or 0))
     if unused:
         raise syntax_error(text, None, end=unused[-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow.")
     return _united(found) if language.semantics.records else found
@@ -104,6 +106,17 @@ def _first_select(part: Sequence[Token]) -> int | None:
         if depth == 0 and token.token_type == TokenType.SELECT:
             return i
     return None
+
+
+def _names_any(part: Sequence[Token], before: Sequence[Token]) -> bool:
+    """True if a statement has a word that `WITH a …, b …` defines."""
+    depth = 0
+    defined = set()
+    for token, following in pairwise(before):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0 and token.token_type in (TokenType.WITH, TokenType.COMMA):
+            defined.add(following.text)
+    return any(t.text in defined for t in part)
 
 
 def columns_of(text: str) -> Schema:

@@ -30,8 +30,8 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted), late (left out as such),
         state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as text;
         None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or None),
-    sources: by id (those with a connector or an event time): name, rows, bytes, dead, late (with those that an ordered stream rejected), ahead, first_dead, watermark (text),
-        idle, and what the source itself says (`sources`),
+    sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time), rows, bytes, dead,
+        late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the source itself says (`sources`),
     operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
     """
     commit = db.log.last_epoch()
@@ -72,7 +72,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
             counts["late"] += rejected.get(relation_id, 0)
-            status["sources"][relation_id] = {"name": known[relation_id].shown, **said, **counts,
+            status["sources"][relation_id] = {"name": known[relation_id].shown, "connector": known[relation_id].connector, **said, **counts,
                                               "first_dead": total.get("first_dead"),
                                               "watermark": _text(numbers.get(relation_id)),
                                               "idle": relation_id in idle}

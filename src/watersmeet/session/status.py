@@ -29,7 +29,7 @@ def database_status(session: Session) -> dict[str, Any]:
     epoch, commit, transaction, duration_us, rows: of the newest epoch.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
-        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None). sources: a list, each with id, name, rows, bytes, dead and what the source says.
+        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
     tables: a list, each with id, name, rows, bytes (on disk).
     """
     database = session.database

@@ -79,6 +79,20 @@ def test_a_script_without_sources_runs_to_its_end(call, script):
     assert result.stderr.startswith("NOTICE: streaming_enable_unaligned_join has no effect")
 
 
+def test_what_with_defines_goes_only_to_queries_that_name_it_and_topics_alone_do_not_keep_a_script_running(call, script):
+    done = call("run", script("""
+SET defaults.topic.autocreate=true;
+CREATE TABLE orders (_key int, item string) FORMAT (INT, AVRO);
+WITH bought AS (SELECT STREAM * FROM orders);
+INSERT INTO result SELECT STREAM item FROM bought;
+INSERT INTO orders (_key, item) VALUES (1, 'Mouse');
+FLUSH;
+SELECT item FROM result;
+"""), "--dialect", "lenses", "--json", *INPROCESS)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"item": "Mouse"}]
+    assert done.exit_code == 0
+
+
 def test_json(call, script):
     result = call("run", script("""SELECT 1 AS a, 1.50::numeric(5,2) AS d, NULL AS n, 'NaN'::double precision AS f,
         timestamp '2024-01-01 00:00:00' AS t, ARRAY[1, 2] AS l, '{"k": 1}'::jsonb AS j, interval '1 day' AS i, 2 AS a"""),
