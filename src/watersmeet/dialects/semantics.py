@@ -59,7 +59,7 @@ RISINGWAVE: Final = Semantics()
 #: Document 003; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(folding="none", schema="default", schema_word="database", unnamed="text", repeated="qualified", continuous="streams",
                             history="new", enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
-                            settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "join_restore_nulls", "max_join_range"}),
+                            settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "join_restore_nulls", "join_date_diff", "max_join_range"}),
                             asof_without_equality="ASOF join needs at least one equal-join column")
 
 #: Document 004, "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.

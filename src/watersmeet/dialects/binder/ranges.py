@@ -12,6 +12,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
+from watersmeet.dialects.binder.datediffs import with_differences
 from watersmeet.dialects.binder.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
@@ -26,6 +27,9 @@ def with_ranges(node: exp.Join, left: Scope, right: Scope, text: str, settings: 
     settings: `max_join_range`, in seconds. SYNTAX_ERROR, AMBIGUOUS_COLUMN, UNDEFINED_COLUMN.
     """
     condition = node.args.get("on")
+    if condition is not None and settings.get("join_date_diff") != "scalar":
+        node = with_differences(node, text, settings)
+        condition = node.args["on"]
     if condition is None or not any(_is_call(n) for n in condition.find_all(exp.Anonymous)):
         return node
     made: exp.Join = node.copy()

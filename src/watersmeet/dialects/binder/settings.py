@@ -13,7 +13,7 @@ from watersmeet.errors import did_you_mean, error
 
 #: What the settings may say now. None: a whole number above 0.
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
-    "join_algorithm": ("default", "direct"), "join_use_nulls": ("0", "1"), "join_restore_nulls": ("0", "1"), "keep_versions": None, "max_join_range": None,
+    "join_algorithm": ("default", "direct"), "join_use_nulls": ("0", "1"), "join_restore_nulls": ("0", "1"), "join_date_diff": ("range", "scalar"), "keep_versions": None, "max_join_range": None,
     "join_max_buffered_bytes": None,
 }
 #: Values that exist elsewhere.
