@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from watersmeet.catalog import COMMON_SCHEMA, Relation, RelationKind
+from watersmeet.catalog import COMMON_SCHEMA, KEY_COLUMN, Relation, RelationKind
 from watersmeet.dialects.schemas import schema_meant, schema_shown
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.context import Session, error_at, undefined_relation
@@ -208,8 +208,12 @@ def _create(session: Session, statement: Show) -> Result:
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:
-    """A row for each column, then (DESCRIBE) the key, the columns with a watermark, the indexes and the kind."""
-    rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable) for c in relation.columns]
+    """A row for each column, then (DESCRIBE) the key, the columns with a watermark, the indexes and the kind.
+
+    Of a topic a field is not NULL that every record with a value has: what is stored of a tombstone is nobody's value.
+    """
+    required = () if relation.topic is None else (*relation.topic.required, KEY_COLUMN)
+    rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable or c.name in required) for c in relation.columns]
     if command == "DESCRIBE":
         if relation.primary_key:
             rows.append(("primary key", ", ".join(relation.primary_key), None))

@@ -80,3 +80,16 @@ def test_an_empty_database_and_an_unknown_format():
         ET.fromstring(connection.topology())
         with pytest.raises(watersmeet.Error, match="unknown format"):
             connection.topology("png")
+
+
+def test_a_step_that_repartitions_a_topic_is_a_box():
+    """LS-34: of two topics the one with fewer partitions is written again."""
+    with watersmeet.connect(dialect="lenses", runtime="inprocess", parallelism=1) as connection:
+        list(connection.execute_script("""
+            SET defaults.topic.autocreate=true;
+            CREATE TABLE few (_key int, x int) FORMAT (INT, AVRO) PROPERTIES (partitions=1);
+            CREATE TABLE many (_key int, y int) FORMAT (INT, AVRO) PROPERTIES (partitions=4);
+            INSERT INTO pairs SELECT TABLE few.x, many.y FROM few LEFT JOIN many;"""))
+        dot = connection.topology("dot")
+    assert edges(dot) == [("Repartition", "pairs", "left join on _key"), ("few", "Repartition", ""), ("many", "pairs", "left join on _key")]
+    assert "4 partitions" in dot
