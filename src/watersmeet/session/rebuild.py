@@ -10,7 +10,7 @@ from watersmeet.algebra.trees import exactly
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
-from watersmeet.dialects.binder import bind_query, bind_view
+from watersmeet.dialects.binder import BoundQuery, bind_query, bind_view
 from watersmeet.dialects.binder.logs import records_of
 from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
 from watersmeet.planner import compile_connector_table, compile_view
@@ -30,10 +30,19 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
 
 def _tree(relation: Relation, catalog: Catalog) -> Tree:
     """What a view, or the processor of a topic, was made of."""
+    if relation.owner:
+        work = [r.id for r in catalog.relations.values() if r.owner == relation.owner]
+        owner = catalog.relations[relation.owner]
+        return _bound(owner, replace(catalog, path=owner.path)).fills[work.index(relation.id)].tree
     statement = parse(relation.sql, relation.dialect)[-1]
     if isinstance(statement, CreateProcessor):
         records = records_of(bind_query(statement.query, catalog, statement.text, relation.dialect))
         by_name = {c.name: c for c in records.columns}
         return exactly(records, [by_name[c.name] for c in relation.columns])
+    return _bound(relation, catalog).tree
+
+
+def _bound(relation: Relation, catalog: Catalog) -> BoundQuery:
+    statement = parse(relation.sql, relation.dialect)[-1]
     assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
-    return bind_view(statement, catalog, relation.dialect).tree
+    return bind_view(statement, catalog, relation.dialect)

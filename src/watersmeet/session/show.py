@@ -223,7 +223,7 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
             rows.append(("watermark", ", ".join(relation.time_columns), None))
         rows += [(r.name, f"index({', '.join(r.index_columns)})", None) for r in session.catalog.relations.values()
                  if r.kind == "index" and relation.id in r.depends_on]
-        rows.append(("table description", relation.kind, None))
+        rows.append(("table description", "dictionary" if relation.dictionary else "external table" if relation.external else relation.kind, None))
     return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
 
 

@@ -235,6 +235,30 @@ def test_a_cache_stream_that_is_not_to_be_filled_is_only_asked():
         assert rows(connection, "SELECT id FROM table(cache)") == [("p9",)]
 
 
+def test_views_that_look_up_are_not_made_anew_unless_they_were_stopped(tmp_path):
+    with connect(tmp_path / "db", replace_connectors=True, parallelism=2) as connection:
+        products(connection, ("p1", "Laptop"))
+        connection.execute(f"{ORDERS}; {CACHED.format('true')}; CREATE STREAM other(i int); CREATE STREAM another(i int)")
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {DIRECT}, join_max_buffered_bytes = 2000")
+        orders(connection, ("o1", "p1"))
+    assert refused_rebuild(tmp_path / "db").message == "the state of a view with a temporal join can't be made anew"
+    with connect(tmp_path / "db", replace_connectors=True) as connection:
+        products(connection, *((f"p{i}", f"name {i}") for i in range(500)))
+        connection.execute("FLUSH")
+        assert refused(connection, "SELECT * FROM table(v)").condition == "BUFFER_LIMIT"
+        assert [r[-1] for r in connection.execute("SHOW JOBS").fetchall()] == [None, None]
+    with connect(tmp_path / "db", replace_connectors=True, parallelism=3, rebuild=True) as connection:
+        assert refused(connection, "SELECT * FROM table(v)").condition == "BUFFER_LIMIT"
+        connection.execute("DROP VIEW v; DROP DICTIONARY d; DROP STREAM cache")
+        assert rows(connection, "SHOW JOBS") == []
+
+
+def refused_rebuild(path):
+    with pytest.raises(Error) as found:
+        connect(path, parallelism=3, rebuild=True)
+    return found.value
+
+
 SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
 
 
