@@ -15,6 +15,9 @@ from watersmeet.dialects.semantics import Folding, Semantics
 from watersmeet.dialects.tokens import folded
 from watersmeet.errors import did_you_mean
 
+#: What the one database of a directory is called, as in RisingWave at first.
+DATABASE: Final = "dev"
+
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 _LISTED: Final = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|\Z)')
 
@@ -69,6 +72,22 @@ def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iter
 def _named(relation: Relation, catalog: Catalog) -> str:
     """How a relation is named from the path."""
     return relation.name if catalog.by_name(relation.name) is relation else f"{relation.schema}.{relation.name}"
+
+
+def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semantics) -> exp.Expression:
+    """The query with `current_schema()`, `current_database()` and their kin as texts: the first schema of the path, and the one database."""
+    schema = schema_shown(catalog.path[0], semantics) if catalog.path else None
+    database = schema if semantics.schema_word == "database" else DATABASE
+    names = {"current_schema": schema, "current_database": database, "current_catalog": database}
+    for node in list(tree.find_all(exp.Anonymous, exp.CurrentSchema, exp.CurrentCatalog)):
+        name = str(node.this).lower() if isinstance(node, exp.Anonymous) else node.sql_name().lower()
+        if name in names and not node.expressions:
+            value = names[name]
+            text: exp.Expression = exp.null() if value is None else exp.Literal.string(value)
+            text.meta.update(node.meta)
+            made = exp.alias_(exp.cast(text, exp.DType.VARCHAR), name, quoted=True) if isinstance(node.parent, exp.Select) else text
+            node.replace(made)
+    return tree
 
 
 def quoted(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from watersmeet.catalog import COMMON_SCHEMA, KEY_COLUMN, Relation, RelationKind
-from watersmeet.dialects.schemas import schema_meant, schema_shown
+from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.like import like
@@ -161,7 +161,7 @@ def _schemas(session: Session, statement: Show) -> Result:
 def _databases(session: Session, statement: Show) -> Result:
     if session.semantics.schema_word == "database":
         return _schemas(session, statement)
-    return text_result("SHOW", ("Name",), [("dev",)] if _is_like("dev", statement) else [])
+    return text_result("SHOW", ("Name",), [(DATABASE,)] if _is_like(DATABASE, statement) else [])
 
 
 def _listed(session: Session, statement: Show) -> list[Relation]:

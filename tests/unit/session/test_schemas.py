@@ -73,3 +73,22 @@ def test_a_path_without_a_schema_that_exists():
         assert cursor.notices == ('schema "nowhere" does not exist',)
         with pytest.raises(watersmeet.Error, match="no schema has been selected to create in"):
             cursor.execute("CREATE TABLE t (a int)")
+
+
+@pytest.mark.parametrize(("dialect", "query", "expected"), [
+    ("risingwave", "SELECT current_schema() AS s, current_schema, current_database(), current_catalog || '!'", ("s", "s", "dev", "dev!")),
+    ("risingwave", "SELECT s FROM v WHERE s = 'public'", ("public",)), ("sqlstream", "SELECT current_schema", ("s",)),
+    ("timeplus", "SELECT current_database()", ("s",)),
+])
+def test_the_names_of_where_one_is(dialect, query, expected):
+    with connected() as connection:
+        connection.execute("CREATE SCHEMA s; CREATE VIEW v AS SELECT current_schema() AS s; SET SCHEMA 's'")
+        cursor = connection.execute(f"SET dialect = '{dialect}'; " + query.replace("FROM v", "FROM public.v"))
+        assert cursor.fetchall() == [expected]
+        if dialect == "risingwave" and len(expected) > 1:
+            assert [d[0] for d in cursor.description] == ["s", "current_schema", "current_database", "?column?"]
+
+
+def test_without_a_schema_that_exists_there_is_no_current_one():
+    with connected() as connection:
+        assert connection.execute("SET search_path TO nowhere; SELECT current_schema()").fetchall() == [(None,)]

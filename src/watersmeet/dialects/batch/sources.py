@@ -46,6 +46,7 @@ from watersmeet.dialects.binder.values import Value, common_type
 from watersmeet.dialects.binder.values import call as call_duckdb
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import with_current_names
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import BIGINT
 
@@ -157,7 +158,8 @@ class Sources:
         batch = self.batch
         dialect, catalog = batch.dialect, batch.catalog
         batch.dialect, batch.catalog = relation.dialect, replace(catalog, path=relation.path)
-        inner = self.translate(statement.query, Environment(statement.text), batch)
+        query = with_current_names(statement.query, batch.catalog, language_named(relation.dialect).semantics)
+        inner = self.translate(query, Environment(statement.text), batch)
         batch.dialect, batch.catalog = dialect, catalog
         outputs = tuple(Output(o.alias, f.name, o.type, o.nullable, window=o.window)
                         for o, f in zip(inner.outputs, relation.columns, strict=True))

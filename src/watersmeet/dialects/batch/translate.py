@@ -30,6 +30,7 @@ from watersmeet.dialects.binder.values import common_type, duckdb_cast
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import with_current_names
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.errors import error
 from watersmeet.types import Field, SqlType
@@ -47,7 +48,7 @@ def to_duckdb(query: exp.Expression, catalog: Catalog, text: str, dialect: str =
     query, settings = with_settings(query, language_named(dialect).semantics, text)
     batch = Batch(catalog, relation_name, dialect, settings)
     with depth_checked(text):
-        found = translate(query, Environment(text), batch)
+        found = translate(with_current_names(query, catalog, language_named(dialect).semantics), Environment(text), batch)
         sql = _renamed(found).sql(dialect="duckdb", copy=False)
     columns = tuple(Field(o.name, o.type, o.nullable) for o in found.outputs)
     return QuerySql(sql, columns, tuple(batch.depends_on))
