@@ -77,8 +77,9 @@ class Emitter:
         return [_added_up(cs) for p, cs in sorted(periods.items()) if p < present]
 
     def _said(self, change: Change) -> Change:
-        """The change as EMIT wants it, with its number."""
-        rows, diff = change.rows, change.diff
+        """The change as EMIT wants it, with its number: what goes comes before what takes its place."""
+        order = np.argsort(change.diff > 0, kind="stable")
+        rows, diff = change.rows.take(pa.array(order)), change.diff[order]
         if self.request.emission.mode == "updates":
             came = diff > 0
             rows, diff = rows.filter(pa.array(came)), diff[came]

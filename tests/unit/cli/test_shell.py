@@ -160,7 +160,7 @@ def test_a_query_that_runs_shows_rows_with_their_sign_until_its_limit(shell):
     lines = out(shell).splitlines()
     assert lines[0] == "     k │ v"
     assert sorted(lines[1:3]) == ["+    1 │ some text", "+   20 │ b"]
-    assert sorted(lines[3:5]) == ["+   20 │ c", "-   20 │ b"]
+    assert lines[3:5] == ["-   20 │ b", "+   20 │ c"]
     assert lines[5] == "(4 rows)"
     assert "five" in lines[7]
     assert [r.name for r in shell.connection._session.catalog.relations.values() if r.hidden] == []
