@@ -71,10 +71,10 @@ class Context:
                          hint=f"Call it in FROM, for example: FROM t, {name}(…) AS x; then x can stand here.")
 
     def error(self, condition: str, message: str, node: exp.Expression | None, *, detail: str | None = None,
-              hint: str | None = None) -> Error:
+              hint: str | None = None, code: int | None = None) -> Error:
         """An error at the place of `node`."""
         span = None if node is None else place_of(node)
-        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=span)
+        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=span, code=code)
 
     def not_supported(self, feature: str, node: exp.Expression | None, *, detail: str | None = None,
                       hint: str | None = None) -> Error:

@@ -70,6 +70,8 @@ def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node:
         raise _undefined(name, node, ctx)
     if is_set_function(name):
         return ctx.rows_of(name, lambda: set_function(name, arguments, nodes, node, ctx), node)
+    if name in LENIENT_FUNCTIONS:  # put there by a grammar
+        return LENIENT_FUNCTIONS[name](arguments, nodes, node, ctx)
     known = ctx.oracle.functions()
     target = _RENAMED.get(name, name)
     if name not in _SPECIAL and (target not in known or known[target][0] not in ("scalar", "macro")):
@@ -136,7 +138,7 @@ def _nulls(name: str, *, counted: str) -> Builder:
 
 _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
-    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **LENIENT_FUNCTIONS,
+    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS,
     "coalesce": _coalesce, "greatest": _extreme("greatest"), "least": _extreme("least"), "nullif": _nullif,
     "num_nonnulls": _nulls("num_nonnulls", counted="NOT NULL"), "num_nulls": _nulls("num_nulls", counted="NULL"),
 }  # fmt: skip

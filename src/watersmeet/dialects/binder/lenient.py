@@ -84,7 +84,13 @@ def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     return Value(fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in arguments))
 
 
+def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """What is left where no emission is numbered."""
+    raise ctx.error("FEATURE_NOT_SUPPORTED", "emit_version() is not supported here", node, code=183,
+                    hint="It is an item of its own in the select list of a SELECT that runs.")
+
+
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
-    "$concat": _concat, "$date_diff": _date_diff, "$day": _day, "$empty": _empty("="), "$length": _length, "$moment": _moment,
+    "$concat": _concat, "$date_diff": _date_diff, "$day": _day, "$emit_version": _emit_version, "$empty": _empty("="), "$length": _length, "$moment": _moment,
     "$not_empty": _empty(">"), "$truncated": _truncated,
 }

@@ -17,6 +17,8 @@ from watersmeet.errors import Span, error
 EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
 
 _VERSION: Final = "emit_version"
+#: As the grammar leaves a call of it.
+_CALLED: Final = "$emit_version"
 
 
 @dataclass(frozen=True)
@@ -108,4 +110,4 @@ def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
     if isinstance(node, exp.Column) and node.name == DELTA_COLUMN and not node.args.get("table"):
         return "delta"
     called = isinstance(node, exp.Anonymous) and not node.expressions
-    return "version" if called and str(node.this).lower() == _VERSION else None
+    return "version" if called and node.this == _CALLED else None

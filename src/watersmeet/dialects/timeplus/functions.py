@@ -25,7 +25,7 @@ _RENAMED: Final[dict[str, str]] = {
     "position_utf8": "strpos", "locate": "strpos", "group_array": "array_agg", "to_string_utf8": "to_string",
     "std_dev_pop": "stddev_pop", "std_dev_samp": "stddev_samp", "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
     "concat": "$concat", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
-    "to_date": "$day", "to_date32": "$day",
+    "emit_version": "$emit_version", "to_date": "$day", "to_date32": "$day",
 }  # fmt: skip
 
 #: Functions that are casts: to the type of the same name.
