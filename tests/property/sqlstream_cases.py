@@ -13,9 +13,9 @@ from tests.property.sqlstream_rules import (
     Stream,
     Unit,
     Window,
+    grouped,
     join,
     merged,
-    summed,
     with_kept_table,
     with_table,
 )
@@ -63,10 +63,20 @@ def _window(rng: random.Random) -> tuple[str, Window]:
 
 
 def _side(rng: random.Random, alias: str, *, rows: bool = True) -> _Side:
-    name = rng.choice("abc")
+    name, other = rng.choice("abc"), rng.choice("abc")
+    kind = rng.random()
     text, window = _window(rng)
-    while isinstance(window, Rows) and not rows:
+    while isinstance(window, Rows) and not (rows and kind > 0.2):  # rows of one time have no order there
         text, window = _window(rng)
+    if kind < 0.05:
+        return _Side(f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY {name}.ROWTIME, k){text} AS {alias}", alias, window,
+                     lambda streams, _: grouped(streams[name], None))
+    if kind < 0.12:
+        return _Side(f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY FLOOR({name}.ROWTIME TO MINUTE), k){text} AS {alias}", alias, window,
+                     lambda streams, _: grouped(streams[name], 60))
+    if kind < 0.2:
+        return _Side(f"(SELECT STREAM k, n FROM {name} UNION ALL SELECT STREAM k, n FROM {other}){text} AS {alias}", alias, window,
+                     lambda streams, _: merged(streams[name], streams[other]))
     if rng.random() < 0.25:
         return _Side(f"(SELECT STREAM * FROM {name} WHERE MOD(n, 3) <> 0){text} AS {alias}", alias, window,
                      lambda streams, _: streams[name].where(lambda v: v[1] % 3 != 0))
@@ -76,20 +86,24 @@ def _side(rng: random.Random, alias: str, *, rows: bool = True) -> _Side:
 def _condition(rng: random.Random, left: str, right: str, at: int, *, keyed: bool = False) -> tuple[str, Condition]:
     """at: where the columns of `left` begin among the left values."""
     equal = f"{left}.k = {right}.k"
+
+    def same(one: tuple, other: tuple) -> bool:
+        return one[at] is not None and one[at] == other[0]
+
     found: list[tuple[str, Condition]] = [
-        (equal, lambda one, other: one[at] == other[0]),
-        (f"{equal} AND {left}.n < {right}.n", lambda one, other: one[at] == other[0] and one[at + 1] < other[1]),
-        (f"{equal} AND {right}.n > 4", lambda one, other: one[at] == other[0] and other[1] > 4),
-        (f"{equal} AND {left}.n > 4", lambda one, other: one[at] == other[0] and one[at + 1] > 4),
-        (f"{left}.n = {right}.n AND {equal}", lambda one, other: one[at : at + 2] == other),
+        (equal, same),
+        (f"{equal} AND {left}.n < {right}.n", lambda one, other: same(one, other) and one[at + 1] < other[1]),
+        (f"{equal} AND {right}.n > 4", lambda one, other: same(one, other) and other[1] > 4),
+        (f"{equal} AND {left}.n > 4", lambda one, other: same(one, other) and one[at + 1] > 4),
+        (f"{left}.n = {right}.n AND {equal}", lambda one, other: same(one, other) and one[at + 1] == other[1]),
     ]
     if not keyed:
         found.append((f"{left}.n > {right}.n", lambda one, other: one[at + 1] > other[1]))
     text, condition = rng.choice([found[0], *found])
 
     def known(one: tuple, other: tuple) -> bool:
-        """Nothing meets a row that is not there."""
-        return one[at] is not None and condition(one, other)
+        """Nothing meets a row that is not there; only its k may be NULL otherwise."""
+        return one[at + 1] is not None and condition(one, other)
 
     return text, known
 
@@ -127,6 +141,15 @@ def three_streams(rng: random.Random, distinct: bool) -> Case:
                 f"{_WORDS[kinds[1]][0]} {sides[2].text} ON {second}", meaning, exact)
 
 
+def one_stream(rng: random.Random, distinct: bool) -> Case:
+    """Rows, groups and merged streams as they come out."""
+    side = _side(rng, "l", rows=False)
+    while " OVER " in side.text:
+        side = _side(rng, "l", rows=False)
+    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, l.k AS n2 FROM {side.text}",
+                lambda streams, table: Stream([(t, (None, n, None, k)) for t, (k, n) in side.rows(streams, table).rows]))
+
+
 def stream_and_table(rng: random.Random, distinct: bool) -> Case:
     """The stream's window says nothing: each row looks the table up when it comes."""
     side, kind = _side(rng, "l"), rng.choice(("inner", "left"))
@@ -162,30 +185,8 @@ def kept_table(rng: random.Random, distinct: bool) -> Case:
                 lambda streams, table: with_kept_table(streams[name], 60, table, kind, on, (2, 2)))
 
 
-def summaries(rng: random.Random, distinct: bool) -> Case:
-    """The groups of a stream by the minute and a key, of two streams joined, or joined with a stream as it is."""
-    name, unit = rng.choice("abc"), rng.choice((60, 1))
-    text = f"FLOOR({name}.ROWTIME TO {'MINUTE' if unit == 60 else 'SECOND'})"
-    if rng.random() < 0.4:
-        return Case(f"SELECT STREAM ROWTIME AS t, SUM(n) AS n1, COUNT(*) AS n2 FROM {name} GROUP BY {text}, k",
-                    lambda streams, _: summed(streams[name], unit))
-    kind, query = rng.choice(_KINDS), f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY {text}, k)"
-    other = _side(rng, "r")
-    if rng.random() < 0.5:
-        second = rng.choice("abc")
-        other = _Side(f"(SELECT STREAM k, COUNT(*) AS n FROM {second} GROUP BY FLOOR({second}.ROWTIME TO MINUTE), k) AS r", "r", Range(0),
-                      lambda streams, _: _pairs(summed(streams[second], 60), 2))
-    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2 FROM {query} AS l {_WORDS[kind][0]} {other.text} ON l.k = r.k",
-                lambda streams, table: join((_pairs(summed(streams[name], unit), 0), Range(0)), (other.rows(streams, table), other.window), kind,
-                                            lambda one, two: one[0] == two[0], (2, 2)), distinct or not isinstance(other.window, Rows))
-
-
-def _pairs(stream: Stream, at: int) -> Stream:
-    """Two of the columns of each row."""
-    return Stream([(time, values[at : at + 2]) for time, values in stream.rows], stream.clock)
-
-
 def unions(rng: random.Random, distinct: bool) -> Case:
+    """Two streams merged, at the top of the query."""
     del distinct
     one, other = rng.choice("abc"), rng.choice("abc")
     return Case(f"SELECT STREAM ROWTIME AS t, k AS n1, n AS n2 FROM {one} UNION ALL SELECT STREAM ROWTIME, k, n FROM {other}",
@@ -197,4 +198,4 @@ def _doubled(stream: Stream) -> Stream:
     return Stream([(time, (None, k, None, n)) for time, (k, n) in stream.rows], stream.clock)
 
 
-MAKERS = (two_streams, two_streams, two_streams, three_streams, stream_and_table, joined_and_table, kept_table, summaries, unions)
+MAKERS = (one_stream, two_streams, two_streams, two_streams, three_streams, stream_and_table, joined_and_table, kept_table, unions)

@@ -119,6 +119,26 @@ def join(left: tuple[Stream, Window], right: tuple[Stream, Window], kind: str, o
     return Stream(out, clock)
 
 
+def grouped(stream: Stream, unit: int | None) -> Stream:
+    """Of rows (k, n) the sum of n by k and unit of time, when the unit is over, with its end as rowtime; unit None: of one moment, once it is past (SS-28, SS-30)."""
+    sums: dict[tuple[int, Values], int] = {}
+    for time, (k, n) in stream.rows:
+        end = time if unit is None else (time // unit + 1) * unit
+        sums[end, (k,)] = sums.get((end, (k,)), 0) + n
+    clock = stream.clock
+    over = {key: n for key, n in sums.items() if clock is not None and (key[0] <= clock if unit is not None else key[0] < clock)}
+    return Stream(sorted(((end, (*k, n)) for (end, k), n in over.items()), key=lambda r: r[0]), clock)
+
+
+def merged(one: Stream, other: Stream) -> Stream:
+    """The rows of both in the order of their times, up to the lower clock (SS-31, SS-36)."""
+    if one.clock is None or other.clock is None:
+        return Stream()
+    clock = min(one.clock, other.clock)
+    rows = [r for r in one.rows + other.rows if r[0] <= clock]
+    return Stream(sorted(rows, key=lambda r: r[0]), clock)
+
+
 def with_table(stream: Stream, table: Sequence[Values], kind: str, on: Condition, width: int) -> Stream:
     """Each row with the rows of the table as it was when the query started (SS-53); kind: inner, or left: the stream is kept (SS-58)."""
     out = []
@@ -126,24 +146,6 @@ def with_table(stream: Stream, table: Sequence[Values], kind: str, on: Condition
         met = [values + row for row in table if on(values, row)]
         out += [(time, row) for row in met or ([values + (None,) * width] if kind == "left" else [])]
     return Stream(out, stream.clock)
-
-
-def summed(stream: Stream, unit: int) -> Stream:
-    """GROUP BY FLOOR(ROWTIME TO unit), k of rows (k, n): at the end of each unit, as soon as the clock is there, (k, sum, k, count) (SS-28, SS-30)."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for time, (key, number) in stream.rows:
-        groups.setdefault(((time // unit + 1) * unit, key), []).append(number)
-    rows = [(end, (key, sum(numbers), key, len(numbers))) for (end, key), numbers in sorted(groups.items())
-            if stream.clock is not None and end <= stream.clock]
-    return Stream(rows, stream.clock)
-
-
-def merged(one: Stream, other: Stream) -> Stream:
-    """UNION ALL of streams of rows (k, n): what both clocks have reached."""
-    if one.clock is None or other.clock is None:
-        return Stream()
-    clock = min(one.clock, other.clock)
-    return Stream(sorted(r for s in (one, other) for r in s.rows if r[0] <= clock), clock)
 
 
 def with_kept_table(stream: Stream, unit: int, table: Sequence[Values], kind: str, on: Condition, widths: Widths) -> Stream:
