@@ -6,7 +6,7 @@ left row is revised as long as it is not below Wr + lo, and its partners, none o
 decided on arrival). Only times
 with watermarks on both sides count, as in RisingWave: without one a side is no stream in time, and keeps its rows. Source:
 document 000, "State cleaning" of window and interval joins (RW-40, RW-47). What goes beyond it: both sides are cleaned, whichever is the
-larger one, and whether or not rows of the key come.
+larger one, and whether or not rows of the key come; and rows that only what stands still can meet are of no use once they have met it.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, TopN, Window
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, Relation, TopN, Window
+from watersmeet.algebra.revisions import stands_still
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
+from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import Watermarks, of_scalar, watermarks
 from watersmeet.watermarks import Watermark, both, shifted
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Rows are of use while `time` is not below `bound`. key: it is the side's part of the key with that number.
-
-    condition: what bounds the time, as seen from this side.
-    """
+    """Rows are of use while `time` is not below `bound`. key: it is the side's part of the key with that number."""
 
     time: Scalar
     bound: Watermark
-    key: int | None
-    condition: TimeBound
+    key: int | None = None
 
 
 def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
     """What is of use of the left and of the right input of `node` after an epoch; None: all rows."""
     bounds = time_bounds(node)
     if not bounds:
-        return None, None
+        still = [node.kind == "inner" and stands_still(s) for s in (node.right, node.left)]
+        left_kept, right_kept = (_unmet(s) if met else None for s, met in zip((node.left, node.right), still, strict=True))
+        return left_kept, right_kept
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
     # Until when a row may be revised that comes out alone: as long as one of the pairs that decide about it may come.
     lefts, rights = left, right
@@ -47,6 +47,12 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
         lefts, rights = replace(left, bounds=decided[0]), replace(right, bounds=[b.mirrored for b in decided[1]])
     return (left.kept(right, rights if node.kind in ("right", "full") and not node.arrival else None),
             right.kept(left, lefts if node.kind in ("left", "full", "semi", "anti") and not node.arrival else None))
+
+
+def _unmet(side: Relation) -> Retention | None:
+    """Of use are, of rows that only what stands still can meet, none that a watermark has passed: they have met it."""
+    marks = watermarks(side)
+    return next((Retention(read(c), marks[c.id]) for c in side.columns if c.id in marks), None)
 
 
 def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
@@ -106,11 +112,11 @@ class _Side:
         """What is of use of this side; alone: the other side, if rows of it come out alone too that meet none of this one."""
         for bound, passed in self._met(other):
             if alone is None:
-                return Retention(bound.left, passed, bound.key, bound)
+                return Retention(bound.left, passed, bound.key)
             assert bound.lo_us is not None
             for met, revised in alone._met(self):
                 if met.left == bound.right:
-                    return Retention(bound.left, both(passed, shifted(revised, bound.lo_us)), bound.key, bound)
+                    return Retention(bound.left, both(passed, shifted(revised, bound.lo_us)), bound.key)
         return None
 
     def _met(self, other: _Side) -> Iterator[tuple[TimeBound, Watermark]]:

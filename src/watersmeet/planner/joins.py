@@ -48,6 +48,7 @@ class JoinLowering(Arranging):
         pairs = [one_type(k) for k in node.keys]
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
         kept = of_join(node)
+        reads |= {k.time.column for k in kept if k is not None and k.key is None and k.time.column is not None}
         # A full join shows rows of both sides without partners: a filter can't move out of them.
         movable = node.kind != "full"
         inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=movable),
