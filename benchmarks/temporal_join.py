@@ -6,7 +6,6 @@ in its round. Target: 400 k input rows/s on two idle cores.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import watersmeet
 from benchmarks.frame import Measured, batch, parser, report, streams
 from benchmarks.processes import PeakMemory
+from benchmarks.rounds import offer, parts
 
 SCRIPT = """
 CREATE TABLE d (k bigint PRIMARY KEY, price bigint, name varchar) WITH (connector = 'file', path = '{table}', format = 'parquet');
@@ -40,12 +40,6 @@ def versions(folder: Path, keys: int, updates: int, rounds: int) -> list[Path]:
             price = rng.integers(0, 1000, len(k))
             pq.write_table(pa.table({"k": k, "price": price, "name": [f"name-{p}" for p in price.tolist()]}), files[-1])
     return files
-
-
-def offer(files: list[Path], folder: Path) -> None:
-    for file in files:
-        (folder / f".{file.name}").symlink_to(file)
-        (folder / f".{file.name}").rename(folder / file.name)
 
 
 def ours(rows: list[list[Path]], table: list[Path], parallelism: int) -> tuple[Measured, float]:
@@ -86,9 +80,9 @@ def main(arguments: list[str]) -> int:
     options = parser("temporal_join", __doc__)
     options.add_argument("--rounds", type=int, default=10)
     options = options.parse_args(arguments)
-    files = sorted(f for f in streams(options).left.iterdir() if not os.path.basename(f).startswith("."))
-    rounds = min(options.rounds, len(files))
-    rows = [files[len(files) * i // rounds : len(files) * (i + 1) // rounds] for i in range(rounds)]
+    left = streams(options).left
+    rounds = min(options.rounds, len(parts(left, 1)[0]))
+    rows = parts(left, rounds)
     updates = options.rows // rounds // 10
     table = versions(options.data / "versions", options.keys, updates, rounds)
     made, load_seconds = ours(rows, table, options.parallelism)
