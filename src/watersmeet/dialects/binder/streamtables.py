@@ -29,7 +29,7 @@ from watersmeet.algebra.trees import walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.dialects.binder.framing import timestamp
 from watersmeet.dialects.binder.joinwindows import UnitWindow, join_window
-from watersmeet.dialects.binder.lookups import is_looked_up, looking_up
+from watersmeet.dialects.binder.lookups import is_looked_up, looking_up, wants_versions
 from watersmeet.dialects.binder.rounding import after, floor
 from watersmeet.dialects.binder.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.dialects.binder.shared import Binding, Environment, read, value_of
@@ -51,6 +51,10 @@ def stream_table_join(joined: Relation, scope: Scope, left: Scope, right: Scope,
     stream = left.stream or right.stream
     if stream is None:
         return (looking_up(joined, node, left, env, binding) if is_looked_up(node.this) else joined), scope
+    if wants_versions(node.this):
+        raise error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF a time of the stream is not supported", sql=env.text, span=place_of(node.this),
+                    detail="A row would have to be taken back when a version comes later.",
+                    hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.")
     window = join_window(stream.window, env)
     relation, rowtime = _joined(joined, stream.rowtime, window.unit if isinstance(window, UnitWindow) else None, node, env, binding)
     return relation, replace(scope, stream=StreamInput(rowtime))
