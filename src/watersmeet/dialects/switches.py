@@ -86,7 +86,7 @@ def _language(name: str, text: str, place: Span) -> Language:
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
     """The complete statements of `text` (those that end in a semicolon) and what is left, for a shell.
 
-    An unfinished quote or comment belongs to the rest.
+    An unfinished quote or comment belongs to the rest, and so do statements that go on behind their semicolon (`WITH a AS (…);`).
     """
     try:
         found = parts(text, language_named(dialect))
@@ -98,7 +98,15 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
             pieces = cut(tokenize(text, part.language, part.start, part.end))
         except Error:
             return ([], text) if part.start == 0 else (complete, text[part.start :])
-        complete += [text[p[0].start : p[-1].end + 1] for p in pieces[:-1] if p]
-        if pieces[-1] and part is not found[-1]:
-            return complete, text[pieces[-1][0].start :]
-    return complete, text[pieces[-1][0].start :] if pieces[-1] else ""
+        begins: int | None = None
+        for piece in pieces[:-1]:
+            if piece and begins is None:
+                begins = piece[0].start
+            if piece and not part.language.goes_on(piece):
+                complete.append(text[begins : piece[-1].end + 1])
+                begins = None
+        if begins is None and pieces[-1]:
+            begins = pieces[-1][0].start
+        if begins is not None and part is not found[-1]:
+            return complete, text[begins:]
+    return complete, "" if begins is None else text[begins:]

@@ -70,5 +70,8 @@ def test_refused(connection, text, error):
 def test_statements_are_told_apart_in_the_dialect_of_their_place():
     assert split_statements("SELECT 1;\n-- dialect: timeplus\nSELECT `a;` ; SELECT 2") == (["SELECT 1", "SELECT `a;`"], "SELECT 2")
     assert split_statements("-- dialect: timeplus") == ([], "")
+    script = "WITH a AS (SELECT STREAM * FROM t);\nINSERT INTO x SELECT STREAM * FROM a"
+    assert split_statements(f"SET n = 1; {script};", "lenses") == (["SET n = 1", script], "")
+    assert split_statements("WITH a AS (SELECT STREAM * FROM t);", "lenses") == ([], "WITH a AS (SELECT STREAM * FROM t);")
     assert split_statements("SET dialect = 'timeplus'; SELECT `a") == (["SET dialect = 'timeplus'"], " SELECT `a")
     assert split_statements("SELECT 1; SET dialect = 'x'; SELECT 2;") == (["SELECT 1", "SET dialect = 'x'", "SELECT 2"], "")
