@@ -106,6 +106,8 @@ class RunningQuery:
         self._forgotten = weakref.finalize(self, self._hold.abandon)
         self._forgotten.atexit = False
         session.running.add(self)
+        self._complete = False
+        self._reads_nothing = not bound.relation.depends_on
         self.name = bound.relation.name
         self.append_only = session.catalog.relations[self.id].append_only
         self._emitter = Emitter(request, arrow_schema(bound.relation.columns, positional=False).empty_table(), started_us, bound.rowtime)
@@ -130,8 +132,8 @@ class RunningQuery:
 
     @property
     def ended(self) -> bool:
-        """True once nothing more comes."""
-        return self._emitter.ended
+        """True once nothing more comes: LIMIT has been given, or all rows of a query that reads no relation."""
+        return self._emitter.ended or self._complete
 
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call and how often each row came (above 0) or went; never waits.
@@ -144,6 +146,7 @@ class RunningQuery:
             raise error("NO_RESULT", "the query has been stopped")
         changes = [] if self._closed else self._new()
         rows, diff = self._emitter.emit(changes, self._session.database.clock.now_us())
+        self._complete = self._reads_nothing
         if self.ended:
             self.close()
         names = [c.name for c in self.columns]

@@ -149,3 +149,11 @@ def test_a_query_whose_engine_fails_says_so_to_the_one_who_waits(connection, mon
     with pytest.raises(watersmeet.Error) as found:
         cursor.wait(5)
     assert found.value.condition == "VIEW_FAILED"
+
+
+def test_a_query_that_reads_nothing_ends():
+    with watersmeet.connect(runtime="inprocess", dialect="lenses") as connection:
+        cursor = connection.execute("SELECT STREAM 1 AS one")
+        assert list(cursor) == [(1,)]
+        assert not cursor.runs
+        assert hidden(connection) == []
