@@ -358,6 +358,14 @@ def test_what_is_said_above_a_look_up_is_no_match_for_rows_that_wait(kind, predi
     ("inner", "a.x > 1", None, "left"), ("left", "a.x > b.x", None, "residual"), ("left", "b.x > 1", (("b.k",),), "residual")])
 def test_what_on_says_of_one_side_of_a_look_up_goes_below(kind, residual, by, expected):
     """Not where the right side is looked up by a key or index of its own (RW-52), and not where left rows have to stay."""
-    node = push_filters(looked_up(kind, residual, by=by))
+    node = push_filters(looked_up(kind, residual, waits=False, by=by))
     assert ("left" if isinstance(node.left, Filter) else "right" if isinstance(node.right, Filter) else "residual") == expected
     assert (node.residual is None) == (expected != "residual")
+
+
+def test_a_row_that_can_never_match_does_not_wait():
+    """LS-26: what ON says of the waiting side alone is part of its key; where it is not true the key is NULL."""
+    node = push_filters(looked_up("left", "a.x > 1"))
+    assert node.residual is None
+    assert "CASE WHEN" in node.keys[0].left.expression.sql()
+    assert push_filters(node) == node

@@ -129,8 +129,8 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     """What is said of left rows goes below; in an inner join the rest is said of what is looked up.
 
     Comparisons with the time stay above: below they would take rows back, which the join then has to remember. Where rows wait for
-    their first match, only the condition of the join says what a match is: nothing else may go into it. Where answers serve again, they are
-    those of the key alone.
+    their first match, only the condition of the join says what a match is: nothing else may go into it; what it says of left rows alone
+    becomes part of the key, so that rows which can never match do not wait. Where answers serve again, they are those of the key alone.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
@@ -155,6 +155,8 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
                 below["left"].append(part)
             elif node.looked_up is None and node.ttl_us is None and part.columns <= node.right.ids:
                 below["right"].append(part)
+            elif node.waits and part.columns <= node.left.ids and not all(k.null_safe for k in keys):
+                keys = _gated(keys, part)
             else:
                 continue
             residual.remove(part)
@@ -163,6 +165,14 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     joined = replace(node, kind=kind, left=left, right=right, keys=tuple(dict.fromkeys(keys)),
                      residual=conjunction(list(dict.fromkeys(residual))))
     return filtered(joined, [p for p in parts if p not in pushed and p not in inside])
+
+
+def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
+    """The keys, one of them NULL, which meets nothing, where `part` is not true."""
+    number = next(i for i, k in enumerate(keys) if not k.null_safe)
+    key = keys[number].left
+    gate = exp.Case(ifs=[exp.If(this=part.expression.copy(), true=key.expression.copy())])
+    return [replace(k, left=Scalar(gate, key.type)) if i == number else k for i, k in enumerate(keys)]
 
 
 @_push.register(Punctual)
