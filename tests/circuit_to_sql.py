@@ -36,6 +36,7 @@ from watersmeet.circuit.operators import (
     TopN,
     Union,
     Unnest,
+    Upsert,
     Window,
 )
 from watersmeet.watermarks import NOW, value
@@ -62,8 +63,8 @@ def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: st
 
 def _scan(op: Scan, circuit):
     """Where a row is says nothing of its columns, but is the same at both moments."""
-    names = [*op.names, "_seq"] if op.ordered else op.names
-    columns = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate(names))
+    names = [f'"{n}"' for n in op.names] + ["-(1000 * _epoch + _seq)"] * op.ordered  # rises with every row
+    columns = ", ".join(f"{n} AS c{i}" for i, n in enumerate(names))
     return f"SELECT {columns}, hash(t) % {circuit.buckets} AS _b FROM {table(op.relation_id, came=op.ordered)} AS t"
 
 
@@ -71,6 +72,14 @@ def _arrivals(op: Arrivals, circuit):
     scan = circuit.by_id[op.inputs[0]]
     columns = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate([*scan.names, "_epoch", "_seq"]))
     return f"SELECT {columns}, hash(t) % {circuit.buckets} AS _b FROM {table(scan.relation_id, came=True)} AS t"
+
+
+def _upsert(op: Upsert, circuit):
+    """Of rows that only come the last one of each key."""
+    columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
+    keys = ", ".join(f"c{k}" for k in op.keys)
+    return (f'SELECT {columns}, _b FROM "{op.inputs[0]}" '
+            f"QUALIFY row_number() OVER (PARTITION BY {keys}, _b ORDER BY c{len(op.schema)} DESC) = 1")
 
 
 def _cut(op: Cut, circuit, moment):
@@ -372,7 +381,7 @@ def _arrange(op: Arrange, circuit):
 
 #: Of operators that know of moments.
 _MOMENTS = {Cut: _cut, TemporalJoin: _temporal, ArrivalJoin: _arrival_join, ArrivalAsofJoin: _arrival_asof}
-_BODIES = {Scan: _scan, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
+_BODIES = {Scan: _scan, Upsert: _upsert, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
            MultiJoin: _multijoin, Aggregate: _aggregate, Punctual: _repartition, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
            TimeFilter: _time_filter, TopN: _topn,
            Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

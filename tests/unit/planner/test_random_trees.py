@@ -349,7 +349,7 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
 
 def test_every_kind_of_operator_occurs():
     wanted = {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn", "timefilter",
-              "window", "repartition", "sink", "cut", "arrivals", "temporal", "asof", "arrivalasof", "arrivaljoin"}
+              "window", "repartition", "sink", "cut", "arrivals", "temporal", "asof", "arrivalasof", "arrivaljoin", "upsert"}
     found = set()
     for seed in range(400):
         tree = Trees(random.Random(seed)).tree(4)
