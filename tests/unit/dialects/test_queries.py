@@ -117,7 +117,8 @@ def test_column_names_of_the_statement_make_up_for_missing_ones():
     [
         ("SELECT idd FROM t", ('error[UNDEFINED_COLUMN] 42703: column "idd" does not exist\n'
          'LINE 1: SELECT idd FROM t\n               ^^^\nhint: Did you mean "id"?')),
-        ('SELECT "K" FROM t', 'error[UNDEFINED_COLUMN] 42703: column "K" does not exist\nLINE 1: SELECT "K" FROM t\n               ^^^'),
+        ('SELECT "K" FROM t', ('error[UNDEFINED_COLUMN] 42703: column "K" does not exist\nLINE 1: SELECT "K" FROM t\n               ^^^\n'
+                               'hint: Did you mean "k"?')),
         ("SELECT zz.id FROM t", ('error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "zz"\n'
          "LINE 1: SELECT zz.id FROM t\n               ^^")),
         ("SELECT id\nFROM  tt", ('error[UNDEFINED_RELATION] 42P01: relation "tt" does not exist\n'
