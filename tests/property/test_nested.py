@@ -9,7 +9,7 @@ import pytest
 
 import watersmeet
 from tests.nested import SCRIPT, TABLES, Nested
-from tests.unit.dialects.helpers import multiset
+from tests.unit.binder.helpers import multiset
 
 FAST = 6
 SLOW = 60

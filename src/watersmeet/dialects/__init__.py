@@ -1,4 +1,4 @@
-"""Dialects: from SQL text to statements (`parse`), and from queries to the algebra (`binder`) or DuckDB (`batch`).
+"""Dialects: from SQL text to statements (`parse`). What queries in them mean is said by `binder` and `batch`.
 
 A dialect is a small difference to one of sqlglot's grammars and a table of defaults (`semantics`); everything else is
 shared.

@@ -2,7 +2,7 @@
 
 Names are already folded by the dialect's rule (unquoted names in lower case). Queries and
 expressions are sqlglot trees in the source dialect whose nodes know their place in `text`;
-`dialects.binder` and `dialects.batch` give them meaning.
+`binder` and `batch` give them meaning.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from watersmeet.binder import bind_query
 from watersmeet.catalog import ARRIVAL, Relation, RelationKind
-from watersmeet.dialects.binder import bind_query
 from watersmeet.dialects.queries import is_marked
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import quoted

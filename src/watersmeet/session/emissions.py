@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.dialects.binder.requests import Request
+from watersmeet.binder.requests import Request
 from watersmeet.kernel.columns import positional
 from watersmeet.kernel.delta import Delta, consolidate
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from watersmeet.binder.requests import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
-from watersmeet.dialects.binder.requests import request_of
 from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session import ddl
 from watersmeet.session.bounds import runs_on

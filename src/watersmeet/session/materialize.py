@@ -12,12 +12,12 @@ from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
+from watersmeet.binder import BoundQuery, bind_query, check_request, with_emission
+from watersmeet.binder import bind_view as bind_view_query
+from watersmeet.binder.requests import Request
+from watersmeet.binder.shared import Fill
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import TemporalJoin
-from watersmeet.dialects.binder import BoundQuery, bind_query, check_request, with_emission
-from watersmeet.dialects.binder import bind_view as bind_view_query
-from watersmeet.dialects.binder.requests import Request
-from watersmeet.dialects.binder.shared import Fill
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at

@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+from watersmeet.binder import bind_query
+from watersmeet.binder.sources import view_statement
 from watersmeet.catalog import Relation
-from watersmeet.dialects.binder import bind_query
-from watersmeet.dialects.binder.sources import view_statement
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import error

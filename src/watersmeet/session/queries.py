@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.dialects.batch import map_duckdb_error, to_duckdb
 from watersmeet.errors import Error, error
 from watersmeet.session.context import Session
 from watersmeet.session.failures import check_running

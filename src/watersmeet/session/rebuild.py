@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.trees import exactly
+from watersmeet.binder import BoundQuery, bind_query, bind_view
+from watersmeet.binder.logs import records_of
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
-from watersmeet.dialects.binder import BoundQuery, bind_query, bind_view
-from watersmeet.dialects.binder.logs import records_of
 from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
 from watersmeet.planner import compile_connector_table, compile_view
 

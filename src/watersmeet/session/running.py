@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from watersmeet.binder.requests import Request, request_of
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.binder.requests import Request, request_of
 from watersmeet.dialects.statements import Select
 from watersmeet.errors import Error, error
 from watersmeet.session.changes import Changes

@@ -11,9 +11,9 @@ from watersmeet.algebra.relations import Column, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks
+from watersmeet.binder import BoundQuery, bind_query
+from watersmeet.binder.logs import records_of
 from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
-from watersmeet.dialects.binder import BoundQuery, bind_query
-from watersmeet.dialects.binder.logs import records_of
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove

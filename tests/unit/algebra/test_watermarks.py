@@ -6,8 +6,8 @@ import pytest
 
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.watermarks import watermarks
+from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, EventTime, Relation
-from watersmeet.dialects.binder import bind_query
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.types import Field, SqlType

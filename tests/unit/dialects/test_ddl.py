@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.dialects.helpers import refusal
+from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st

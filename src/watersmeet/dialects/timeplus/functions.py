@@ -1,7 +1,7 @@
 """Timeplus' functions as trees of the functions that all dialects have: `to_int32(x)`, `if(c, a, b)`, `count_if(c)`.
 
 Names are those of the product's reference, without regard to case. What needs the types of its arguments becomes a function of
-`binder.lenient`, whose names begin with `$`, so that no text can call it.
+`expressions.lenient`, whose names begin with `$`, so that no text can call it.
 """
 
 from __future__ import annotations

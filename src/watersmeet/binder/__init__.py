@@ -1,0 +1,8 @@
+"""Binder: gives a parsed query its meaning, as a tree of the algebra."""
+
+from __future__ import annotations
+
+from watersmeet.binder.emission import bind_view, check_request, with_emission
+from watersmeet.binder.query import BoundQuery, bind_query
+
+__all__ = ["BoundQuery", "bind_query", "bind_view", "check_request", "with_emission"]

@@ -1,0 +1,223 @@
+"""The items of a FROM clause while they are joined from left to right; table functions read what stands left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, Relation, Unnest, Values
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.binder.clockjoins import clock_join
+from watersmeet.binder.joins import check_aliases, join
+from watersmeet.binder.lookups import is_looked_up, looking_up
+from watersmeet.binder.ranges import with_ranges
+from watersmeet.binder.recordjoins import record_join
+from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, single
+from watersmeet.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
+from watersmeet.binder.streamtables import stream_table_join
+from watersmeet.binder.strictness import check_kind, strict_join
+from watersmeet.binder.subqueries import Subqueries
+from watersmeet.binder.timewindows import check_join
+from watersmeet.binder.typedefaults import with_type_defaults
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import did_you_mean, error
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.expressions.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
+from watersmeet.expressions.values import Value, columns_of
+from watersmeet.types import BIGINT, INTEGER
+
+Sourced = tuple[Relation, Scope]
+
+
+class SetFunctions:
+    """Set-returning functions of a select list: all walked side by side (RisingWave's ProjectSet)."""
+
+    def __init__(self, env: Environment, binding: Binding) -> None:
+        self.env = env
+        self.binding = binding
+        self.arrays: list[Scalar] = []
+        self.elements: list[Column] = []
+
+    def add(self, name: str, array: Value, node: exp.Expression) -> Value:
+        """The value in each row of a function with the rows `array`."""
+        scalar, kind = array.finish(), array.type.element
+        assert kind is not None
+        if scalar.columns & {c.id for c in self.elements}:
+            raise error("FEATURE_NOT_SUPPORTED", "a set-returning function inside of another is not supported",
+                        sql=self.env.text, span=place_of(node), hint="Call the inner one in FROM.")
+        self.arrays.append(scalar)
+        self.elements.append(self.binding.new_column(name, kind, nullable=True))
+        return value_of(self.elements[-1])
+
+    def tree(self, relation: Relation) -> Relation:
+        """`relation` with the functions' columns; itself if there are none."""
+        return Unnest(relation, tuple(self.arrays), tuple(self.elements)) if self.arrays else relation
+
+
+class Chain:
+    """`first JOIN …, second JOIN …`: JOIN binds closer than the comma.
+
+    A table function that reads columns becomes an Unnest on the item that has them, so that it never needs a join.
+    """
+
+    def __init__(self, env: Environment, binding: Binding, subqueries: Callable[[Scope], Subqueries]) -> None:
+        self.env = env
+        self.binding = binding
+        self.subqueries = subqueries
+        self._items: list[Sourced] = []
+        self._written: list[Scope] = []
+        self._commas: list[exp.Join] = []
+
+    def start(self, item: Sourced | TableCall) -> None:
+        """The first item."""
+        item = self._constant(item) if isinstance(item, TableCall) else item
+        self._items.append(item)
+        self._written.append(item[1])
+
+    def add(self, node: exp.Join, item: Sourced | TableCall) -> None:
+        """The next item, by a comma or a JOIN."""
+        comma = bool(node.meta.get("comma"))
+        if isinstance(item, TableCall):
+            arrays = self._arrays(item, self.left)
+            reads = frozenset[str]().union(*[columns_of(a) for a in arrays]) & self.left_ids
+            if reads:
+                self._lateral(node, item, arrays, reads)
+                return
+            item = self._constant(item)
+        if comma:
+            self._commas.append(node)
+            self._items.append(item)
+            self._written.append(item[1])
+        else:
+            self._items[-1] = self._join(self._items[-1], item, node)
+            self._written[-1] = self._items[-1][1]
+
+    def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
+        check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
+        check_kind(node, self.binding.semantics, self.env.text)
+        if self.binding.semantics.records:
+            return record_join(left, right, node, self.env, self.binding, self.subqueries)
+        node = with_ranges(node, left[1], right[1], self.env.text, self.binding.settings)
+        relation, scope = join(left, right, node, self.env, self.subqueries, self.binding.semantics)
+        if self.binding.semantics.enrichment:
+            relation = strict_join(relation, node, self.env, self.binding)
+        if self.binding.semantics.rowtimes:
+            streams = left[1].stream is not None and right[1].stream is not None
+            return (clock_join if streams else stream_table_join)(relation, scope, left[1], right[1], node, self.env, self.binding)
+        if is_looked_up(node.this):
+            relation = looking_up(relation, node, left[1], self.env, self.binding)
+        if self.binding.settings.get("join_use_nulls") == "0":
+            return with_type_defaults((relation, scope), left[1], right[1], self.binding)
+        return relation, scope
+
+    @property
+    def left(self) -> Scope:
+        """What can be read to the right of all items."""
+        facets = self._written[0].facets if len(self._written) == 1 else None
+        return Scope(tuple(t for s in self._written for t in s.tables), tuple(c for s in self._written for c in s.visible),
+                     self.env.outer, facets=facets)
+
+    def result(self) -> Sourced:
+        """All items joined. Joins by commas change no column, so that the written order of columns can stay."""
+        self._merge()
+        relation, scope = self._items[0]
+        return relation, replace(self.left, stream=scope.stream)
+
+    def _merge(self) -> None:
+        """The items joined into one."""
+        whole = self._items[0]
+        for item, node in zip(self._items[1:], self._commas, strict=True):
+            whole = self._join(whole, item, node)
+        self._items, self._written, self._commas = [whole], [self.left], []
+
+    # -- table functions ----------------------------------------------------------------------------------------
+
+    def _arrays(self, call: TableCall, scope: Scope) -> list[Value]:
+        """The rows of each function of the item as an array."""
+        ctx = ScopeContext(self.env.text, scope, "functions in FROM")
+        found = []
+        for name, arguments, node in call.calls:
+            if name in ("tumble", "hop", "session"):
+                raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
+            if not is_set_function(name):
+                raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
+                            span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest"]))
+            found.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), node, ctx))
+        return found
+
+    def _constant(self, call: TableCall) -> Sourced:
+        """A function that reads nothing: a relation of its own."""
+        column = self.binding.new_column("dummy", INTEGER, nullable=False)
+        one = Values(((Scalar(exp.Literal.number(0), INTEGER, nullable=False),),), (column,))
+        arrays = self._arrays(call, Scope(outer=self.env.outer))
+        unnested = self._unnested(one, call, arrays)
+        return unnested, self._scope(call, unnested)
+
+    def _lateral(self, node: exp.Join, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
+        if node.side.upper() in ("RIGHT", "FULL"):
+            raise error("SYNTAX_ERROR", f"a function that reads columns can't stand right of {node.side.upper()} JOIN",
+                        sql=self.env.text, span=place_of(call.calls[0][2]),
+                        detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.")
+        if node.args.get("using") or node.method.upper() == "NATURAL":
+            raise error("FEATURE_NOT_SUPPORTED", "USING with a function that reads columns is not supported",
+                        sql=self.env.text, span=place_of(call.calls[0][2]), hint="Write the condition with ON.")
+        if node.meta.get("comma"):
+            self._attach(call, arrays, reads)
+            return
+        if not reads <= self._items[-1][0].ids:
+            self._merge()
+        relation, scope = self._items[-1]
+        unnested = self._unnested(relation, call, arrays)
+        made = self._scope(call, unnested)
+        check_aliases(scope, made, node, self.env)
+        both = Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer)
+        self._items[-1] = self._joined(unnested, both, node), both
+        self._written[-1] = both
+
+    def _attach(self, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
+        """`…, f(t.a)`: on the item that has the columns; items are joined only if no single one has them."""
+        if not any(reads <= relation.ids for relation, _ in self._items):
+            self._merge()
+        at = next(i for i, (relation, _) in enumerate(self._items) if reads <= relation.ids)
+        relation, scope = self._items[at]
+        unnested = self._unnested(relation, call, arrays)
+        made = self._scope(call, unnested)
+        if call.title in [t.alias for t in self.left.tables]:
+            raise error("DUPLICATE_OBJECT", f'table name "{call.title}" specified more than once', sql=self.env.text,
+                        span=place_of(call.calls[0][2]), hint="Give one of them an alias.")
+        self._items[at] = unnested, Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer)
+        self._written.append(made)
+
+    def _joined(self, unnested: Unnest, scope: Scope, node: exp.Join) -> Relation:
+        condition = node.args.get("on")
+        parts = [] if condition is None else conjuncts(
+            bind_condition(condition, ScopeContext(self.env.text, scope, "JOIN/ON"), "JOIN/ON").finish())
+        parts = [p for p in parts if not (isinstance(p.expression, exp.Boolean) and p.expression.this)]
+        if node.side.upper() == "LEFT":
+            return Unnest(unnested.input, unnested.arrays, unnested.elements, unnested.ordinality, outer=True,
+                          condition=conjunction(parts))
+        return filtered(unnested, parts)
+
+    @property
+    def left_ids(self) -> frozenset[str]:
+        """The ids of the columns of all items."""
+        return frozenset[str]().union(*[relation.ids for relation, _ in self._items])
+
+    def _unnested(self, relation: Relation, call: TableCall, arrays: Sequence[Value]) -> Unnest:
+        kinds = [a.type.element for a in arrays]
+        elements = tuple(self.binding.new_column(name, kind, nullable=True)
+                         for (name, _, _), kind in zip(call.calls, kinds, strict=True) if kind is not None)
+        number = self.binding.new_column("ordinality", BIGINT, nullable=True) if call.ordinality else None
+        return Unnest(relation, tuple(a.finish() for a in arrays), elements, number)
+
+    def _scope(self, call: TableCall, unnested: Unnest) -> Scope:
+        columns = [ScopeColumn(name, value) for i, element in enumerate(unnested.elements)
+                   for name, value in zip(row_names(call, i, element.type), row_values(value_of(element)), strict=True)]
+        if unnested.ordinality is not None:
+            columns.append(ScopeColumn("ordinality", value_of(unnested.ordinality)))
+        check_alias_list(call.names, len(columns), f'table "{call.title}"', self.env.text, place_of(call.calls[0][2]))
+        shown = [*call.names, *[c.name for c in columns[len(call.names) :]]]
+        return single(call.title, [ScopeColumn(n, c.value) for n, c in zip(shown, columns, strict=True)])

@@ -1,0 +1,49 @@
+"""What two sources of records need to be joined: keys of one format, and as many partitions.
+
+Document 004, "Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16, D-004-17. Formats are
+compared also where ON equates values; a key that a query computes has no format of its own.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Relation, Repartition
+from watersmeet.binder.scope import Facets, Layout, Scope
+from watersmeet.binder.shared import Environment
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+
+Sourced = tuple[Relation, Scope]
+
+
+def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> Layout:
+    """How the joined records are kept if the join is by their keys. KEY_FORMATS."""
+    one, other = _facets(left), _facets(right)
+    formats = one.layout.key_format, other.layout.key_format
+    if None not in formats:
+        types = [f.key.type.sql for f in (one, other) if f.key is not None]
+        shown = [f"{f} ({t})" for f, t in zip(formats, types, strict=True)] if formats[0] == formats[1] else list(formats)
+        if shown[0] != shown[1]:
+            names = [s.tables[-1].alias for s in (left, right)]
+            raise error("KEY_FORMATS", f"key formats differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}", sql=env.text,
+                        span=place_of(node.this), detail="Sources are joined by keys of one format, also where ON compares values.",
+                        hint=f"Write one of them again: INSERT INTO topic STORE KEY AS {formats[0]} VALUE AS AVRO SELECT TABLE "
+                             f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.")
+    counts = [f.layout.partitions for f in (one, other) if f.layout.partitions is not None]
+    return Layout(formats[0] if formats[0] == formats[1] else None, max(counts, default=None))
+
+
+def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
+    """Both sources with as many partitions: the one with fewer is written again (D-004-16)."""
+    one, other = _facets(left[1]).layout.partitions, _facets(right[1]).layout.partitions
+    if one is None or other is None or one == other:
+        return left, right
+    if one < other:
+        return (Repartition(left[0], other), left[1]), right
+    return left, (Repartition(right[0], one), right[1])
+
+
+def _facets(scope: Scope) -> Facets:
+    assert scope.facets is not None, "only sources of records are joined"
+    return scope.facets

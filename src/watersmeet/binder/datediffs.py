@@ -1,0 +1,101 @@
+"""`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in the condition of a join: there it is the first time less the second one.
+
+Notes on Proton, 1.3: not the scalar function, which counts the boundaries of a unit from the first time to the second; a minute is 60 seconds.
+With both bounds it is a range join like `date_diff_within`. `SETTINGS join_date_diff = 'scalar'` makes it the scalar function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.binder.keys import condition_parts
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+
+_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+_TURNED: Final[dict[type[exp.Expression], type[exp.Binary]]] = {
+    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.EQ: exp.EQ}
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """`one - other` compares with so many seconds."""
+
+    kind: type[exp.Binary]
+    one: exp.Expression
+    other: exp.Expression
+    seconds: int
+
+
+def with_differences(node: exp.Join, text: str, settings: Mapping[str, str]) -> exp.Join:
+    """The join with comparisons of its times in place of those of `date_diff` with whole numbers. SYNTAX_ERROR for a range without 0."""
+    parts = condition_parts(node.args["on"])
+    found = {i: bounds for i, p in enumerate(parts) if (bounds := _bounds(p))}
+    if not found:
+        return node
+    made: exp.Join = node.copy()
+    whole = [exp.Paren(this=exp.and_(*[_comparison(b, p) for b in found[i]], copy=False)) if i in found else p.copy()
+             for i, p in enumerate(parts)]
+    made.set("on", exp.and_(*whole, copy=False))
+    if _is_range([b for bounds in found.values() for b in bounds], parts[min(found)], text, settings):
+        made.meta["range"] = True
+    return made
+
+
+def _bounds(part: exp.Expression) -> list[_Bound]:
+    part = part.unnest()
+    if isinstance(part, exp.Between):
+        low, high = (_one(exp.GTE, part.this, part.args["low"]), _one(exp.LTE, part.this, part.args["high"]))
+        return [low, high] if low is not None and high is not None else []
+    kind: Any = type(part)
+    if not isinstance(part, exp.Binary) or kind not in _TURNED:
+        return []
+    found = _one(kind, part.this, part.expression) or _one(_TURNED[kind], part.expression, part.this)
+    return [] if found is None else [found]
+
+
+def _one(kind: type[exp.Binary], call: exp.Expression, number: exp.Expression) -> _Bound | None:
+    call = call.unnest()
+    if not isinstance(call, exp.Anonymous) or str(call.this).lower() != "$date_diff" or len(call.expressions) != 3:
+        return None
+    negative = isinstance(number, exp.Neg)
+    literal = number.this if negative else number
+    unit = _SECONDS.get(call.expressions[0].name.lower())
+    if unit is None or not isinstance(literal, exp.Literal) or not literal.name.isdecimal():
+        return None
+    return _Bound(kind, call.expressions[1], call.expressions[2], int(literal.name) * unit * (-1 if negative else 1))
+
+
+def _comparison(bound: _Bound, part: exp.Expression) -> exp.Expression:
+    length = exp.cast(exp.Literal.string(f"{bound.seconds} seconds"), exp.DType.INTERVAL)
+    made = bound.kind(this=bound.one.copy(), expression=exp.Add(this=bound.other.copy(), expression=length))
+    place = place_of(part)
+    if place is not None:
+        made.meta["start"], made.meta["end"] = place.start, place.end - 1
+    return made
+
+
+def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: Mapping[str, str]) -> bool:
+    """Whether they bound one difference on both sides; then it may be 0."""
+    if len({(b.one.sql(), b.other.sql()) for b in bounds}) > 1:
+        return False
+    lower = [b.seconds for b in bounds if b.kind in (exp.GT, exp.GTE)]
+    upper = [b.seconds for b in bounds if b.kind in (exp.LT, exp.LTE)]
+    if not lower or not upper:
+        return False
+    least, greatest = max(lower), min(upper)
+    if least > 0:
+        raise error("SYNTAX_ERROR", "Range join requires left bound of the range is less than or equal to zero, but got "
+                    f"lower_bound={least}", sql=text, span=place_of(part))
+    if greatest < 0:
+        raise error("SYNTAX_ERROR", "Range join requires right bound of the range is greater than or equal to zero, but got "
+                    f"upper_bound={greatest}", sql=text, span=place_of(part))
+    most = settings.get("max_join_range")
+    if most is not None and greatest - least > int(most):
+        raise error("SYNTAX_ERROR", f"The join range ({least}, {greatest}) is too big. If two streams have big difference in timestamps, "
+                    "set max_join_range to a greater number of seconds", sql=text, span=place_of(part))
+    return True

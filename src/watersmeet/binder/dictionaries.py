@@ -1,0 +1,89 @@
+"""Dictionaries in joins: asked by their whole key, answers serve for a while, a mutable stream may stand before the source.
+
+Document 003, "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48); rulings D-003-10, D-003-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Join, KeyPair, Relation, TemporalJoin, Union
+from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.trees import exactly
+from watersmeet.binder.shared import Binding, Environment, Fill, read
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.errors import error
+
+
+def with_cache(source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]) -> Relation:
+    """The content of a dictionary: what its cache stream has, and the rows of `source` whose keys that lacks."""
+    dictionary = relation.dictionary
+    assert dictionary is not None
+    if not dictionary.stream:
+        return source
+    stream = binding.catalog.relations[dictionary.stream]
+    names = [c.name for c in relation.columns]
+    cached, other = (exactly(tree, [c for n in names for c in tree.columns if c.name == n]) for tree in (scan(stream), scan(stream)))
+    places = [names.index(k) for k in relation.primary_key]
+    keys = tuple(KeyPair(read(source.columns[i]), read(other.columns[i])) for i in places)
+    rest = Join(source, other, "anti", keys)
+    outputs = tuple(binding.new_column(c.name, c.type, c.nullable or o.nullable) for c, o in zip(source.columns, cached.columns, strict=True))
+    return Union((cached, rest), outputs)
+
+
+def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> CatalogRelation | None:
+    """The dictionary that a join's right side names."""
+    table = node.this
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.args.get("static") or table.args.get("joins"):
+        return None
+    if table.args.get("db") is None and name_of(table.this) in env.ctes:
+        return None
+    relation = relation_in_from(table, binding.catalog)
+    return relation if relation is not None and relation.dictionary is not None else None
+
+
+def by_key(joined: Join, relation: CatalogRelation) -> Join | None:
+    """The join with the dictionary's primary key as its keys, and other equalities in its residual; None if the key is not all there."""
+    names = {c.id: n for c, n in zip(joined.right.columns, [c.name for c in relation.columns], strict=True)}
+    found: dict[str, KeyPair] = {}
+    rest: list[Scalar] = []
+    for pair in joined.keys:
+        name = names.get(pair.right.cast_column or "")
+        if name in relation.primary_key and name not in found:
+            found[name] = pair
+        else:
+            rest.append(as_predicate(pair))
+    if len(found) < len(relation.primary_key):
+        return None
+    residual = conjunction([*conjuncts(joined.residual), *rest])
+    return replace(joined, keys=tuple(found[k] for k in relation.primary_key), residual=residual)
+
+
+def look_up(joined: Join, relation: CatalogRelation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
+    """The look-up in a dictionary of a join `by_key`. What its cache stream lacks is noted, to be written there."""
+    dictionary = relation.dictionary
+    assert dictionary is not None
+    if dictionary.fills and isinstance(joined.right, Union):
+        rest = joined.right.parts[1]
+        below = {o.id: read(c).expression for o, c in zip(joined.right.outputs, rest.columns, strict=True)}
+        keys = tuple(replace(k, right=k.right.substitute(below)) for k in joined.keys)
+        found = TemporalJoin(joined.left, rest, "inner", keys, None, None, span=joined.span)
+        binding.fills.append(Fill(relation.id, exactly(found, rest.columns)))
+    return TemporalJoin(joined.left, joined.right, kind, joined.keys, joined.residual, None, span=joined.span, ttl_us=dictionary.ttl_us)
+
+
+def check_key(joined: Join, relation: CatalogRelation, node: exp.Join, env: Environment) -> Join:
+    """As `by_key`; DIRECT_KEY if the key is not all there."""
+    found = by_key(joined, relation)
+    if found is None:
+        raise error("DIRECT_KEY", f'the condition does not have the whole key of dictionary "{relation.name}"', sql=env.text,
+                    span=place_of(node.this), detail="Its key is (" + ", ".join(relation.primary_key) + ").",
+                    hint="A direct join asks a dictionary for the exact key: compare all of its columns by =.")
+    return found

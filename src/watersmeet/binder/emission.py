@@ -1,0 +1,219 @@
+"""EMIT: when the rows of a view come out.
+
+RisingWave, "Emit on window close": a row comes once, when the watermark has passed its time, and is final. EMIT CHANGES is what
+views do anyway. EMIT ON ARRIVAL is ours: what a row changes comes out when it comes, and is never revised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import (
+    Aggregate,
+    AsofJoin,
+    Column,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    TemporalJoin,
+    TimeFilter,
+)
+from watersmeet.algebra.revisions import decided_by, revision
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.rewrites.unnesting import unnest
+from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import null_extended, read, walk, with_inputs
+from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.query import BoundQuery, bind_query
+from watersmeet.binder.requests import Emission, Request, with_emit
+from watersmeet.binder.strictness import nature
+from watersmeet.catalog import DELTA_COLUMN, Catalog
+from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.errors import Error, error
+from watersmeet.watermarks import NOW, Watermark, shifted
+
+
+def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
+    """The meaning of a materialised view: its query, whose rows come out as EMIT says.
+
+    Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
+    """
+    asked, said = with_emit(statement.query)
+    query = bind_query(asked, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment)
+    if said is not None:
+        return _as_said(query, said, statement.text)
+    emit = statement.emit
+    if emit is None or emit.mode == "changes":
+        return query
+    try:
+        return on_window_close(query) if emit.mode == "window close" else _on_arrival(query)
+    except Error as err:
+        err.sql, err.span = statement.text, err.span or emit.span
+        raise
+
+
+def _as_said(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
+    """A view whose query has Proton's EMIT clause: it always follows its inputs, whoever reads it says how it is told of changes."""
+    if said.mode in ("periodic", "updates"):
+        raise error("FEATURE_NOT_SUPPORTED", f"EMIT {'PERIODIC' if said.mode == 'periodic' else 'ON UPDATE'} in a materialized view is not supported",
+                    sql=text, span=said.span, detail="A view shows what its inputs give, as soon as they give it.",
+                    hint="Write it in the SELECT that reads the view.")
+    return with_emission(query, said, text)
+
+
+def check_request(request: Request, tree: Relation, text: str) -> None:
+    """What a query that never takes a row back can't give: signs. UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED in Proton's words."""
+    if nature(tree) != "append":
+        return
+    if request.emission.mode == "changelog" and any(isinstance(n, (AsofJoin, Join, TemporalJoin)) for n in walk(tree)):
+        raise error("FEATURE_NOT_SUPPORTED", "Not implemented for emit changelog from non-changelog join results", sql=text,
+                    span=request.emission.span, hint="The join only gives rows: leave EMIT CHANGELOG out.")
+    place = next((p for p in request.places if p.kind == "delta"), None)
+    if place is not None and request.emission.mode != "changelog":
+        raise error("UNDEFINED_COLUMN", f'column "{DELTA_COLUMN}" does not exist', sql=text, span=place.span,
+                    detail="The query never takes a row back.", hint="EMIT CHANGELOG gives the column to every query.")
+
+
+def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
+    """The query, whose rows come out once they are final if EMIT says so. EMIT_NOT_POSSIBLE at the clause."""
+    if said.mode != "window close":
+        return query
+    try:
+        return on_window_close(query, said.length_us)
+    except Error as err:
+        err.sql, err.span = text, err.span or said.span
+        raise
+
+
+def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
+    """The query's rows once their time is below its watermark by more than the delay: the first column that has one."""
+    tree: Relation
+    groups = _groups(query.tree)
+    if groups is not None:
+        _check_groups(groups)
+    shown = watermarks(rewrite(query.tree))
+    timed = [c for c in query.tree.columns if c.id in shown]
+    if timed and {t.source for t in shown[timed[0].id]} == {NOW}:
+        raise error("EMIT_NOT_POSSIBLE", "EMIT ON WINDOW CLOSE is not possible: time takes rows back before they are final",
+                    detail=f'What compares with now() bounds the column "{timed[0].name}".',
+                    hint="Make a view without that condition, and another one over it that compares with now().")
+    notices = query.notices
+    if any(not _related(shown[timed[0].id], shown[c.id]) for c in timed):
+        notices += (f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",)
+    if timed:
+        tree = _once_past(query.tree, timed, shown, delay_us)
+    elif groups is not None:  # the time of the groups is not shown
+        tree = _below(query.tree, groups, delay_us)
+    else:
+        raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
+                    hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
+                    detail="None of the columns that come out has a watermark." + _read_times(query.tree))
+    return replace(query, tree=tree, notices=notices)
+
+
+def _read_times(tree: Relation) -> str:
+    """What becomes of the watermarks that the query reads; nothing where it reads none."""
+    times = {f'"{s.relation_name}.{c.name}"': None for s in walk(tree) if isinstance(s, Scan) for c in s.outputs if c.id in dict(s.watermarks)}
+    if not times:
+        return ""
+    read_too = "has one, but is" if len(times) == 1 else "have one, but are"
+    return (f" {' and '.join(times)} {read_too} not selected, or may still change: a join keeps the watermarks of its sides "
+            "only where its conditions bound their times by each other.")
+
+
+def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Watermark], delay_us: int) -> Relation:
+    """The rows of `tree` once the first of the columns `timed` is below its watermark.
+
+    Where an outer join may have put NULL into it, the first column without such NULLs counts, or, if all have them (FULL
+    JOIN), the first that is not NULL: no row is without time because it has no partner.
+    """
+    extended = null_extended(tree)
+    whole = [c for c in timed if c.id not in extended]
+    if whole or len(timed) == 1:
+        time = (whole or timed)[0]
+        return TimeFilter(tree, time.id, "<", shifted(shown[time.id], -delay_us), final=True)
+    first, *others = timed
+    cast = [exp.cast(column_ref(c.id), first.type.duckdb, dialect="duckdb") if c.type != first.type else column_ref(c.id) for c in others]
+    value = Scalar(exp.Coalesce(this=column_ref(first.id), expressions=cast), first.type)
+    time = Column("$time", "time", first.type)
+    with_time = Project(tree, (*tree.columns, time), (*(read(c) for c in tree.columns), value))
+    past = TimeFilter(with_time, time.id, "<", shifted(of_scalar(value, shown), -delay_us), final=True)
+    return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
+
+
+def _on_arrival(query: BoundQuery) -> BoundQuery:
+    """The query with every join decided when rows come. Nothing in it may revise a row."""
+    tree = _on_arrival_below(unnest(query.tree))
+    why = revision(tree) or revision(rewrite(tree))  # what compares with the clock is a node only then
+    if why is not None:
+        raise error("EMIT_NOT_POSSIBLE", f"EMIT ON ARRIVAL is not possible: {why}",
+                    detail="What comes out on arrival is never revised.",
+                    hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.")
+    return replace(query, tree=tree)
+
+
+def _on_arrival_below(node: Relation) -> Relation:
+    """The tree with its joins decided on arrival, but for those whose rows come by a clock and are final then."""
+    if isinstance(node, TimeFilter) and node.final:
+        return node
+    return _decided(with_inputs(node, [_on_arrival_below(i) for i in node.inputs]))
+
+
+def _decided(node: Relation) -> Relation:
+    """A join whose rows without partners are decided on arrival; pairs of an inner join never go anyway."""
+    if not isinstance(node, (AsofJoin, Join)):
+        return node
+    if isinstance(node, AsofJoin) or node.kind != "inner":
+        node = replace(node, arrival=True)
+    for side in decided_by(node):
+        why = revision(side)
+        if why is not None:
+            raise error("EMIT_NOT_POSSIBLE", f"a join can't be decided on arrival: {why}", span=node.span,
+                        detail="EMIT ON ARRIVAL needs inputs whose rows only come: sources, APPEND ONLY tables, and views over them.",
+                        hint="Use EMIT CHANGES, or FOR SYSTEM_TIME AS OF PROCTIME() for a table that is only looked up.")
+    return node
+
+
+def _groups(node: Relation) -> Aggregate | None:
+    """The groups that are the rows of `node`."""
+    while isinstance(node, (Project, Filter)):
+        node = node.input
+    return node if isinstance(node, Aggregate) else None
+
+
+def _check_groups(groups: Aggregate) -> None:
+    if not groups.keys:
+        raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
+                    hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
+                    detail="An aggregate without GROUP BY is never final.")
+    marks = watermarks(rewrite(groups))
+    timed = _timed(groups.outputs[: len(groups.keys)], marks)
+    if not timed:
+        raise error("EMIT_NOT_POSSIBLE", "Emit-On-Window-Close mode requires a watermark column in GROUP BY.",
+                    hint="Please try to GROUP BY a watermark column")
+    if any(not _related(marks[timed[0].id], marks[c.id]) for c in timed):
+        raise error("EMIT_NOT_POSSIBLE", "Emit-On-Window-Close mode requires that watermark columns in GROUP BY are derived from "
+                    "the same upstream column.", hint="Please try to remove undesired columns from GROUP BY")
+
+
+def _below(node: Relation, groups: Aggregate, delay_us: int) -> Relation:
+    """`node` over those of its `groups` that are final."""
+    if node is groups:
+        marks = watermarks(rewrite(groups))
+        time = _timed(groups.outputs, marks)[0].id
+        return TimeFilter(groups, time, "<", shifted(marks[time], -delay_us), final=True)
+    return with_inputs(node, [_below(i, groups, delay_us) for i in node.inputs])
+
+
+def _timed(columns: Sequence[Column], marks: Mapping[str, Watermark]) -> list[Column]:
+    return [c for c in columns if c.id in marks]
+
+
+def _related(one: Watermark, other: Watermark) -> bool:
+    """True if two watermarks come from the same sources."""
+    return {t.source for t in one} == {t.source for t in other}

@@ -1,0 +1,106 @@
+"""What a query over records gives beside what it selects: the records' key and time.
+
+Document 004: "Matching expression (ON)", "ON expressions and key change" (LS-35, LS-46).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.binder.aggregates import Grouping
+from watersmeet.binder.endings import Item
+from watersmeet.binder.records import HIDDEN, packed
+from watersmeet.binder.scope import Facets, Layout, Nature, Scope, ScopeColumn
+from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import Error, error
+from watersmeet.expressions.aggregatecalls import has_aggregate
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.values import Value, of_scalar
+
+
+def facets_of(columns: Sequence[ScopeColumn], nature: Nature, layout: Layout) -> Facets:
+    """The key and the time among the columns of one item of FROM."""
+    by_name = {c.name: c.value for c in columns}
+    return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
+
+
+def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> Layout:
+    """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own (LS-35)."""
+    assert scope.facets is not None
+    layout, key = scope.facets.layout, scope.facets.key
+    kept = not groups and key is not None and all(v.expression == key.expression for v, name, _ in items if name == KEY_COLUMN)
+    return layout if kept else replace(layout, key_format=None)
+
+
+def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
+    """What `*` means: the value's fields (LS-46). AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11)."""
+    fields = [c for c in columns if c.name not in HIDDEN]
+    names = [c.name for c in fields]
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise error("AMBIGUOUS_COLUMN", f'both sources have a field "{twice}"', sql=text, span=place_of(node),
+                    hint="List the fields, with their sources in front.")
+    return fields
+
+
+def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
+    """What is selected, then `_key` and `@time` of the records, unless they are selected.
+
+    group: of an aggregate, whose records have what they are grouped by as their key.
+    """
+    assert scope.facets is not None
+    selected = {name for _, name, _ in items}
+    key: Value | None
+    if isinstance(ctx, Grouping):
+        nodes = group.expressions if group is not None else []
+        key = of_scalar(packed([(_name(n, i), bind_value(n, ctx)) for i, n in enumerate(nodes)])) if nodes else None
+        time = bind_value(exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx)
+    else:
+        key, time = scope.facets.key, scope.facets.time
+    return [*items, *[(v, n, items[0][2]) for n, v in ((KEY_COLUMN, key), (RECORD_TIME, time)) if v is not None and n not in selected]]
+
+
+def _name(node: exp.Expression, position: int) -> str:
+    return node.name if isinstance(node, exp.Column) else f"key{position + 1}"
+
+
+def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
+    """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
+    assert scope.facets is not None
+    if scope.facets.key is None:
+        raise error("COLUMN_NOT_GROUPED", "records without key can't be grouped by it", sql=text, span=place_of(node), hint="Add GROUP BY.")
+    return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
+
+
+def _join_and_group(place: exp.Expression, text: str) -> Error:
+    return error("JOIN_AND_GROUP", "joining and grouping in one query is not supported", sql=text, span=place_of(place),
+                 hint="Join in a query of WITH, and group by over that.")
+
+
+def check_select(node: exp.Select, text: str) -> None:
+    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and what document 004 does not have."""
+    joins = node.args.get("joins") or []
+    if len(joins) > 1:
+        raise error("JOIN_SOURCES", "a query joins two sources only", sql=text, span=place_of(joins[1]),
+                    hint="Join the first two in a query of WITH, and that with the third one.")
+    group = node.args.get("group")
+    grouped = group or next((e for e in node.expressions if has_aggregate(e, Context(text))), None)
+    if joins and grouped is not None:
+        raise _join_and_group(grouped, text)
+    for name in ("distinct", "order", "limit", "offset"):
+        if node.args.get(name):
+            hint = "Group by the fields." if name == "distinct" else "It ends a SELECT alone, or stands in one without STREAM and TABLE."
+            shown = {"order": "ORDER BY"}.get(name, name.upper())
+            raise error("FEATURE_NOT_SUPPORTED", f"{shown} in a query over records is not supported", sql=text, span=place_of(node), hint=hint)
+    own = [*node.expressions, *[p for n in ("where", "having", "group") if (p := node.args.get(n)) is not None]]
+    for part in own:
+        inner = part.find(exp.Query, exp.Window)
+        if inner is not None:
+            what = "a window function" if isinstance(inner, exp.Window) else "a subquery"
+            raise error("FEATURE_NOT_SUPPORTED", f"{what} in a query over records is not supported", sql=text, span=place_of(inner),
+                        hint="Join the sources, or group them.")

@@ -1,0 +1,221 @@
+"""JOIN: conditions become keys and a residual, USING and NATURAL merge columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relation
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.binder.asof import asof_join
+from watersmeet.binder.keys import condition_parts, equality_key, key_of
+from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, named
+from watersmeet.binder.shared import Environment
+from watersmeet.binder.subqueries import Subqueries, has_subquery
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.errors import did_you_mean, error
+from watersmeet.expressions.casts import coerce
+from watersmeet.expressions.clock import reads_clock
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.operators import comparable, compare
+from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.expressions.values import Value, columns_of, common_type
+
+_KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
+
+
+
+def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join, env: Environment,
+         subqueries: Callable[[Scope], Subqueries], semantics: Semantics) -> tuple[Relation, Scope]:
+    """`left JOIN right`; without a condition an inner join without keys. subqueries: those of a condition over a scope."""
+    check_aliases(left[1], right[1], node, env)
+    if node.method.upper() == "ASOF":
+        both = _both(left[1], right[1], env.outer)
+        nearest = asof_join(left, right, node, both, env, semantics.asof_without_equality)
+        return nearest, _refreshed(both, nearest)
+    kind = _KINDS[node.side.upper()]
+    dependent = bool(right[0].free & left[0].ids)
+    if dependent and kind not in ("inner", "left"):
+        raise error("SYNTAX_ERROR", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.", sql=env.text,
+                    span=place_of(node.this))
+    using = list(node.args.get("using") or [])
+    if node.method.upper() == "NATURAL":
+        names = {c.name for c in right[1].visible}
+        using = [exp.to_identifier(c.name, quoted=True) for c in left[1].visible if c.name in names]
+    if using:
+        if dependent:
+            raise error("FEATURE_NOT_SUPPORTED", "USING with a LATERAL reference is not supported", sql=env.text,
+                        span=place_of(node), hint="Write ON.")
+        return _using(left, right, kind, using, node, env)
+    scope = _both(left[1], right[1], env.outer)
+    condition = node.args.get("on")
+    parts = [] if condition is None else condition_parts(condition)
+    on = _On(left[0], right[0], kind, scope, node, env, subqueries)
+    relation = on.dependent(parts) if dependent else on.joined(parts)
+    return relation, _refreshed(scope, relation)
+
+
+class _On:
+    """A join and the parts of its condition."""
+
+    def __init__(self, left: Relation, right: Relation, kind: JoinKind, scope: Scope, node: exp.Join, env: Environment,
+                 subqueries: Callable[[Scope], Subqueries]) -> None:
+        self.left = left
+        self.right = right
+        self.kind = kind
+        self.scope = scope
+        self.env = env
+        self.node = node
+        self.subqueries = subqueries
+
+    def _context(self) -> tuple[ScopeContext, Subqueries]:
+        subqueries = self.subqueries(self.scope)
+        return ScopeContext(self.env.text, self.scope, "JOIN/ON", subqueries), subqueries
+
+    def dependent(self, parts: Sequence[exp.Expression]) -> Relation:
+        """A LATERAL join: its condition may stand inside of the right side, because that may read the left one."""
+        ctx, subqueries = self._context()
+        kind: Literal["inner", "left"] = "left" if self.kind == "left" else "inner"
+        if kind == "inner":
+            joined = Apply(self.left, self.right, kind, span=place_of(self.node))
+            return subqueries.filtered(joined, parts, ctx, "JOIN/ON")
+        right = subqueries.filtered(self.right, [p for p in parts if not _is_literal_true(p)], ctx, "JOIN/ON")
+        return Apply(self.left, right, kind, span=place_of(self.node))
+
+    def joined(self, parts: Sequence[exp.Expression]) -> Relation:
+        """A join whose sides do not depend on each other. Subqueries are evaluated on the side that they read."""
+        plain = [p for p in parts if not has_subquery(p)]
+        others = [p for p in parts if has_subquery(p)]
+        if others and self.kind == "inner":
+            ctx, subqueries = self._context()
+            return subqueries.filtered(self._plain(plain, []), others, ctx, "JOIN/ON")
+        residual: list[Scalar] = []
+        for part in others:
+            ctx, subqueries = self._context()
+            value = bind_condition(part, ctx, "JOIN/ON")
+            reads = (columns_of(value) | subqueries.reads()) & (self.left.ids | self.right.ids)
+            if reads <= self.left.ids:
+                self.left = subqueries.applied(self.left)
+            elif reads <= self.right.ids:
+                self.right = subqueries.applied(self.right)
+            else:
+                return self._of_both_sides(parts, part)
+            residual += conjuncts(value.finish())
+        return self._plain(plain, residual)
+
+    def _plain(self, parts: Sequence[exp.Expression], more: Sequence[Scalar]) -> Relation:
+        keys, residual = split(parts, self.left, self.right, self._context()[0])
+        return Join(self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=place_of(self.node))
+
+    def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Relation:
+        if self.kind == "full":
+            raise error("FEATURE_NOT_SUPPORTED", "a subquery of both sides in ON of a FULL JOIN is not supported",
+                        sql=self.env.text, span=place_of(part))
+        kept, other = (self.left, self.right) if self.kind == "left" else (self.right, self.left)
+        ctx, subqueries = self._context()
+        return Apply(kept, subqueries.filtered(other, parts, ctx, "JOIN/ON"), "left", span=place_of(self.node))
+
+
+def _is_literal_true(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Boolean) and bool(node.this)
+
+
+def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
+    """DUPLICATE_OBJECT if both sides have an item of one name."""
+    clash = left.clash(right)
+    if clash is not None:
+        raise error("DUPLICATE_OBJECT", f'table name "{clash}" specified more than once', sql=env.text,
+                    span=place_of(node.this), hint="Give one of them an alias.")
+
+
+def _both(left: Scope, right: Scope, outer: Scope | None) -> Scope:
+    return Scope(left.tables + right.tables, left.visible + right.visible, outer)
+
+
+def _refreshed(scope: Scope, relation: Relation) -> Scope:
+    """The scope with the nullability that an outer join gives to the columns."""
+    nullable = {c.id for c in relation.columns if c.nullable}
+
+    def update(column: ScopeColumn) -> ScopeColumn:
+        value = column.value
+        reads = {c.name for c in value.expression.find_all(exp.Column)}
+        plain = isinstance(value.expression, exp.Column)
+        now = bool(reads & nullable) if plain else value.nullable or bool(reads & nullable)
+        if isinstance(value.expression, exp.Coalesce):
+            now = reads <= nullable
+        return ScopeColumn(column.name, Value(value.expression, value.type, now))
+
+    tables = tuple(replace(t, columns=tuple(map(update, t.columns)), hidden=tuple(map(update, t.hidden))) for t in scope.tables)
+    return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
+
+
+def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: JoinKind, names: Sequence[exp.Expression],
+           node: exp.Join, env: Environment) -> tuple[Relation, Scope]:
+    ctx = Context(env.text, "USING")
+    places = list(node.args.get("using") or []) or [node] * len(names)
+    keys, merged, taken = [], [], []
+    for identifier, place in zip(names, places, strict=True):
+        name = name_of(identifier)
+        one = _common_column(left[1], identifier, "left", place, ctx)
+        other = _common_column(right[1], identifier, "right", place, ctx)
+        taken += [one, other]
+        a, b = one.value, other.value
+        equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
+        if "start" in place.meta:
+            equality.meta.update({"start": place.meta["start"], "end": place.meta["end"]})
+        comparable(equality, a, b, ctx)
+        keys.append(key_of(place, a, b, ctx))
+        merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
+    relation = Join(left[0], right[0], kind, tuple(keys), None, span=place_of(node))
+    rest = [c for c in (*left[1].visible, *right[1].visible) if c not in taken]
+    scope = Scope(left[1].tables + right[1].tables, (*merged, *rest), env.outer)
+    return relation, _refreshed(scope, relation)
+
+
+def _common_column(scope: Scope, identifier: exp.Expression, side: str, node: exp.Expression, ctx: Context) -> ScopeColumn:
+    found, name = named(scope.visible, identifier), name_of(identifier)
+    if not found:
+        raise ctx.error("UNDEFINED_COLUMN",
+                        f'column "{name}" specified in USING clause does not exist in {side} table', node,
+                        hint=did_you_mean(name, [c.name for c in scope.visible]))
+    if len(found) > 1:
+        raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node)
+    return found[0]
+
+
+def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expression) -> Value:
+    """What a USING column stands for: the left side's, for RIGHT the right one's, for FULL the non-NULL one."""
+    if kind == "full":
+        shared = common_type([a.type, b.type])
+        assert shared is not None
+        first, second = coerce(a, shared, ctx, node), coerce(b, shared, ctx, node)
+        return Value(exp.Coalesce(this=first.expression, expressions=[second.expression]), shared)
+    return b if kind == "right" else a
+
+
+def split(parts: Sequence[exp.Expression], left: Relation, right: Relation,
+          ctx: Context) -> tuple[list[KeyPair], list[Scalar]]:
+    """The parts of a join's condition as keys (equalities between the sides) and the rest."""
+    keys: list[KeyPair] = []
+    residual: list[Scalar] = []
+    for part in parts:
+        if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and not isinstance(part.expression, (exp.Any, exp.All)) and (
+                not reads_clock(part)):
+            a, b = bind_value(part.this, ctx), bind_value(part.expression, ctx)
+            whole = compare(part, a, b, ctx)
+            pair = equality_key(part, a, b, left, right, ctx)
+            if pair is not None:
+                keys.append(pair)
+                continue
+        else:
+            whole = bind_condition(part, ctx, "JOIN/ON")
+        residual += [s for s in conjuncts(whole.finish()) if not _is_true(s)]
+    return keys, residual
+
+
+def _is_true(scalar: Scalar) -> bool:
+    return isinstance(scalar.expression, exp.Boolean) and bool(scalar.expression.this)

@@ -1,0 +1,169 @@
+"""Windows of the streams that a join reads: `OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`.
+
+Document 001, "Syntax", "Working With Streaming Joins" (SS-07 to SS-12, SS-24 to SS-29); rulings D-001-09, D-001-13. A row is in its window
+from the moment at which the end of the window reaches it to the one at which the beginning leaves it, both included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.durations import duration_us, has_months, longest_us
+from watersmeet.binder.rowtimes import ROWTIME
+from watersmeet.binder.scope import Scope
+from watersmeet.binder.shared import Environment
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import error
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.rounding import unit_of
+from watersmeet.expressions.scalars import bind_value
+
+
+@dataclass(frozen=True)
+class RangeWindow:
+    """The rows whose rowtime is from `start_us` to `end_us` before the current one.
+
+    months: the beginning as an interval with months, which have no one length; `start_us` is then not less than it.
+    """
+
+    start_us: int = 0
+    end_us: int = 0
+    months: exp.Expression | None = None
+
+
+@dataclass(frozen=True)
+class RowsWindow:
+    """The rows from `start` to `end` places before the newest one of the current moment."""
+
+    start: int
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class UnitWindow:
+    """The rows of the current `unit` of time, all of which go when it ends."""
+
+    unit: str
+
+
+JoinWindow = RangeWindow | RowsWindow | UnitWindow
+
+#: What a stream without OVER has: RANGE CURRENT ROW (SS-26).
+CURRENT: Final = RangeWindow()
+
+
+#: More rows than a stream is asked to keep by their number.
+_MOST_ROWS: Final = 1 << 31
+
+
+def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str, exp.Window]:
+    """The windows of a WINDOW clause by name. SYNTAX_ERROR for a name that is there twice."""
+    found: dict[str, exp.Window] = {}
+    for node in nodes:
+        name = name_of(node.this)
+        if name in found:
+            raise error("SYNTAX_ERROR", f'window "{name}" is already defined', sql=env.text, span=place_of(node.this))
+        found[name] = node
+    return found
+
+
+def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Environment) -> Scope:
+    """The scope with the definition of its window in place of a name. UNDEFINED_OBJECT."""
+    if scope.stream is None or scope.stream.window is None:
+        return scope
+    node = scope.stream.window
+    alias = node.args.get("alias")
+    if alias is None:
+        return scope
+    name = name_of(alias)
+    if name not in windows:
+        raise error("UNDEFINED_OBJECT", f'window "{name}" does not exist', sql=env.text, span=place_of(alias),
+                    hint=f"Write WINDOW {name} AS (RANGE INTERVAL '1' MINUTE PRECEDING) at the end of the query.")
+    return replace(scope, stream=replace(scope.stream, window=windows[name]))
+
+
+def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
+    """What a window says. SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
+    if node is None:
+        return CURRENT
+    ctx = Context(env.text, "OVER")
+    spec = node.args.get("spec")
+    for part in node.args.get("partition_by") or []:
+        raise ctx.not_supported("PARTITION BY in a window of a join", part)
+    kind = "" if spec is None or spec.args.get("exclude") else spec.args.get("kind", "").upper()
+    if kind not in ("RANGE", "ROWS"):
+        raise ctx.error("SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
+    unit = unit_of(node)
+    if unit is not None:
+        return UnitWindow(unit)
+    order = node.args.get("order")
+    if order is not None and not all(_is_rowtime(o) for o in order.expressions):
+        raise ctx.not_supported("this window of a join", node, hint="Rows of a stream are in the order of ROWTIME. A window that empties is "
+                                "(ORDER BY FLOOR(ROWTIME TO HOUR) RANGE CURRENT ROW).")
+    return _range(node, spec, ctx) if kind == "RANGE" else _rows(node, spec, ctx)
+
+
+def _rows(node: exp.Window, spec: exp.Expression, ctx: Context) -> RowsWindow:
+    first = _number(spec.args.get("start"), spec.args.get("start_side"), node, ctx)
+    last = 0 if spec.args.get("end") is None else _number(spec.args["end"], spec.args.get("end_side"), node, ctx)
+    if last > first:
+        raise ctx.error("INVALID_VALUE", "a window ends before it begins", node, hint="Write the greater number first.")
+    return RowsWindow(first, last)
+
+
+def _number(value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context) -> int:
+    """How many rows before the current one."""
+    if value == "CURRENT ROW":
+        return 0
+    if not isinstance(value, exp.Expression):
+        raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write a number of rows: what is kept has to end somewhere.")
+    _check_side(value, side, ctx)
+    if not isinstance(value, exp.Literal) or not value.is_int or int(value.name) > _MOST_ROWS:
+        raise ctx.error("DATATYPE_MISMATCH", "the bound of a ROWS window is a whole number", value, hint="ROWS 5 PRECEDING.")
+    return int(value.name)
+
+
+def _check_side(value: exp.Expression, side: str | None, ctx: Context) -> None:
+    """A bound lies before the current row."""
+    if side is None:
+        raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
+    if side.upper() != "PRECEDING":
+        raise ctx.not_supported(f"{side.upper()} in a window of a join", value, detail="Rows that are to come are in no window.")
+
+
+def _range(node: exp.Window, spec: exp.Expression, ctx: Context) -> RangeWindow:
+    first = _bound(spec.args.get("start"), spec.args.get("start_side"), node, ctx)
+    last = (0, None) if spec.args.get("end") is None else _bound(spec.args["end"], spec.args.get("end_side"), node, ctx)
+    if last[1] is not None:
+        raise ctx.not_supported("a window that ends months before the current row", node, hint="Write its end in days.")
+    if last[0] > first[0]:
+        raise ctx.error("INVALID_VALUE", "a window ends before it begins", node, hint="Write the greater interval first.")
+    return RangeWindow(first[0], last[0], first[1])
+
+
+def _is_rowtime(node: exp.Expression) -> bool:
+    item = node.this if isinstance(node, exp.Ordered) else node
+    descends = isinstance(node, exp.Ordered) and bool(node.args.get("desc"))
+    return isinstance(item, exp.Column) and item.name.upper() == ROWTIME and not descends
+
+
+def _bound(value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context) -> tuple[int, exp.Expression | None]:
+    """How long before the current row, and the interval if it has months."""
+    if value == "CURRENT ROW":
+        return 0, None
+    if not isinstance(value, exp.Expression):
+        raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write an interval: what is kept has to end somewhere.")
+    _check_side(value, side, ctx)
+    interval = bind_value(value, ctx).finish()
+    length_us = duration_us(interval.expression)
+    if length_us is None and has_months(interval.expression):
+        length_us = longest_us(interval.expression)
+    if length_us is None or interval.type.name != "interval":
+        raise ctx.error("DATATYPE_MISMATCH", "the bound of a RANGE window is a constant interval", value, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
+    if length_us < 0:
+        raise ctx.error("INVALID_VALUE", "the bound of a window can't be negative", value)
+    return length_us, interval.expression if has_months(interval.expression) else None

@@ -1,0 +1,61 @@
+"""Range joins forget: rows that come too late are left out, so that rows which only they could meet need not be kept (TP-31).
+
+Document 003, "Range Bidirectional JOIN"; notes on Proton, 1.3. Proton drops what is behind the lesser of both sides' greatest times by more than
+a bucket, which is as long as the range. Here a row is late if its time is behind the lesser of both sides' greatest times, as of the epochs
+before, by more than the range: no row within a range of the present is ever left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.algebra.relations import Cut, Filter, Join, Project, Punctual, Relation, Scan
+from watersmeet.algebra.timebounds import time_bounds
+from watersmeet.algebra.watermarks import watermarks
+from watersmeet.binder.shared import Binding
+from watersmeet.watermarks import Term, Watermark, both, shifted
+
+
+def without_latecomers(joined: Join, binding: Binding) -> Join:
+    """The join of two sides without their late rows; as it is where the times of a side can't be followed."""
+    for bound in time_bounds(joined):
+        left, right = bound.left.column, bound.right.column
+        if left is None or right is None or bound.lo_us is None or bound.hi_us is None:
+            continue
+        one, other = _clock(joined.left, left, binding), _clock(joined.right, right, binding)
+        marks = [_mark(side, column, clock) for side, column, clock in ((joined.left, left, one), (joined.right, right, other))]
+        if all(marks):
+            late = shifted(both(*marks), -max(-bound.lo_us, bound.hi_us))
+            return replace(joined, left=_punctual(joined.left, left, one, late), right=_punctual(joined.right, right, other, late))
+    return joined
+
+
+def _mark(side: Relation, column: str, clock: tuple[str, str, str] | None) -> Watermark:
+    """The greatest time of a side, or the watermark that it has anyway."""
+    return watermarks(side).get(column, ()) if clock is None else (Term(clock[2]),)
+
+
+def _clock(side: Relation, column: str, binding: Binding) -> tuple[str, str, str] | None:
+    """(relation, its column, the name of the number) by which the times of a side are followed; None: they are not, or have a watermark."""
+    if column in watermarks(side):
+        return None
+    node = side
+    while isinstance(node, (Cut, Filter, Project)):
+        if isinstance(node, Project):
+            exprs = {c.id: e.column for c, e in zip(node.outputs, node.exprs, strict=True)}
+            found = exprs.get(column)
+            if found is None:
+                return None
+            column = found
+        node = node.input
+    if not isinstance(node, Scan):
+        return None
+    relation = binding.catalog.relations[node.relation_id]
+    if not relation.append_only or relation.is_fed_by_circuit:
+        return None
+    name = next(n for c, n in zip(node.outputs, node.source_names, strict=True) if c.id == column)
+    return relation.id, name, f"{relation.id}.{name}@{binding.moment}"
+
+
+def _punctual(side: Relation, column: str, clock: tuple[str, str, str] | None, late: Watermark) -> Relation:
+    return side if clock is None else Punctual(side, column, late, *clock)

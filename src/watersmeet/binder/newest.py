@@ -1,0 +1,51 @@
+"""The newest rows of each key, by arrival: LATEST, the versions of an ASOF join, `changelog(stream, key)`.
+
+Document 003, "ASOF JOIN", "LATEST JOIN", "Changelog Streams"; rulings D-003-04, D-003-06. Every row that is written counts, also if it
+replaces one of the same primary key (notes on Proton, 1.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project, Relation, Scan, SortKey, TopN
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.binder.shared import Binding, read
+from watersmeet.types import BIGINT
+
+
+def newest(node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1,
+           value: Scalar | None = None) -> tuple[Relation, tuple[Column, Column]] | None:
+    """Of each of `keys` the `limit` rows of `node` that came last, or those with the greatest `value`; the newest of equal ones.
+
+    With the two columns that order rows by arrival, the newest first. None if `node` does not know how its rows came: only tables
+    and sources do, under filters and projections.
+    """
+    found = arrivals(node, binding)
+    if found is None:
+        return None
+    rows, age = found
+    order = [SortKey(read(c)) for c in age]
+    if value is not None:
+        order.insert(0, SortKey(value, descending=True))
+    return TopN(rows, tuple(keys), tuple(order), limit), age
+
+
+def arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column, Column]] | None:
+    """The rows of `node` as they were written, with the two columns that order them, the newest first; None where that is not known."""
+    if isinstance(node, Scan):
+        relation = binding.catalog.relations[node.relation_id]
+        if relation.kind not in ("table", "source") or (relation.connector and relation.primary_key):
+            return None
+        age = (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
+        return Arrivals(node, age, 0 if node.append_only else binding.moment), age
+    if not isinstance(node, (Cut, Filter, Project)) or (isinstance(node, Cut) and node.keeps == "before"):
+        return None
+    found = arrivals(node.input, binding)
+    if found is None:
+        return None
+    below, age = found
+    if isinstance(node, Project):
+        return replace(node, input=below, outputs=(*node.outputs, *age), exprs=(*node.exprs, *map(read, age))), age
+    return replace(node, input=below), age

@@ -1,0 +1,131 @@
+"""ON of dialects that join two sources by equalities with one source on each side, and filter each source alone (Lenses).
+
+Document 004, "Matching expression (ON)"; LS-12 to LS-16, D-004-07. AND splits a condition into parts; each part is an equality with one
+source on each side, or reads one source only. `A = B AND c OR d` is listed as allowed: where AND binds closer than OR leaves a part
+over both sources, OR is read as the closer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+from sqlglot import exp
+
+from watersmeet.binder.scope import Scope, ScopeContext, written
+from watersmeet.binder.shared import Binding, Environment
+from watersmeet.errors import Error
+from watersmeet.expressions.values import columns_of
+
+
+def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding) -> tuple[exp.Expression, bool]:
+    """The condition with AND and OR as they are read, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
+    rules = _Rules(left, right, env)
+    if (subquery := condition.find(exp.Select)) is not None:
+        raise rules.lacking("a subquery in ON", subquery)
+    parts: list[exp.Expression] = []
+    for part in _conjuncts(condition):
+        regrouped = rules.regrouped(part)
+        if regrouped is not None:
+            binding.notice(f"the condition of the join is read as {' AND '.join(map(_shown, regrouped))}: AND splits it before OR")
+            parts += [p for r in regrouped for p in _conjuncts(r)]
+        else:
+            parts.append(part)
+    for part in parts:
+        rules.check(part)
+    return reduce(lambda a, b: exp.And(this=a, expression=b), [_closed(p) for p in parts]), any(map(rules.equates, parts))
+
+
+class _Rules:
+    """What a part of a condition may read."""
+
+    def __init__(self, left: Scope, right: Scope, env: Environment) -> None:
+        self._left = left
+        self._right = right
+        self._ctx = ScopeContext(env.text, Scope(left.tables + right.tables, left.visible + right.visible, env.outer), "JOIN/ON")
+
+    def check(self, part: exp.Expression) -> None:
+        """ON_ONE_SIDE or ON_NOT_SPLIT for a part that breaks the rules."""
+        if len(self._reads(part)) < 2:
+            return
+        node = part.unnest()
+        if not isinstance(node, exp.EQ):
+            raise self._error("ON_NOT_SPLIT", "both sources in one condition not split by and", part,
+                              f'"{written(part)}" reads {self._names()}.')
+        for side in (node.this, node.expression):
+            if len(self._reads(side)) > 1:
+                raise self._error("ON_ONE_SIDE", "both sources on one side of an equality", side,
+                                  f'"{written(side)}" reads {self._names()}.')
+
+    def lacking(self, what: str, place: exp.Expression) -> Error:
+        """The error that ON can't have something."""
+        return self._ctx.not_supported(what, place, hint="Join with it in a query of WITH.")
+
+    def equates(self, part: exp.Expression) -> bool:
+        """Whether a part that keeps the rules is an equality of both sources."""
+        return len(self._reads(part)) > 1
+
+    def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
+        """The parts of a part in which AND and OR stand side by side, with OR as the closer one, if only that keeps the rules."""
+        node = part.unnest()
+        if not isinstance(node, exp.Or) or len(self._reads(node)) < 2 or not any(isinstance(w, exp.And) for w in _words(node)):
+            return None
+        groups: list[list[exp.Expression]] = [[]]
+        for word in _words(node):
+            if isinstance(word, exp.And):
+                groups.append([])
+            elif not isinstance(word, exp.Or):
+                groups[-1].append(word)
+        made = [reduce(lambda a, b: exp.Or(this=a, expression=b), [w.copy() for w in group]) for group in groups]
+        try:
+            for one in made:
+                for inner in _conjuncts(one):
+                    self.check(inner)
+        except Error:
+            return None
+        return made
+
+    def _reads(self, node: exp.Expression) -> set[str]:
+        """The sources that an expression reads."""
+        found = set()
+        for column in node.find_all(exp.Column):
+            ids = columns_of(self._ctx.column(column))
+            found |= {name for name, scope in (("left", self._left), ("right", self._right)) if ids & scope.ids}
+        return found
+
+    def _names(self) -> str:
+        return " and ".join(next((t.alias for t in s.tables if t.alias), "a source") for s in (self._left, self._right))
+
+    def _error(self, condition: str, message: str, place: exp.Expression, detail: str) -> Error:
+        return self._ctx.error(condition, message, place, detail=detail, hint=(
+            "ON is made of equalities with one source on each side and of conditions on one source, combined by AND. "
+            "What compares both sources otherwise goes to WHERE."))
+
+
+def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
+    """The parts that AND joins, in order."""
+    inner = node.unnest()
+    if isinstance(inner, exp.And):
+        yield from _conjuncts(inner.this)
+        yield from _conjuncts(inner.expression)
+    else:
+        yield node
+
+
+def _words(node: exp.Expression) -> Iterator[exp.Expression]:
+    """Conditions and, between them, the AND or OR that stands there, as they are written; parentheses are one condition."""
+    if isinstance(node, (exp.And, exp.Or)):
+        yield from _words(node.this)
+        yield node
+        yield from _words(node.expression)
+    else:
+        yield node
+
+
+def _closed(node: exp.Expression) -> exp.Expression:
+    """A copy of a part that keeps its meaning under AND."""
+    return exp.paren(node.copy()) if isinstance(node, exp.Or) else node.copy()
+
+
+def _shown(node: exp.Expression) -> str:
+    return written(_closed(node))

@@ -1,0 +1,139 @@
+"""Queries: dispatch to SELECT, set operations and VALUES, and what may follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Project, Relation
+from watersmeet.binder.endings import ended
+from watersmeet.binder.rowtimes import bind_union, rowtime_of
+from watersmeet.binder.scope import PLAIN, Layout, Nature
+from watersmeet.binder.selects import Selecting
+from watersmeet.binder.setops import bind_set_operation
+from watersmeet.binder.settings import with_settings
+from watersmeet.binder.shared import Binding, Bound, Environment, Fill, Output, read
+from watersmeet.binder.sources import (
+    QUERY_PARTS,
+    bind_values,
+    check_arguments,
+    not_supported,
+    with_ctes,
+)
+from watersmeet.binder.streamtables import check_equalities
+from watersmeet.catalog import Catalog
+from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.queries import is_marked
+from watersmeet.errors import error
+from watersmeet.types import Field, Schema
+
+
+@dataclass(frozen=True)
+class BoundQuery:
+    """A query with its meaning.
+
+    tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
+    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know, no errors.
+    depends_on: ids of the catalog relations that the query names, views among them.
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. fills: as in `Binding`. nature, facets, layout: of its
+    records, as in
+    `shared.Bound`.
+    """
+
+    tree: Relation
+    columns: Schema
+    notices: tuple[str, ...]
+    depends_on: tuple[str, ...]
+    max_buffered_bytes: int | None = None
+    nature: Nature | None = None
+    facets: int = 0
+    rowtime: str | None = None
+    hidden: bool = False
+    layout: Layout = PLAIN
+    fills: tuple[Fill, ...] = ()
+
+
+def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
+               needs_names: bool = True, moment: int = 0) -> BoundQuery:
+    """The meaning of a view's query.
+
+    text: the text that the places in `query` are in. column_names: of CREATE VIEW v (…).
+    moment: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
+    Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
+    DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
+    """
+    binding = Binding(catalog, dialect, moment)
+    binding.part = binding.semantics.history  # also in views of other dialects
+    binding.still = binding.semantics.rowtimes and is_marked(query)
+    query, binding.settings = with_settings(query, binding.semantics, text)
+    with depth_checked(text):
+        bound = bind(query, Environment(text), binding)
+    if binding.semantics.rowtimes:
+        check_equalities(bound.relation, text)
+    own = [o for o in bound.outputs if not o.hidden]
+    names = [o.column.name for o in bound.outputs if o.hidden] + _names(own, column_names, text, needs_names=needs_names)
+    tree = _named(bound.relation, names)
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
+    given = binding.settings.get("join_max_buffered_bytes")
+    limit = binding.semantics.join_max_buffered_bytes if given is None else int(given)
+    rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
+    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets,
+                      None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs), layout=bound.layout,
+                      fills=tuple(binding.fills))
+
+
+def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
+    """A query of any form."""
+    env = with_ctes(node, env)
+    if not isinstance(node, exp.Select):
+        check_arguments(node, QUERY_PARTS, env.text, "a query")
+    if isinstance(node, exp.Select):
+        return Selecting(node, env, binding, bind).bound()
+    if isinstance(node, (exp.Subquery, exp.Paren)):
+        return ended(bind(node.this, env, binding), node, env, binding)
+    if isinstance(node, exp.SetOperation) and binding.semantics.records:
+        raise not_supported("a set operation over records", node, env, hint="Write two processors.")
+    if isinstance(node, exp.SetOperation):
+        rowtimes = binding.semantics.rowtimes
+        found = bind_union(node, env, binding, bind, bind_set_operation) if rowtimes else bind_set_operation(node, env, binding, bind)
+        return ended(found, node, env, binding)
+    if isinstance(node, exp.Values):
+        return ended(bind_values(node, env, binding), node, env, binding)
+    raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)
+
+
+def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:
+    if len(column_names) > len(outputs):
+        raise error("SYNTAX_ERROR", "the view has more column names than columns", sql=text,
+                    detail=f"It has {len(column_names)} names and {len(outputs)} columns.")
+    names = [*column_names, *[o.column.name for o in outputs[len(column_names) :]]]
+    if not needs_names:
+        return names
+    for i, output in enumerate(outputs):
+        if not output.named and i >= len(column_names):
+            raise error(
+                "EXPRESSION_WITHOUT_NAME",
+                f"An alias must be specified for the {_ordinal(i + 1)} expression (counting from 1) in result relation",
+                sql=text, span=output.span, hint="Write expression AS name.")
+        if names[i] in names[:i]:
+            raise error("DUPLICATE_COLUMN", f'column "{names[i]}" specified more than once', sql=text,
+                        span=output.span, hint="Give one of them an alias with AS.")
+    return names
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}" + {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def _named(tree: Relation, names: Sequence[str]) -> Relation:
+    columns = tree.columns
+    if [c.name for c in columns] == list(names):
+        return tree
+    outputs = tuple(replace(c, name=n) for c, n in zip(columns, names, strict=True))
+    if isinstance(tree, Project):
+        return replace(tree, outputs=tuple(replace(o, name=n) for o, n in zip(tree.outputs, names, strict=True)))
+    return Project(tree, outputs, tuple(read(c) for c in columns))

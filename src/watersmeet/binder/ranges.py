@@ -1,0 +1,91 @@
+"""`date_diff_within(2m)` in the condition of a join: a range of the two sides' times.
+
+Document 003, "Range Bidirectional JOIN" (TP-30 to TP-35); ruling D-003-07: the bound is included, in both directions, and the
+columns may stand before or after it. Texts of errors: notes on Proton, 1.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.durations import duration_us
+from watersmeet.binder.datediffs import with_differences
+from watersmeet.binder.scope import Scope
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import Error, error
+
+_NAME: Final = "date_diff_within"
+_TIME_COLUMN: Final = "_tp_time"
+
+
+def with_ranges(node: exp.Join, left: Scope, right: Scope, text: str, settings: Mapping[str, str]) -> exp.Join:
+    """The join with `l - d <= r AND l + d >= r` in place of each call, then marked as a range join.
+
+    settings: `max_join_range`, in seconds. SYNTAX_ERROR, AMBIGUOUS_COLUMN, UNDEFINED_COLUMN.
+    """
+    condition = node.args.get("on")
+    if condition is not None and settings.get("join_date_diff") != "scalar":
+        node = with_differences(node, text, settings)
+        condition = node.args["on"]
+    if condition is None or not any(_is_call(n) for n in condition.find_all(exp.Anonymous)):
+        return node
+    made: exp.Join = node.copy()
+    made.meta["range"] = True
+    for call in list(made.args["on"].find_all(exp.Anonymous)):
+        if _is_call(call):
+            call.replace(_range(call, left, right, text, settings))
+    return made
+
+
+def _is_call(node: exp.Anonymous) -> bool:
+    return str(node.this).lower() == _NAME
+
+
+def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: Mapping[str, str]) -> exp.Expression:
+    arguments = list(call.expressions)
+    bounds = [a for a in arguments if isinstance(a.this if isinstance(a, exp.Neg) else a, (exp.Interval, exp.Cast))]
+    columns = [a for a in arguments if a not in bounds]
+    if len(bounds) != 1 or len(columns) not in (0, 2):
+        raise error("SYNTAX_ERROR", f"wrong arguments of {_NAME}", sql=text, span=place_of(call),
+                    hint=f"Write {_NAME}(2m) or {_NAME}(left_stream.time, right_stream.time, 2m).")
+    bound = bounds[0]
+    _check_length(bound, call, text, settings)
+    one, other = columns or (_time_column(left, call, text), _time_column(right, call, text))
+    within = [exp.GTE(this=one.copy(), expression=exp.Sub(this=other.copy(), expression=bound.copy())),
+              exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=bound.copy()))]
+    for part in within:
+        for key in ("start", "end"):
+            if key in call.meta:
+                part.meta[key] = call.meta[key]
+    return exp.Paren(this=exp.And(this=within[0], expression=within[1]))
+
+
+def _check_length(bound: exp.Expression, call: exp.Anonymous, text: str, settings: Mapping[str, str]) -> None:
+    """A range is longer than nothing, and no longer than `max_join_range`, if that is set."""
+    length_us = duration_us(bound)
+    if length_us is None:
+        return
+    seconds = length_us / 1_000_000
+    if seconds <= 0:
+        raise error("SYNTAX_ERROR", "Range join requires left bound of the range is less than or equal to zero, but got lower_bound="
+                    f"{0 - seconds:g}", sql=text, span=place_of(call), detail="The range goes as far back as ahead, and is not empty.")
+    most = settings.get("max_join_range")
+    if most is not None and 2 * seconds > int(most):
+        raise error("SYNTAX_ERROR", f"The join range ({-seconds:g}, {seconds:g}) is too big. If two streams have big difference in timestamps, "
+                    "set max_join_range to a greater number of seconds", sql=text, span=place_of(call))
+
+
+def _time_column(scope: Scope, call: exp.Anonymous, text: str) -> exp.Expression:
+    tables = [t for t in scope.tables if t.alias is not None and any(c.name == _TIME_COLUMN for c in t.columns)]
+    if len(tables) == 1:
+        return exp.column(exp.to_identifier(_TIME_COLUMN, quoted=True), exp.to_identifier(tables[0].alias, quoted=True))
+    raise _no_one(bool(tables), call, text)
+
+
+def _no_one(several: bool, call: exp.Anonymous, text: str) -> Error:
+    return error("AMBIGUOUS_COLUMN" if several else "UNDEFINED_COLUMN",
+                 f"{'more than one relation' if several else 'no relation'} of one side has a column {_TIME_COLUMN}", sql=text,
+                 span=place_of(call), hint=f"Name the columns: {_NAME}(left_stream.time, right_stream.time, 2m).")

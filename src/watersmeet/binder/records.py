@@ -1,0 +1,96 @@
+"""Topics as streams of records or as tables, and what a query over records gives beside what it selects: their key and their time.
+
+Document 004: "Join types", "Matching expression (ON)", "ON expressions and key change" (LS-10, LS-35, LS-46). A stream has every record that has
+a value; a table the last record of each key, unless its value is NULL (a tombstone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Arrivals, Column, Filter, Project, Relation, Scan, SortKey, TopN
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.trees import exactly
+from watersmeet.binder.newest import newest
+from watersmeet.binder.scope import Nature
+from watersmeet.binder.shared import Binding, read, value_of
+from watersmeet.catalog import KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.errors import Span, error
+from watersmeet.expressions.values import Value, call, duckdb_cast
+from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
+
+#: Columns that `*` leaves out.
+HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
+
+
+def bind_records(scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None) -> Relation:
+    """The records of a relation: its fields, then `_key` (where it has one) and `@time`."""
+    if relation.topic is None:
+        return _relation(scan, relation, nature, binding, text, span)
+    by_name = {c.name: c for c in scan.columns}
+    rows: Relation = scan
+    if nature == "table":
+        rows = _newest(scan, relation, by_name, binding)
+    rows = Filter(rows, Scalar(exp.Not(this=read(by_name[TOMBSTONE]).expression), BOOLEAN, nullable=False))
+    required = {*relation.topic.required, KEY_COLUMN, RECORD_TIME}
+    kept = [c for c in scan.columns if c.name not in HIDDEN] + [by_name[KEY_COLUMN], by_name[RECORD_TIME]]
+    outputs = tuple(replace(c, nullable=c.nullable and c.name not in required) for c in kept)
+    return Project(rows, outputs, tuple(read(c) for c in kept))
+
+
+def _newest(scan: Scan, relation: CatalogRelation, by_name: dict[str, Column], binding: Binding) -> Relation:
+    """The last record of each key: by arrival, or as the processor that writes the topic numbers them."""
+    keys = key_parts(read(by_name[KEY_COLUMN]))
+    if relation.kind == "table":
+        found = newest(scan, keys, binding)
+        assert found is not None, "a topic that is written by INSERT knows how its records came"
+        return exactly(found[0], scan.columns)
+    order = (SortKey(read(by_name[RECORD_NUMBER]), descending=True), SortKey(read(by_name[RECORD_TIME]), descending=True))
+    return TopN(scan, tuple(keys), order, 1)
+
+
+def key_parts(key: Scalar) -> list[Scalar]:
+    """The fields of a computed key, at any depth; a plain key itself."""
+    if key.type.name != "struct":
+        return [key]
+    fields = [Scalar(call("struct_extract", key.expression, exp.Literal.string(n)), kind) for n, kind in key.type.fields]
+    return [part for field in fields for part in key_parts(field)]
+
+
+def _relation(scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None) -> Relation:
+    """A relation of another dialect: its rows are records, its primary key is their key."""
+    rows: Relation = scan
+    if nature == "stream" and not scan.append_only:
+        if relation.kind != "table" or relation.connector:
+            raise error("FEATURE_NOT_SUPPORTED", f'{relation.kind} "{relation.name}" takes rows back: it is no stream', sql=text, span=span,
+                        hint="Read it by SELECT TABLE.")
+        age = (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
+        rows = exactly(Arrivals(scan, age), scan.columns)
+    by_name = {c.name: c for c in scan.columns}
+    added: list[tuple[Column, Scalar]] = []
+    if relation.primary_key and KEY_COLUMN not in by_name:
+        key = packed([(k, value_of(by_name[k])) for k in relation.primary_key])
+        added.append((binding.new_column(KEY_COLUMN, key.type, key.nullable), key))
+    if RECORD_TIME not in by_name:
+        times = [c for c in scan.columns if c.name in relation.time_columns and c.type == TIMESTAMP]
+        time = read(times[0]) if times else Scalar(duckdb_cast(exp.null(), TIMESTAMP), TIMESTAMP)
+        added.append((binding.new_column(RECORD_TIME, TIMESTAMP, time.nullable), time))
+    return Project(rows, (*scan.columns, *(c for c, _ in added)), (*map(read, scan.columns), *(s for _, s in added)))
+
+
+def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scalar:
+    """One value as it is, several (or any, `always`) as an object of them."""
+    scalars = [(n, v.finish()) for n, v in fields]
+    if len(scalars) == 1 and not always:
+        return scalars[0][1]
+    names: list[str] = []
+    for name, _ in scalars:
+        names.append(name if name not in names else f"{name}{len(names) + 1}")
+    pairs = [exp.PropertyEQ(this=exp.to_identifier(n, quoted=True), expression=s.expression) for n, (_, s) in zip(names, scalars, strict=True)]
+    return Scalar(exp.Struct(expressions=pairs), SqlType("struct", fields=tuple((n, s.type) for n, (_, s) in zip(names, scalars, strict=True))),
+                  nullable=False)

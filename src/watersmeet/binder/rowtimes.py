@@ -1,0 +1,109 @@
+"""ROWTIME in dialects that have it: what makes an item of FROM a stream, and a column of every query over streams.
+
+Document 001, "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A stream is what has a watermark, whatever dialect
+made it: its rowtime is the column ROWTIME, else the first one with a watermark. The clock is that of the stream below,
+so that rows which a filter drops move it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, Relation, TimeFilter
+from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.endings import Item
+from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
+from watersmeet.binder.shared import Binding, Bound, Environment, check_alias_list, value_of
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+
+ROWTIME: Final = "ROWTIME"
+
+BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
+BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
+
+
+def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: str, node: exp.Expression, env: Environment, *,
+               rowtimes: bool, schema: str | None = None) -> Scope:
+    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors. rowtimes: of the dialect.
+
+    schema: of a relation without alias.
+    """
+    rowtime = rowtime_of(tree) if rowtimes else None
+    columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
+    check_alias_list(names, len(columns), shown, env.text, place_of(node))
+    called = [*names, *[c.name for c in columns[len(names) :]]]
+    visible = tuple(ScopeColumn(n, value_of(c)) for n, c in zip(called, columns, strict=True))
+    stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, value_of(rowtime)))
+    return over(single(alias, visible, schema, stream), node, env)
+
+
+def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
+    """The scope of an item of FROM with the window that is written behind it."""
+    window = node.args.get("over")
+    if window is None:
+        return scope
+    if scope.stream is None:
+        raise error("FEATURE_NOT_SUPPORTED", "a window over a table is not supported", sql=env.text, span=place_of(window),
+                    detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
+    return replace(scope, stream=replace(scope.stream, window=window))
+
+
+def rowtime_of(tree: Relation) -> Column | None:
+    """The rowtime of what `tree` gives; None if it is no stream."""
+    marks = watermarks(tree)
+    timed = [c for c in tree.columns if c.id in marks]
+    return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)
+
+
+
+
+def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> tuple[list[Item], bool]:
+    """The select list of a query over streams with its rowtime, and whether that was put in front of it. fronted: it always is.
+
+    An item called ROWTIME is the rowtime if it rises as the stream's does (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
+    """
+    assert scope.stream is not None
+    marks = watermarks(relation)
+    for value, name, node in items:
+        if name is None or name.upper() != ROWTIME:
+            continue
+        if of_scalar(value.finish(), marks):
+            if not fronted:
+                return list(items), False
+            break
+        if isinstance(node, exp.Alias):
+            raise error("DATATYPE_MISMATCH", "a ROWTIME must rise", sql=env.text, span=place_of(node),
+                        detail="It is not known that later rows have no lower value here.",
+                        hint="Use the rowtime of the query, also rounded down by FLOOR(… TO HOUR), or another alias.")
+    rowtime = scope.stream.rowtime
+    return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True
+
+
+def bind_union(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery, operation: BindUnion) -> Bound:
+    """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached them.
+
+    operation: binds it as one of tables. FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
+    """
+    sides = [bind(side, env, binding) for side in (node.left, node.right)]
+    streams = [rowtime_of(s.relation) is not None for s in sides]
+    if any(streams) and (not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct")):
+        raise error("FEATURE_NOT_SUPPORTED", "a set operation with streams other than UNION ALL of streams is not supported", sql=env.text,
+                    span=place_of(node))
+    hidden = any(s.outputs[0].hidden for s in sides)
+    fronted, binding.fronted = binding.fronted, binding.fronted or hidden
+    found = operation(node, env, binding, bind)
+    binding.fronted = fronted
+    rowtime = rowtime_of(found.relation)
+    if not any(streams):
+        return found
+    if rowtime is None:
+        raise error("FEATURE_NOT_SUPPORTED", "UNION ALL of streams that select ROWTIME at different places is not supported", sql=env.text,
+                    span=place_of(node), hint="Select it at the same place in all of them, or in none.")
+    tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
+    outputs = tuple(replace(o, hidden=hidden and not i) for i, o in enumerate(found.outputs))
+    return Bound(tree, outputs)

@@ -1,0 +1,285 @@
+"""Names: which columns can be read at a place, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, Protocol
+
+from sqlglot import exp
+
+from watersmeet.dialects.queries import is_folded, name_of
+from watersmeet.dialects.schemas import comparable_schema
+from watersmeet.errors import did_you_mean
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.values import Value, columns_of
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeColumn:
+    """A column that can be read: its name and what it stands for."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTable:
+    """An item of FROM under its alias (None: it has none, so its columns can't be qualified). hidden: columns that `*` leaves out.
+
+    schema: of a relation without alias, so that its columns are `schema.relation.column`, too.
+    """
+
+    alias: str | None
+    columns: tuple[ScopeColumn, ...]
+    hidden: tuple[ScopeColumn, ...] = ()
+    schema: str | None = None
+
+    def is_called(self, qualifier: Sequence[str]) -> bool:
+        """True if `alias` or `schema, alias` names it."""
+        return self.alias == qualifier[-1] and (len(qualifier) == 1 or (
+            self.schema is not None and comparable_schema(self.schema) == qualifier[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInput:
+    """What makes relations streams in dialects with ROWTIME: the time of each row, in the order of which they come.
+
+    window: which rows take part in a join with another stream; None: those of the current rowtime.
+    """
+
+    rowtime: ScopeColumn
+    window: exp.Window | None = None
+
+
+#: How the records of a topic are read: each for itself, or the last of each key.
+Nature = Literal["stream", "table"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How records are kept. key_format: None for a key that is computed. partitions: None for what comes from no topic."""
+
+    key_format: str | None = None
+    partitions: int | None = None
+
+
+#: Of what is no topic's.
+PLAIN: Final = Layout()
+
+
+@dataclass(frozen=True)
+class Facets:
+    """What a query over records gives beside what it selects. key: None where there is none."""
+
+    nature: Nature
+    key: Value | None
+    time: Value
+    layout: Layout = PLAIN
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What FROM offers.
+
+    tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
+    merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
+    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records. stream: the rowtime of
+    all together, in a dialect with rowtimes; None for what is no stream.
+    """
+
+    tables: tuple[ScopeTable, ...] = ()
+    visible: tuple[ScopeColumn, ...] = ()
+    outer: Scope | None = None
+    from_inside: Callable[[Value, str, exp.Column], Value] | None = None
+    facets: Facets | None = None
+    stream: StreamInput | None = None
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The ids of the columns that can be read, without those of the scopes around it."""
+        columns = [*self.visible, *self._rowtime, *[c for t in self.tables for c in (*t.columns, *t.hidden)]]
+        return frozenset().union(*[columns_of(c.value) for c in columns])
+
+    @property
+    def ids_around(self) -> frozenset[str]:
+        """The ids of the columns that only the scopes around this one give."""
+        return frozenset() if self.outer is None else self.outer.ids | self.outer.ids_around
+
+    def gives(self, value: Value) -> bool:
+        """True if the value reads a column of this scope, and not only of those around it."""
+        return bool(columns_of(value) & self.ids)
+
+    def resolve(self, node: exp.Column, ctx: Context) -> Value:
+        """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
+        found = self._find(node, ctx)
+        if found is not None:
+            return found
+        raise self._unknown(node, ctx)
+
+    def _find(self, node: exp.Column, ctx: Context) -> Value | None:
+        name = name_of(node.this)
+        if node.args.get("table") is None:
+            found = named(self.visible, node.this) or named(self._rowtime, node.this)
+        else:
+            qualifier = self.qualifier(node)
+            alias = qualifier[-1]
+            tables = [t for t in self.tables if t.is_called(qualifier)]
+            if tables:
+                found = named([c for t in tables for c in (*t.columns, *t.hidden)], node.this)
+                if not found:
+                    raise self._no_column(f"{alias}.{name}", name, tables, node, ctx)
+            else:
+                found = []
+        if len(found) > 1:
+            raise ctx.error("AMBIGUOUS_COLUMN", f'column reference "{name}" is ambiguous', node,
+                            hint=self._qualifiers(name))
+        if found:
+            return found[0].value
+        return None if self.outer is None else self.outer._seen(node, ctx)
+
+    @property
+    def _rowtime(self) -> tuple[ScopeColumn, ...]:
+        return () if self.stream is None else (self.stream.rowtime,)
+
+    @staticmethod
+    def qualifier(node: exp.Column) -> tuple[str, ...]:
+        """What stands in front of a column: a relation, or a schema and a relation."""
+        table, schema = name_of(node.args["table"]), node.args.get("db")
+        return (table,) if schema is None else (comparable_schema(name_of(schema)), table)
+
+    def _seen(self, node: exp.Column, ctx: Context) -> Value | None:
+        """What a subquery finds in this scope."""
+        found = self._find(node, ctx)
+        if found is None or self.from_inside is None or not self.gives(found):
+            return found
+        qualifier = node.args.get("table")
+        shown = name_of(node.this) if qualifier is None else f"{name_of(qualifier)}.{name_of(node.this)}"
+        return self.from_inside(found, shown, node)
+
+    def _qualifiers(self, name: str) -> str | None:
+        tables = [t for t in self.tables if t.alias and any(c.name == name for c in t.columns)]
+        same = len({t.alias for t in tables}) < len(tables)
+        aliases = [f"{t.schema}.{t.alias}" if same and t.schema else t.alias for t in tables]
+        return "Write " + " or ".join(f"{a}.{name}" for a in aliases) + "." if aliases else None
+
+    def _no_column(self, shown: str, name: str, tables: Sequence[ScopeTable], node: exp.Column,
+                   ctx: Context) -> Exception:
+        hint = did_you_mean(name, [c.name for t in tables for c in t.columns])
+        return ctx.error("UNDEFINED_COLUMN", f"column {shown} does not exist", node, hint=hint)
+
+    def _unknown(self, node: exp.Column, ctx: Context) -> Exception:
+        qualifier = node.args.get("table")
+        if qualifier is None:
+            name = name_of(node.this)
+            return ctx.error("UNDEFINED_COLUMN", f'column "{name}" does not exist', node,
+                             hint=did_you_mean(name, self._names()))
+        alias = ".".join(self.qualifier(node))
+        structs = [c for c in self.visible if c.name == alias and c.value.type.name == "struct"]
+        if structs:
+            return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', node,
+                             hint=f"A field of a struct is written ({alias}).{node.name}.")
+        return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', qualifier,
+                         hint=did_you_mean(alias, self.aliases(len(self.qualifier(node)))))
+
+    def _names(self) -> list[str]:
+        names = [c.name for c in self.visible]
+        return names + (self.outer._names() if self.outer else [])
+
+    def aliases(self, parts: int) -> list[str]:
+        """What can stand in front of a column, in so many parts."""
+        names = [t.alias if parts == 1 else f"{t.schema}.{t.alias}" for t in self.tables if t.alias and (parts == 1 or t.schema)]
+        return names + (self.outer.aliases(parts) if self.outer else [])
+
+    def table(self, *qualifier: str) -> ScopeTable | None:
+        """The item of FROM with this alias, or of this schema and name."""
+        return next((t for t in self.tables if t.is_called(qualifier)), None)
+
+    def clash(self, other: Scope) -> str | None:
+        """An alias that an item of both has; not the name of two relations in different schemas."""
+        for table in other.tables:
+            for mine in self.tables:
+                schemas = {mine.schema, table.schema}
+                if table.alias is not None and mine.alias == table.alias and (None in schemas or len(schemas) == 1):
+                    return table.alias
+        return None
+
+
+def single(alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None, stream: StreamInput | None = None) -> Scope:
+    """The scope of one item of FROM. schema: of a relation without alias."""
+    hidden = () if stream is None else (stream.rowtime,)
+    return Scope((ScopeTable(alias, tuple(columns), hidden, schema),), tuple(columns), stream=stream)
+
+
+def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:
+    """The columns of that name; where there are none, of a name without quotes those that differ in case alone."""
+    name = name_of(identifier)
+    found = [c for c in columns if c.name == name]
+    if not found and is_folded(identifier):
+        found = [c for c in columns if c.name.lower() == name.lower()]
+    return found
+
+
+class SubqueryValues(Protocol):
+    """What knows the subqueries of a clause."""
+
+    def value(self, node: exp.Expression, ctx: Context, /) -> Value | None:
+        """The value of an expression that is a subquery, else None."""
+        ...
+
+
+class ScopeContext(Context):
+    """An expression that reads the columns of a scope; with `subqueries` it may have some."""
+
+    def __init__(self, text: str, scope: Scope, clause: str, subqueries: SubqueryValues | None = None) -> None:
+        super().__init__(text, clause)
+        self.scope = scope
+        self.subqueries = subqueries
+
+    def special(self, node: exp.Expression) -> Value | None:
+        return None if self.subqueries is None else self.subqueries.value(node, self)
+
+    def column(self, node: exp.Column) -> Value:
+        return self.scope.resolve(node, self)
+
+
+def item_name(node: exp.Expression) -> str | None:
+    """The name that PostgreSQL gives a select item without an alias, or the one that its grammar noted; None if it has none."""
+    if "text" in node.meta:
+        return str(node.meta["text"])
+    if isinstance(node, exp.Column):
+        return name_of(node.this)
+    if isinstance(node, exp.Dot):
+        return name_of(node.expression)
+    if isinstance(node, exp.Paren):
+        return item_name(node.this)
+    if isinstance(node, exp.Subquery):
+        inside = node.unnest()
+        items = inside.expressions if isinstance(inside, exp.Select) else []
+        return None if not items else name_of(items[0].args["alias"]) if isinstance(items[0], exp.Alias) else item_name(items[0])
+    if isinstance(node, exp.Bracket):
+        return item_name(node.this)
+    if isinstance(node, exp.Cast):
+        inner = item_name(node.this)
+        return inner if inner is not None else node.to.this.value.lower()
+    if isinstance(node, exp.Case):
+        return "case"
+    if isinstance(node, (exp.Filter, exp.WithinGroup, exp.Window)):
+        return item_name(node.this)
+    if isinstance(node, exp.Anonymous):
+        return node.this.lower() if isinstance(node.this, str) else node.this.name
+    named = {exp.Extract: "extract", exp.Array: "array", exp.Substring: "substr", exp.Trim: "btrim",
+             exp.StrPosition: "position", exp.Overlay: "overlay", exp.Exists: "exists", exp.CurrentDate: "current_date",
+             exp.CurrentTimestamp: "current_timestamp", exp.AtTimeZone: "timezone"}
+    return named.get(type(node))
+
+
+def written(node: exp.Expression) -> str:
+    """The text of an expression: as its grammar noted it, else as it is written out, names without quotes."""
+    if "text" in node.meta:
+        return str(node.meta["text"])
+    tree = node.copy().transform(lambda n: n.meta.get("written", n))
+    for identifier in tree.find_all(exp.Identifier):
+        identifier.set("quoted", False)
+    return str(tree.sql(normalize_functions=False))

@@ -1,0 +1,168 @@
+"""What one binding of a query keeps in common: ids, notices, what the query depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
+from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
+from watersmeet.algebra.timewindows import TimeWindow
+from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeColumn
+from watersmeet.catalog import Catalog
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.errors import Span, error
+from watersmeet.expressions.values import Value
+from watersmeet.types import INTEGER, SqlType
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What a query's look-ups find in the source that the cache of a dictionary (id) lacks: `tree`, with the dictionary's columns in order."""
+
+    dictionary: str
+    tree: Relation
+
+
+#: Which rows of relations count; see `Semantics.history`, and `before`: those that were there at the start.
+Part = Literal["all", "new", "new of streams", "before"]
+
+
+@dataclass
+class Binding:
+    """The state of one `bind_query`, shared by everything inlined into it.
+
+    windowed: the columns that TUMBLE and HOP give, by their SQL.
+    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
+    relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query,
+    behind SETTINGS. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
+    also where they select it.
+    fills: what the query finds that caches of dictionaries lack.
+    """
+
+    catalog: Catalog
+    dialect: str
+    moment: int = 0
+    part: Part = "all"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    still: bool = False
+    fronted: bool = False
+    next_id: int = 1
+    notices: list[str] = field(default_factory=list)
+    depends_on: list[str] = field(default_factory=list)
+    windowed: dict[str, TimeWindow] = field(default_factory=dict)
+    fills: list[Fill] = field(default_factory=list)
+
+    @property
+    def semantics(self) -> Semantics:
+        """What words mean in the text that is being bound."""
+        return language_named(self.dialect).semantics
+
+    def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
+        """A column with an id of its own."""
+        column = Column(f"#{self.next_id}", name, kind, nullable)
+        self.next_id += 1
+        return column
+
+    def notice(self, text: str) -> None:
+        """Tells the user something that is no error; each text once."""
+        if text not in self.notices:
+            self.notices.append(text)
+
+    def depend(self, relation_id: str) -> None:
+        """Notes that the query names this relation of the catalog."""
+        if relation_id not in self.depends_on:
+            self.depends_on.append(relation_id)
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output column of a bound query.
+
+    named: False if the name is only `?column?`. unknown: a bare literal, which takes the type that a set
+    operation wants. hidden: not in the select list: the rowtime of a query over streams.
+    """
+
+    column: Column
+    named: bool = True
+    unknown: bool = False
+    span: Span | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound query: its tree, whose columns are those of `outputs` in order.
+
+    nature, layout: of its records, in a dialect of records; the last `facets` of its columns then are not what is selected.
+    """
+
+    relation: Relation
+    outputs: tuple[Output, ...]
+    nature: Nature | None = None
+    facets: int = 0
+    layout: Layout = PLAIN
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a query stands: the text of its tree, the CTEs in sight, the scope around it."""
+
+    text: str
+    ctes: dict[str, Cte] = field(default_factory=dict)
+    outer: Scope | None = None
+
+
+@dataclass(frozen=True)
+class Cte:
+    """A common table expression: bound anew wherever it is named."""
+
+    query: exp.Expression
+    names: tuple[str, ...]
+    environment: Environment
+
+
+def read(column: Column) -> Scalar:
+    """The scalar that reads a column."""
+    return Scalar(column_ref(column.id), column.type, column.nullable)
+
+
+def value_of(column: Column) -> Value:
+    """The value that reads a column."""
+    return Value(column_ref(column.id), column.type, column.nullable)
+
+
+def scope_columns(columns: Sequence[Column], names: Sequence[str] = ()) -> list[ScopeColumn]:
+    """The columns of a relation as a scope sees them; `names` replace the first of their names."""
+    shown = [*names, *[c.name for c in columns[len(names) :]]]
+    return [ScopeColumn(n, value_of(c)) for n, c in zip(shown, columns, strict=True)]
+
+
+def filtered(relation: Relation, parts: list[Scalar]) -> Relation:
+    """`relation` under a filter of all parts; itself for none."""
+    predicate = conjunction(parts)
+    return relation if predicate is None else Filter(relation, predicate)
+
+
+def one_row(relation: Relation, binding: Binding) -> Relation:
+    """One row if `relation` has any, else none."""
+    mark = binding.new_column("exists", INTEGER, nullable=False)
+    marked = Project(relation, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),))
+    return distinct(marked, binding)
+
+
+def distinct(relation: Relation, binding: Binding) -> Relation:
+    """Each row of `relation` once."""
+    outputs = tuple(binding.new_column(c.name, c.type, c.nullable) for c in relation.columns)
+    return Aggregate(relation, tuple(read(c) for c in relation.columns), (), outputs)
+
+
+def check_alias_list(names: Sequence[str], width: int, what: str, text: str, span: Span | None) -> None:
+    """SYNTAX_ERROR if an alias lists more columns than there are."""
+    if len(names) > width:
+        raise error("SYNTAX_ERROR", f"{what} has {width} columns available but {len(names)} columns specified",
+                    sql=text, span=span)

@@ -1,0 +1,104 @@
+"""GROUP BY over a stream: a group comes out once, when the clock says that nothing can come to it any more.
+
+Document 001, "Working With Streaming Joins" (SS-28: hourly summaries that meet in one millisecond), "Output Rowtimes" (SS-30: the point
+at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), whose groups close at the end of the
+unit, which is their rowtime; or ROWTIME itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from watersmeet.algebra.comparisons import Comparison
+from watersmeet.algebra.relations import Relation, TimeFilter
+from watersmeet.algebra.trees import exactly
+from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.rowtimes import ROWTIME
+from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.shared import Bound, Environment
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+from watersmeet.expressions.rounding import UNITS
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.watermarks import Watermark
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When groups close. node: the SELECT with the moment, in its list. comparison, clock: it closes when the moment compares so with the clock.
+
+    first: the moment is put in front of the select list. promoted: an item of it is called ROWTIME and is another time.
+    """
+
+    node: exp.Select
+    comparison: Comparison
+    clock: Watermark
+    first: bool
+    promoted: bool
+
+
+def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> Closing:
+    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE.
+
+    fronted: the moment always stands in front. EMIT_NOT_POSSIBLE.
+    """
+    assert scope.stream is not None
+    marks = watermarks(relation)
+    ctx = ScopeContext(env.text, scope, "GROUP BY")
+    group = node.args.get("group")
+    for key in [] if group is None else group.expressions:
+        unit = key.args["to"].name.upper() if isinstance(key, exp.Floor) and key.args.get("to") else None
+        if not isinstance(key, (exp.Column, exp.Floor)) or (isinstance(key, exp.Column) and key.name.upper() != ROWTIME) or (
+                unit is not None and UNITS.get(unit) is None):
+            continue
+        if of_scalar(bind_value(key, ctx).finish(), marks):
+            moment = key.copy() if unit is None else exp.Add(this=key.copy(), expression=exp.Interval(
+                this=exp.Literal.string("1"), unit=exp.Var(this=unit)))
+            clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
+            made, first, promoted = _with_moment(node, moment, fronted=fronted)
+            return Closing(made, "<" if unit is None else "<=", clock, first, promoted)
+    raise error("EMIT_NOT_POSSIBLE", "GROUP BY of a stream needs an expression that rises with ROWTIME", sql=env.text,
+                span=place_of(group or node), detail="Otherwise no group is ever complete.",
+                hint="Write GROUP BY FLOOR(s.ROWTIME TO HOUR), …, with a unit up to a day.")
+
+
+def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:
+    """The SELECT in whose list the bare ROWTIME is the moment, or which has it in front; see `Closing`."""
+    made: exp.Select = node.copy()
+    shown, promoted = False, False
+    items = []
+    for item in made.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        named = item.alias.upper() == ROWTIME if isinstance(item, exp.Alias) else _is_rowtime(inner)
+        if _is_rowtime(inner):
+            shown = shown or named
+            items.append(exp.alias_(moment.copy(), item.args["alias"] if isinstance(item, exp.Alias) else _rowtime(), copy=False))
+            continue
+        promoted = promoted or named
+        items.append(item)
+    first = promoted or not shown or fronted
+    if first:
+        items.insert(0, exp.alias_(moment, exp.to_identifier("RELEASED", quoted=True) if promoted else _rowtime(), copy=False))
+    made.set("expressions", items)
+    return made, first, promoted
+
+
+def closed(bound: Bound, how: Closing) -> Bound:
+    """The groups that are closed; `bound`: all groups, with the select list of `how`."""
+    outputs = bound.outputs
+    place = 0 if how.first else next(i for i, o in enumerate(outputs) if o.column.name.upper() == ROWTIME)
+    same = tuple(o.column.id for o in outputs[1:] if o.column.name.upper() == ROWTIME) if how.promoted else ()
+    tree: Relation = TimeFilter(bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same)
+    if how.promoted:
+        return Bound(exactly(tree, tree.columns[1:]), outputs[1:])
+    return Bound(tree, outputs)
+
+
+def _is_rowtime(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Column) and node.name.upper() == ROWTIME and node.args.get("table") is None
+
+
+def _rowtime() -> exp.Identifier:
+    return exp.to_identifier(ROWTIME, quoted=True)

@@ -1,0 +1,265 @@
+"""Subqueries in expressions: scalar, EXISTS, IN, ANY, ALL. Each becomes a dependent join, which the algebra unnests.
+
+A condition that is nothing but EXISTS or IN filters by a semi or anti join; elsewhere a subquery is a
+column that a dependent join adds: the one value of a scalar subquery, the truth of EXISTS or IN.
+NOT IN follows the SQL standard: x NOT IN S is not true if x is NULL (unless S is empty) or if S has a
+NULL. See docs/SEMANTICS for how that differs from RisingWave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from sqlglot import exp
+
+from watersmeet.algebra.cardinality import is_single_row
+from watersmeet.algebra.comparisons import NEGATED
+from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
+from watersmeet.algebra.scalars import conjuncts
+from watersmeet.binder.keys import key_of
+from watersmeet.binder.scope import Scope
+from watersmeet.binder.shared import Binding, Environment, filtered, value_of
+from watersmeet.binder.sources import BindQuery
+from watersmeet.dialects.queries import place_of
+from watersmeet.expressions.aggregatecalls import UNORDERED
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.operators import comparable, compare
+from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.expressions.values import Value, wrap
+from watersmeet.types import BIGINT, BOOLEAN
+
+_NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
+
+#: Which values of a set decide whether `x op y` is true for some of its y.
+_DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {
+    exp.LT: ("max",), exp.LTE: ("max",), exp.GT: ("min",), exp.GTE: ("min",), exp.NEQ: ("min", "max")}
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A subquery that is true or false. items: the left side of IN, empty for EXISTS."""
+
+    node: exp.Expression
+    query: exp.Expression
+    items: tuple[exp.Expression, ...]
+    negated: bool
+
+
+def recognised(node: exp.Expression) -> Predicate | None:
+    """The EXISTS or IN, maybe negated, that a condition is; None if it is none."""
+    negated = False
+    inner = node
+    while isinstance(inner, (exp.Paren, exp.Not)):
+        negated ^= isinstance(inner, exp.Not)
+        inner = inner.this
+    if isinstance(inner, exp.Exists):
+        return Predicate(node, _without_limit(_query(inner.this)), (), negated)
+    if isinstance(inner, exp.In) and inner.args.get("query") is not None:
+        return Predicate(node, _query(inner.args["query"]), _items(inner.this), negated)
+    if isinstance(inner, exp.EQ) and isinstance(inner.expression, exp.Any) and _is_query(inner.expression.this):
+        return Predicate(node, _query(inner.expression.this), _items(inner.this), negated)
+    if isinstance(inner, exp.NEQ) and isinstance(inner.expression, exp.All) and _is_query(inner.expression.this):
+        return Predicate(node, _query(inner.expression.this), _items(inner.this), not negated)
+    return None
+
+
+def has_subquery(node: exp.Expression) -> bool:
+    """True if a subquery stands somewhere in the expression."""
+    return node.find(exp.Subquery, exp.Exists, exp.Query) is not None
+
+
+def _is_query(node: exp.Expression) -> bool:
+    return isinstance(node.unnest() if isinstance(node, (exp.Paren, exp.Subquery)) else node, exp.Query)
+
+
+def _query(node: exp.Expression) -> exp.Expression:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _without_limit(query: exp.Expression) -> exp.Expression:
+    """The query of EXISTS without a LIMIT above 0, which changes nothing there."""
+    limit = query.args.get("limit")
+    number = limit.expression if isinstance(limit, exp.Limit) else None
+    if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name) == 0:
+        return query
+    query = query.copy()
+    query.set("limit", None)
+    return query
+
+
+def _items(node: exp.Expression) -> tuple[exp.Expression, ...]:
+    if isinstance(node, exp.Tuple):
+        return tuple(node.expressions)
+    return (node,)
+
+
+def _counts_only_if_true(node: exp.Expression) -> bool:
+    """True if the condition `node` may be false instead of NULL: it stands under AND and OR only."""
+    while isinstance(node.parent, (exp.And, exp.Or, exp.Paren)):
+        node = node.parent
+    return isinstance(node.parent, (exp.Where, exp.Having)) or (
+        isinstance(node.parent, exp.If) and node.arg_key == "this") or (
+        isinstance(node.parent, exp.Join) and node.arg_key == "on")
+
+
+class Subqueries:
+    """The subqueries of one clause, whose columns are those of `scope`.
+
+    Binding an expression notes the dependent joins that it needs; `applied` adds them to the clause's relation.
+    """
+
+    def __init__(self, env: Environment, binding: Binding, bind: BindQuery, scope: Scope) -> None:
+        self._env = Environment(env.text, env.ctes, scope)
+        self._binding = binding
+        self._bind = bind
+        self._pending: list[partial[Apply]] = []
+        self._known: dict[tuple[exp.Expression, bool], Value] = {}
+
+    def applied(self, relation: Relation) -> Relation:
+        """`relation` with the columns of the subqueries that were bound since the last time."""
+        for pending in self._pending:
+            relation = pending(relation)
+        self._pending = []
+        return relation
+
+    def reads(self) -> frozenset[str]:
+        """The ids of the columns around them that the subqueries to be applied read."""
+        found = frozenset[str]()
+        for pending in self._pending:
+            pairs = pending.keywords.get("pairs", ())
+            found = found.union(pending.keywords["right"].free, *[p.left.columns for p in pairs])
+        return found
+
+    # -- conditions ---------------------------------------------------------------------------------------------
+
+    def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
+        """The rows of `relation` for which all parts are true; those without subqueries are tested first."""
+        return self.bound(parts, ctx, clause)(relation)
+
+    def bound(self, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Callable[[Relation], Relation]:
+        """What filters a relation by all parts, bound now."""
+        plain = [s for p in parts if not has_subquery(p) for s in conjuncts(bind_condition(p, ctx, clause).finish())]
+        others = []
+        for part in parts:
+            predicate = recognised(part)
+            if predicate is not None:
+                self._pass(predicate, ctx)
+            elif has_subquery(part):
+                others += conjuncts(bind_condition(part, ctx, clause).finish())
+        pending, self._pending = self._pending, []
+
+        def apply(relation: Relation) -> Relation:
+            relation = filtered(relation, plain)
+            for join in pending:
+                relation = join(relation)
+            return filtered(relation, others)
+
+        return apply
+
+    def _pass(self, predicate: Predicate, ctx: Context) -> None:
+        """Notes the semi or anti join that passes the rows for which a condition is true."""
+        right, pairs = self._matched(predicate, ctx)
+        kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
+        self._pending.append(partial(Apply, right=right, kind=kind, pairs=pairs, null_aware=predicate.negated and bool(pairs),
+                                     span=place_of(predicate.node)))
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def value(self, node: exp.Expression, ctx: Context) -> Value | None:
+        """The value of an expression that is a subquery, else None."""
+        if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
+            return None
+        if isinstance(node, exp.Binary) and not (
+                isinstance(node.expression, (exp.Any, exp.All)) and _is_query(node.expression.this)):
+            return None
+        if isinstance(node, exp.In) and node.args.get("query") is None:
+            return None
+        true_only = _counts_only_if_true(node)
+        key = (node, true_only)
+        if key not in self._known:
+            self._known[key] = self._value(node, ctx, true_only=true_only)
+        return self._known[key]
+
+    def _value(self, node: exp.Expression, ctx: Context, *, true_only: bool) -> Value:
+        if isinstance(node, exp.Subquery):
+            return self._scalar(node, ctx)
+        predicate = recognised(node)
+        if predicate is not None:
+            # the standard's NULL matters under a negation, so `<> ALL` has it too
+            return self._mark(predicate, ctx, true_only=true_only and not predicate.negated)
+        assert isinstance(node, exp.Binary)
+        return self._quantified(node, ctx, true_only=true_only)
+
+    def _scalar(self, node: exp.Expression, ctx: Context) -> Value:
+        right = self._bound(node)
+        if len(right.columns) != 1:
+            raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
+        if not is_single_row(right):
+            raise ctx.error("SCALAR_SUBQUERY_ROWS", "Scalar subquery might produce more than one row.", node,
+                            hint="Aggregate without GROUP BY, or ask for a whole key with =.")
+        self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node)))
+        (column,) = right.columns
+        return Value(value_of(column).expression, column.type)
+
+    def _mark(self, predicate: Predicate, ctx: Context, *, true_only: bool) -> Value:
+        right, pairs = self._matched(predicate, ctx)
+        null_aware = not true_only and any(s.nullable for p in pairs for s in (p.left, p.right))
+        mark = self._binding.new_column("mark", BOOLEAN, null_aware)
+        self._pending.append(partial(Apply, right=right, kind="mark", pairs=pairs, mark=mark, null_aware=null_aware,
+                                     span=place_of(predicate.node)))
+        value = value_of(mark)
+        return Value(exp.Not(this=value.expression), BOOLEAN, null_aware) if predicate.negated else value
+
+    def _matched(self, predicate: Predicate, ctx: Context) -> tuple[Relation, tuple[KeyPair, ...]]:
+        """The subquery and its comparisons with the left side."""
+        lefts = [bind_value(i, ctx) for i in predicate.items]
+        right = self._bound(predicate.query)
+        if predicate.items and len(lefts) != len(right.columns):
+            few = "few" if len(right.columns) < len(lefts) else "many"
+            raise ctx.error("SYNTAX_ERROR", f"subquery has too {few} columns", predicate.query)
+        return right, tuple(self._pair(i, v, c, ctx) for i, v, c in zip(predicate.items, lefts, right.columns, strict=False))
+
+    def _pair(self, node: exp.Expression, left: Value, column: Column, ctx: Context) -> KeyPair:
+        equality = exp.EQ(this=node.copy(), expression=node.copy())
+        return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
+
+    def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
+        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op ANY (…))."""
+        is_all = isinstance(node.expression, exp.All)
+        kind = _NEGATED.get(type(node)) if is_all else type(node)
+        if kind not in _DECIDING or isinstance(node.this, exp.Tuple):
+            raise ctx.not_supported(f"this comparison with {'ALL' if is_all else 'ANY'} (SELECT …)", node)
+        operator = kind(this=node.this.copy(), expression=node.this.copy())
+        left = bind_value(node.this, ctx)
+        right = self._bound(_query(node.expression.this))
+        if len(right.columns) != 1:
+            raise ctx.error("SYNTAX_ERROR", "subquery has too many columns", node.expression)
+        left, given = comparable(operator, left, value_of(right.columns[0]), ctx)
+        if given.type.name in (*UNORDERED, "boolean"):
+            raise ctx.not_supported(f"an ordered comparison with values of type {given.type.sql}", node)
+        scalar = given.finish()
+        deciding = [AggregateCall(f, scalar, None, distinct=False, type=scalar.type) for f in _DECIDING[kind]]
+        counts = [AggregateCall("count", a, None, distinct=False, type=BIGINT) for a in (None, scalar)]
+        calls = (*deciding, *counts)
+        columns = tuple(self._binding.new_column(c.function, c.type, c.function != "count") for c in calls)
+        found = Aggregate(right, (), calls, columns)
+        self._pending.append(partial(Apply, right=found, kind="left", span=place_of(node)))
+        *bests, rows, known = [value_of(c).expression for c in columns]
+        tests = [compare(operator, left, Value(b, scalar.type), ctx).expression for b in bests]
+        some: exp.Expression = exp.or_(*tests, copy=True)
+        if true_only and not is_all:
+            return Value(exp.paren(some) if len(tests) > 1 else some, BOOLEAN)
+        unknown = exp.or_(exp.Is(this=wrap(left.expression), expression=exp.null()), exp.GT(this=rows, expression=known), copy=True)
+        empty = exp.EQ(this=rows.copy(), expression=exp.Literal.number(0))
+        result: exp.Expression = exp.Case(ifs=[
+            exp.If(this=some, true=exp.true()), exp.If(this=empty, true=exp.false()),
+            exp.If(this=unknown, true=exp.null())], default=exp.false())
+        return Value(exp.Not(this=exp.paren(result)) if is_all else exp.paren(result), BOOLEAN)
+
+    def _bound(self, query: exp.Expression) -> Relation:
+        return self._bind(query, self._env, self._binding).relation

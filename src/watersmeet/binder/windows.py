@@ -1,0 +1,284 @@
+"""Window functions: `f(…) OVER (PARTITION BY … ORDER BY … frame)`, and the WINDOW clause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.algebra.relations import (
+    Column,
+    Relation,
+    SortKey,
+    Window,
+    WindowCall,
+    WindowFrame,
+)
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.binder.endings import sort_key
+from watersmeet.binder.shared import Binding, value_of
+from watersmeet.circuit.operators import COLLECTED
+from watersmeet.dialects.queries import name_of
+from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
+from watersmeet.expressions.casts import cast, unify
+from watersmeet.expressions.context import Context, first_line
+from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.expressions.values import Value
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
+
+#: Functions of the whole partition: their result types.
+_RANKS: Final = {"row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE, "cume_dist": DOUBLE}
+_VALUES: Final = ("first_value", "last_value", "nth_value")
+_NEIGHBOURS: Final = ("lag", "lead")
+_FROM_START: Final = WindowFrame("rows", None, 0)
+
+_NO_PARTITION: Final = (
+    "Window function with empty PARTITION BY: all rows are one partition, which is kept in one bucket and computed again "
+    "whenever a row changes. Write PARTITION BY, or ORDER BY … LIMIT if you want the first rows."
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What stands in the parentheses of OVER."""
+
+    partition: tuple[exp.Expression, ...]
+    order: tuple[Any, ...]
+    spec: exp.Expression | None
+
+
+class Definitions:
+    """The windows of a WINDOW clause."""
+
+    def __init__(self, nodes: Sequence[exp.Window], ctx: Context) -> None:
+        self._named: dict[str, Definition] = {}
+        for node in nodes:
+            name = name_of(node.this)
+            if name in self._named:
+                raise ctx.error("SYNTAX_ERROR", f'window "{name}" is already defined', node)
+            self._named[name] = self.of(node, ctx)
+
+    def of(self, node: exp.Window, ctx: Context) -> Definition:
+        """What OVER says, with what it takes from the window that it names."""
+        order = node.args.get("order")
+        found = Definition(tuple(node.args.get("partition_by") or ()), tuple(order.expressions) if order is not None else (),
+                            node.args.get("spec"))
+        if node.args.get("alias") is None:
+            return found
+        name = name_of(node.args["alias"])
+        base = self._named.get(name)
+        if base is None:
+            raise ctx.error("UNDEFINED_OBJECT", f'window "{name}" does not exist', node.args["alias"])
+        if found.partition:
+            raise ctx.error("SYNTAX_ERROR", f'cannot override PARTITION BY clause of window "{name}"', node)
+        if found.order and base.order:
+            raise ctx.error("SYNTAX_ERROR", f'cannot override ORDER BY clause of window "{name}"', node)
+        if base.spec is not None and (found.order or found.spec is not None):
+            raise ctx.error("SYNTAX_ERROR", f'cannot copy window "{name}" because it has a frame clause', node)
+        return Definition(base.partition, base.order or found.order, base.spec if found.spec is None else found.spec)
+
+
+class Windows:
+    """Collects the window functions of one SELECT. definitions: those of its WINDOW clause."""
+
+    def __init__(self, definitions: Sequence[exp.Window], ctx: Context, binding: Binding) -> None:
+        self.binding = binding
+        self._definitions = Definitions(definitions, ctx)
+        self._found: dict[tuple[Scalar, ...], dict[WindowCall, Column]] = {}
+
+    def add(self, node: exp.Window, ctx: Context) -> Value:
+        """The value of a window function, of which `ctx` binds the parts; they call no further one."""
+        windows, sets, clause = ctx.windowing, ctx.sets, ctx.clause
+        ctx.windowing, ctx.sets, ctx.clause = None, None, "a window function"
+        try:
+            definition = self._definitions.of(node, ctx)
+            partition = tuple(dict.fromkeys(bind_value(p, ctx).finish() for p in definition.partition))
+            call = self._call(node.this, definition, ctx)
+        finally:
+            ctx.windowing, ctx.sets, ctx.clause = windows, sets, clause
+        if not partition:
+            self.binding.notice(_NO_PARTITION)
+        calls = self._found.setdefault(partition, {})
+        if call not in calls:
+            name = call.function
+            calls[call] = self.binding.new_column(name, call.type, name not in _RANKS and name not in ("count", "ntile"))
+        return value_of(calls[call])
+
+    def tree(self, relation: Relation) -> Relation:
+        """`relation` with the columns of all functions that were added."""
+        for partition, calls in self._found.items():
+            relation = Window(relation, partition, tuple(calls), tuple(calls.values()))
+        return relation
+
+    def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
+        condition = None
+        if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
+            if isinstance(node, exp.IgnoreNulls):
+                raise ctx.not_supported("IGNORE NULLS", node)
+            node = node.this
+        if isinstance(node, exp.Filter):
+            condition = bind_condition(node.expression.this, ctx, "FILTER").finish()
+            node = node.this
+        name = node.this.lower() if isinstance(node, exp.Anonymous) and isinstance(node.this, str) else ""
+        order = tuple(sort_key(o, bind_value(o.this, ctx), ctx) for o in definition.order)
+        parts = list(node.expressions)
+        if any(isinstance(p, exp.Distinct) for p in parts):
+            raise ctx.not_supported("DISTINCT in a window function", node)
+        if name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile"):
+            if condition is not None:
+                raise ctx.not_supported("FILTER for a window function that is no aggregate", node)
+            return self._ranked(name, parts, node, order, definition, ctx)
+        return self._aggregate(name, node, condition, order, definition, ctx)
+
+    def _ranked(self, name: str, parts: list[exp.Expression], node: exp.Expression, order: tuple[SortKey, ...],
+                definition: Definition, ctx: Context) -> WindowCall:
+        wanted = {"lag": (1, 2, 3), "lead": (1, 2, 3), "first_value": (1,), "last_value": (1,), "nth_value": (2,),
+                  "ntile": (1,)}.get(name, (0,))
+        if len(parts) not in wanted:
+            raise ctx.error("DATATYPE_MISMATCH", f"function {name} takes {' or '.join(map(str, wanted))} arguments, not "
+                                                 f"{len(parts)}", node)
+        if name in _RANKS:
+            return WindowCall(name, (), 0, None, order, _FROM_START, _RANKS[name])
+        if name == "ntile":
+            return WindowCall(name, (), _number(parts[0], name, ctx, least=1), None, order, _FROM_START, INTEGER)
+        values = [bind_value(parts[0], ctx)]
+        if name in _NEIGHBOURS:
+            number = _number(parts[1], name, ctx) if len(parts) > 1 else 1
+            if len(parts) > 2:
+                values.append(bind_value(parts[2], ctx))
+            settled, kind = unify(values, [parts[0], *parts[2:]], ctx, name.upper())
+            return WindowCall(name, tuple(v.finish() for v in settled), number, None, order, _FROM_START, kind)
+        value = cast(values[0], VARCHAR, ctx, node) if values[0].unknown else values[0]
+        number = _number(parts[1], name, ctx, least=1) if name == "nth_value" else 0
+        return WindowCall(name, (value.finish(),), number, None, order, _frame(definition, ctx), value.type)
+
+    def _aggregate(self, name: str, node: exp.Expression, condition: Scalar | None, order: tuple[SortKey, ...],
+                   definition: Definition, ctx: Context) -> WindowCall:
+        call = written(node)
+        if call is None or aggregate_name(node, ctx) is None:
+            raise ctx.error("DATATYPE_MISMATCH", f"OVER specified, but {name or 'this'} is not a window function nor an "
+                                                 "aggregate function", node)
+        found = bind_call(call, lambda _: ctx)
+        if found.order or found.extra or found.constant is not None or found.function in COLLECTED:
+            raise ctx.not_supported(f"{name} as a window function", node)
+        arguments = () if found.argument is None else (found.argument,)
+        return WindowCall(found.function, arguments, 0, condition, order, _frame(definition, ctx), found.type)
+
+
+# -- frames -----------------------------------------------------------------------------------------------------
+
+
+def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None = None) -> int:
+    """A constant integer argument of a window function or frame."""
+    value = bind_value(node, Context(ctx.text, f"the number of {name}")) if node.find(exp.Column) is None else None
+    if value is None:
+        raise ctx.not_supported(f"non-const `{'offset' if name in _NEIGHBOURS else 'argument'}` of `{name}` function", node)
+    if not (value.type.is_integer or value.unknown):
+        raise ctx.error("DATATYPE_MISMATCH", f"argument of {name} must be type bigint, not type {value.type.sql}", node)
+    number = _constant(cast(value, BIGINT, ctx, node), node, ctx)
+    if number is None:
+        raise ctx.error("INVALID_VALUE", f"argument of {name} must not be null", node)
+    if least is not None and number < least:
+        raise ctx.error("INVALID_VALUE", f"argument of {name} must be greater than zero", node)
+    return int(number)
+
+
+def _constant(value: Value, node: exp.Expression, ctx: Context) -> Any:
+    try:
+        return ctx.constant(value.finish().expression)
+    except duckdb.Error as err:
+        raise ctx.error("INVALID_VALUE", first_line(err), node) from None
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A bound of a frame: None for UNBOUNDED, 0 for CURRENT ROW, else an expression, before (-1) or after (1) the row."""
+
+    side: int
+    distance: exp.Expression | None
+    unbounded: bool = False
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        word = "PRECEDING" if self.side < 0 else "FOLLOWING"
+        if self.unbounded:
+            return f"UNBOUNDED {word}"
+        return "CURRENT ROW" if self.distance is None else f"{self.distance.sql(dialect='postgres')} {word}"
+
+
+def _bound(spec: exp.Expression, name: str) -> _Bound:
+    value, side = spec.args.get(name), -1 if str(spec.args.get(f"{name}_side") or "").upper() == "PRECEDING" else 1
+    if value is None or (isinstance(value, str) and value.upper() == "CURRENT ROW"):
+        return _Bound(0, None)
+    if isinstance(value, str):
+        return _Bound(side, None, unbounded=True)
+    return _Bound(side, value)
+
+
+def _frame(definition: Definition, ctx: Context) -> WindowFrame:
+    spec = definition.spec
+    if spec is None:
+        return WindowFrame("range", None, 0 if definition.order else None)
+    mode: Literal["rows", "range", "groups"] = spec.args["kind"].lower()
+    start, end = _bound(spec, "start"), _bound(spec, "end")
+    if (start.unbounded and start.side > 0) or (end.unbounded and end.side < 0) or (
+            not start.unbounded and not end.unbounded and start.side > end.side):
+        raise ctx.error("SYNTAX_ERROR", f"window frame bounds `{mode.upper()} BETWEEN {start.text} AND {end.text}` is not valid",
+                        spec)
+    exclude = spec.args.get("exclude")
+    left_out = "none" if exclude is None else exclude.name.lower()
+    left_out = "none" if left_out == "no others" else left_out
+    if mode == "groups" and not definition.order:
+        raise ctx.error("SYNTAX_ERROR", "GROUPS mode requires an ORDER BY clause", spec)
+    if mode == "range" and (start.distance is not None or end.distance is not None):
+        return _range(definition, start, end, left_out, spec, ctx)
+    if mode == "range" and not definition.order:
+        return WindowFrame("range", None, None, left_out)
+    return WindowFrame(mode, _distance(start, "starting", ctx), _distance(end, "ending", ctx), left_out)
+
+
+def _distance(bound: _Bound, which: str, ctx: Context) -> int | None:
+    if bound.unbounded:
+        return None
+    if bound.distance is None:
+        return 0
+    number = _number(bound.distance, f"frame {which} offset", ctx)
+    if number < 0:
+        raise ctx.error("INVALID_VALUE", f"frame {which} offset must not be negative", bound.distance)
+    return bound.side * number
+
+
+def _range(definition: Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression,
+           ctx: Context) -> WindowFrame:
+    """RANGE with offsets: the bounds are values to which the sort key is compared."""
+    if len(definition.order) != 1:
+        raise ctx.error("SYNTAX_ERROR", "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column", spec)
+    (key,) = definition.order
+    forward = -1 if key.args.get("desc") else 1
+    values, places = [bind_value(key.this, ctx)], [key.this]
+    for bound in (start, end):
+        if bound.distance is None:
+            continue
+        if bound.distance.find(exp.Column) is not None:
+            raise ctx.not_supported("a frame whose offset is not a constant", bound.distance)
+        _check_size(bound.distance, ctx)
+        kind = exp.Add if bound.side * forward > 0 else exp.Sub
+        values.append(bind_value(kind(this=key.this.copy(), expression=bound.distance.copy()), ctx))
+        places.append(bound.distance)
+    settled, _ = unify(values, places, ctx, "RANGE")
+    value, *bounds = [v.finish() for v in settled]
+    low = bounds.pop(0) if start.distance is not None else None
+    high = bounds.pop(0) if end.distance is not None else None
+    return WindowFrame("range", None if start.unbounded else 0, None if end.unbounded else 0, exclude, value, low, high)
+
+
+def _check_size(node: exp.Expression, ctx: Context) -> None:
+    value = bind_value(node, Context(ctx.text, "a frame"))
+    if value.type.is_numeric:
+        size = _constant(value, node, ctx)
+        if size is None or size < 0:
+            raise ctx.error("INVALID_VALUE", "invalid preceding or following size in window function", node)

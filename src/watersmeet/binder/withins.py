@@ -1,0 +1,118 @@
+"""WITHIN: joins of two streams of records within a time. Document 004, "Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08.
+
+The clock of a stream is the greatest time of its records in the epochs before. A record is late if it is further behind than WITHIN; what it
+could meet may be forgotten, so that it meets nothing, and comes out alone at once if its side does (notes on Kafka Streams, 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.durations import duration_us
+from watersmeet.algebra.relations import Column, Join, Project, Punctual, Relation, TimeFilter, Union
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.watermarks import clocks
+from watersmeet.algebra.watermarks import of_scalar as mark_of
+from watersmeet.binder.scope import Facets, Scope
+from watersmeet.binder.shared import Binding, Environment, read
+from watersmeet.catalog import RECORD_TIME
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+from watersmeet.expressions.values import duckdb_cast
+from watersmeet.watermarks import Watermark, both, shifted
+
+Sourced = tuple[Relation, Scope]
+
+
+def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
+    """The join with its window in its condition: both ends belong to it (LS-19). one, other: the times."""
+    within = node.args.get("within")
+    if not within:
+        return node
+    made: exp.Join = node.copy()
+    length = within[0]
+    window = exp.and_(exp.GTE(this=one, expression=exp.Sub(this=other, expression=length.copy())),
+                      exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=length.copy())), copy=False)
+    made.set("on", exp.and_(exp.Paren(this=made.args["on"]), window, copy=False))
+    made.set("within", None)
+    return made
+
+
+def length_of(node: exp.Join, env: Environment) -> int | None:
+    """WITHIN in microseconds. INVALID_PARAMETER for nothing at all."""
+    within = node.args.get("within")
+    if not within:
+        return None
+    found = duration_us(within[0])
+    if not found:
+        raise error("INVALID_PARAMETER", "WITHIN needs a time above 0", sql=env.text, span=place_of(within[0]))
+    return found
+
+
+class Within:
+    """The join of two streams, of which each has a clock if its records have an event time. length_us: of WITHIN."""
+
+    def __init__(self, left: Sourced, right: Sourced, length_us: int) -> None:
+        self._sides = (left, right)
+        self._length_us = length_us
+        self._times = [_facets(s).time.finish() for _, s in self._sides]
+        self._clocks: list[Watermark] = [mark_of(t, clocks(r)) for t, (r, _) in zip(self._times, self._sides, strict=True)]
+
+    def punctual(self) -> tuple[Sourced, Sourced]:
+        """Both sides without what is late."""
+        left, right = (s if not clock else (self._split(i, late=False), s[1])
+                       for i, (s, clock) in enumerate(zip(self._sides, self._clocks, strict=True)))
+        return left, right
+
+    def result(self, made: Relation, join: Join, node: exp.Join, env: Environment, binding: Binding) -> Relation:
+        """What comes of the join `made` (its columns, key and time): also what is alone, when it is known to be."""
+        kept = [i for i, kinds in enumerate((("left", "full"), ("right", "full"))) if join.kind in kinds]
+        if not kept:
+            return made
+        if not all(self._clocks):
+            raise error("FEATURE_NOT_SUPPORTED", f"{join.kind.upper()} JOIN of streams without event times is not supported", sql=env.text,
+                        span=place_of(node), hint="Topics have one; another relation needs WATERMARK FOR.")
+        assert isinstance(made, Project)
+        return Union((self._awaiting(made, binding), *(self._alone(i, made, binding) for i in kept)), made.columns)
+
+    def _split(self, number: int, *, late: bool) -> Relation:
+        """The records of a side that are late, or the others."""
+        time = self._times[number].column
+        assert time is not None, "the time of a source is one of its columns"
+        return Punctual(self._sides[number][0], time, shifted(self._clocks[number], -self._length_us), late=late)
+
+    def _awaiting(self, joined: Project, binding: Binding) -> Relation:
+        """Pairs come at once; a record without partner when both clocks have passed its time by WITHIN, and stays (D-004-08)."""
+        time = joined.columns[-1]
+        due = binding.new_column("due", time.type, nullable=True)
+        left, right = (t.expression for t in self._times)
+        alone = exp.Case(ifs=[exp.If(this=exp.Is(this=left.copy(), expression=exp.null()), true=right.copy()),
+                              exp.If(this=exp.Is(this=right.copy(), expression=exp.null()), true=left.copy())])
+        timed = Project(joined, (*joined.columns, due), (*map(read, joined.columns), Scalar(alone, due.type)))
+        held = TimeFilter(timed, due.id, "<", shifted(both(*self._clocks), -self._length_us), stays=True, untimed=True, same=(time.id,))
+        return Project(held, joined.columns, tuple(map(read, joined.columns)))
+
+    def _alone(self, number: int, joined: Project, binding: Binding) -> Relation:
+        """The late records of a side, at once, with NULLs for the other side."""
+        lacking = {c.id: duckdb_cast(exp.null(), c.type) for c in self._sides[1 - number][0].columns}
+        late = self._split(number, late=True)
+        exprs = [replace(e, expression=e.substitute(lacking).expression, nullable=e.nullable or bool(e.columns & lacking.keys()))
+                 for e in joined.exprs]
+        return Project(late, _renamed(joined.columns, exprs, binding), tuple(exprs))
+
+
+def _renamed(columns: Sequence[Column], exprs: Sequence[Scalar], binding: Binding) -> tuple[Column, ...]:
+    return tuple(binding.new_column(c.name, c.type, e.nullable) for c, e in zip(columns, exprs, strict=True))
+
+
+def time_of(scope: Scope) -> exp.Column:
+    """The time of the records of a source, as a condition names it."""
+    return exp.column(exp.to_identifier(RECORD_TIME, quoted=True), exp.to_identifier(scope.tables[-1].alias, quoted=True))
+
+
+def _facets(scope: Scope) -> Facets:
+    assert scope.facets is not None, "only sources of records are joined"
+    return scope.facets

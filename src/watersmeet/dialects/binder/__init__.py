@@ -1,8 +1,0 @@
-"""Binder: gives a parsed query its meaning, as a tree of the algebra."""
-
-from __future__ import annotations
-
-from watersmeet.dialects.binder.emission import bind_view, check_request, with_emission
-from watersmeet.dialects.binder.query import BoundQuery, bind_query
-
-__all__ = ["BoundQuery", "bind_query", "bind_view", "check_request", "with_emission"]

@@ -1,0 +1,1 @@
+"""Scalar expressions: what a parsed expression means, as a typed DuckDB tree; functions, operators, casts and literals."""

@@ -1,0 +1,93 @@
+"""What all functions share: calls of DuckDB's functions, checks of arguments, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.expressions.clock import CLOCKS, refused
+from watersmeet.expressions.context import Context, first_line, typed_null
+from watersmeet.expressions.values import Value, call, duckdb_cast
+from watersmeet.types import JSONB, SqlType
+
+Arguments = Sequence[Value]
+Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
+
+#: Result types that differ from DuckDB's.
+_RESULTS: Final[dict[str, SqlType]] = {"jsonb_build_array": JSONB, "jsonb_build_object": JSONB, "to_jsonb": JSONB}
+
+#: Functions that DuckDB's text can't be written for without arguments.
+_NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
+
+
+#: What follows from the clock beside `clock.CLOCKS`.
+_TIMES: Final = frozenset({"age", "clock_timestamp", "current_time", "localtime", "today"})
+_RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
+
+
+def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
+    """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
+    if ctx.volatile_allowed:
+        return
+    if name in CLOCKS:
+        raise refused(node, ctx, name)
+    if name in _TIMES:
+        hint = ("Compare a column with now(), in the view or when it is read: WHERE t > now() - INTERVAL '1 day'. Or write the "
+                "time into a column when the row is inserted: INSERT INTO t SELECT …, now().")
+    elif name in _RANDOM:
+        hint = f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {name}()."
+    else:
+        hint = f"Ask for it in the query that reads the view: SELECT …, {name}() FROM v."
+    raise ctx.error("FEATURE_NOT_SUPPORTED", f"{name}() is not supported in a view", node, hint=hint,
+                    detail="The content of a view has to follow from the rows of its relations alone.")
+
+
+def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
+    """A call of DuckDB's function `target`, typed by DuckDB."""
+    if not arguments and target in _NEVER_EMPTY:
+        count_checked(name, arguments, (2,), node, ctx)
+    expression = call(target, *[a.expression for a in arguments])
+    probe = call(target, *[typed_null(a) for a in arguments])
+    try:
+        kind, duckdb_name = ctx.type_of(probe)
+    except duckdb.BinderException as err:
+        raise mismatch(name, arguments, node, ctx, err) from None
+    except duckdb.Error as err:
+        raise ctx.error("INVALID_VALUE", first_line(err), node) from None
+    if kind is None:
+        raise ctx.error("DATATYPE_MISMATCH", f"function {name} gives a {duckdb_name}, which is no SQL type here", node)
+    if name in _RESULTS:
+        return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])
+    return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())
+
+
+def mismatch(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, err: duckdb.Error) -> Exception:
+    """PostgreSQL's error for a function that exists, but not with these argument types."""
+    candidates = [line.strip() for line in str(err).splitlines() if "->" in line and "(" in line]
+    detail = "The function exists as " + "; ".join(candidates[:4]) + "." if candidates else first_line(err) + "."
+    return mismatch_of(name, arguments, node, ctx, detail)
+
+
+def mismatch_of(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, detail: str) -> Exception:
+    """The same error with a reason of ours."""
+    shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
+    return ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node, detail=detail)
+
+
+def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node: exp.Expression,
+                  ctx: Context) -> None:
+    """DATATYPE_MISMATCH unless there are as many arguments as `wanted` says."""
+    if len(arguments) not in wanted:
+        shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
+        raise ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node,
+                        detail=f"It takes {' or '.join(map(str, wanted))} arguments, not {len(arguments)}.")
+
+
+def constant_text(value: Value, name: str, node: exp.Expression, ctx: Context) -> str:
+    """The text of a literal argument; FEATURE_NOT_SUPPORTED for another expression."""
+    if not value.unknown or value.is_null:
+        raise ctx.not_supported(f"{name} with a format that is not a constant", node)
+    return str(value.expression.name)

@@ -1,0 +1,241 @@
+"""Casts, with PostgreSQL's rules where DuckDB's differ, and the typing of bare literals."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
+from watersmeet.types import BOOLEAN, INTERVAL, VARCHAR, SqlType
+
+_TRUE: Final = ("t", "true", "y", "yes", "on", "1")
+_FALSE: Final = ("f", "false", "n", "no", "off", "0")
+
+_WIDENING: Final = {("smallint", "integer"), ("smallint", "bigint"), ("integer", "bigint"), ("date", "timestamp"),
+                    ("smallint", "double precision"), ("integer", "double precision"), ("real", "double precision")}
+
+#: Explicit casts between families that exist; within a family every cast does.
+_ACROSS: Final[dict[str, tuple[str, ...]]] = {
+    "number": ("varchar", "boolean", "jsonb"),
+    "varchar": ("number", "boolean", "datetime", "time", "interval", "jsonb", "bytea", "array"),
+    "boolean": ("varchar", "number", "jsonb"),
+    "datetime": ("varchar", "time"),
+    "time": ("varchar", "interval"),
+    "interval": ("varchar", "time"),
+    "jsonb": ("varchar", "number", "boolean"),
+    "bytea": ("varchar",),
+    "array": ("varchar",),
+    "struct": ("varchar",),
+}
+
+
+def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if there is no such cast."""
+    if value.is_null:
+        return Value(duckdb_cast(value.expression, target), target, nullable=True)
+    if value.unknown:
+        return literal(value, target, ctx, node)
+    source = value.type
+    if source == target:
+        return Value(value.finish().expression, target, value.nullable)
+    if source.name == target.name == "struct":
+        return _struct(value, target, ctx, node)
+    source_family, target_family = family(source), family(target)
+    if source_family != target_family and target_family not in _ACROSS.get(source_family, ()):
+        raise _cannot(source, target, ctx, node)
+    if source.is_nested and target != VARCHAR and (common_type([source, target]) is None or _names(source) != _names(target)):
+        raise _cannot(source, target, ctx, node)
+    if target == VARCHAR:
+        return Value(text_of(value), VARCHAR, value.nullable)
+    nullable = value.nullable or (source.name, target.name) not in _WIDENING
+    if (source_family == "boolean" and target_family == "jsonb") or (source_family == "number" and target_family == "jsonb"):
+        return Value(call("to_json", value.finish().expression), target, nullable)
+    if source == VARCHAR and target.name == "bytea":
+        return Value(call("encode", value.expression), target, nullable)
+    return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def _cannot(source: SqlType, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
+    return ctx.error("DATATYPE_MISMATCH", f"cannot cast type {source.sql} to {target.sql}", node)
+
+
+def _struct(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """A struct as one of another type, field by field in order: DuckDB would go by the names."""
+    if len(value.type.fields) != len(target.fields):
+        raise _cannot(value.type, target, ctx, node)
+    whole = value.finish().expression
+    parts = value.parts or tuple(Value(call("struct_extract", whole, string(n)), t) for n, t in value.type.fields)
+    fields = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=cast(p, kind, ctx, node).finish().expression)
+              for p, (name, kind) in zip(parts, target.fields, strict=True)]
+    made: exp.Expression = exp.Struct(expressions=fields)
+    if value.nullable:
+        none = exp.If(this=exp.Is(this=exp.Paren(this=whole.copy()), expression=exp.null()), true=exp.null())
+        made = exp.Paren(this=exp.Case(ifs=[none], default=made))
+    return Value(duckdb_cast(made, target), target, value.nullable)
+
+
+def _names(kind: SqlType) -> object:
+    """The names of the fields of structs, however deep."""
+    return kind.element and _names(kind.element), [(name, _names(field)) for name, field in kind.fields]
+
+
+def text_of(value: Value) -> exp.Expression:
+    """The VARCHAR that PostgreSQL prints for a value."""
+    kind = value.type
+    expression = value.finish().expression if not value.unknown else value.expression
+    if kind == VARCHAR:
+        return expression
+    if kind.is_float:
+        # -0.0 equals 0.0, so it has to look the same.
+        text = duckdb_cast(exp.Paren(this=exp.Add(this=wrap(expression), expression=duckdb_cast(number(0), kind))), VARCHAR)
+        for written, shown in (("nan", "NaN"), ("inf", "Infinity")):
+            text = call("replace", text, string(written), string(shown))
+        return call("regexp_replace", text, string(r"\.0$"), string(""))
+    text = duckdb_cast(expression, VARCHAR)
+    if kind.name == "numeric" and kind.precision is None:
+        return call("regexp_replace", text, string(r"\.?0+$"), string(""))
+    if kind.name == "bytea":
+        return call("concat", string("\\x"), call("lower", call("hex", expression)))
+    if kind == INTERVAL:
+        return _interval_text(text)
+    if kind.name == "array" and kind.element is not None:
+        return _array_output(expression, kind.element)
+    if kind.name == "struct":
+        return _row_output(value)
+    return text
+
+
+def _interval_text(text: exp.Expression) -> exp.Expression:
+    """PostgreSQL's form of DuckDB's text: `mon`, no `-1 day`, a `+` behind a negative part."""
+    changes = (("month", "mon"), (r"-1 (year|mon|day)( |$)", r"-1 \1s\2"), (r"-(\d+ \w+) (\d)", r"-\1 +\2"))
+    for pattern, shown in changes:
+        text = call("regexp_replace", text, string(pattern), string(shown), string("g"))
+    return text
+
+
+def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
+    """`{1,NULL,"a b"}` (PostgreSQL 17, 8.15.6)."""
+    item = exp.to_identifier("_e" if element.name != "array" else "_r")
+    text = text_of(Value(item, element))
+    if element.name != "array":
+        text = _quoted(text, r'^$|[{}",\\\s]|^(?i:null)$', r"\\")
+    each = exp.Lambda(this=call("coalesce", text, string("NULL")), expressions=[item.copy()])
+    items = call("array_to_string", call("list_transform", array, each), string(","))
+    return exp.Paren(this=exp.DPipe(this=exp.DPipe(this=string("{"), expression=items), expression=string("}")))
+
+
+def _row_output(value: Value) -> exp.Expression:
+    """`(1,,"a b")` (PostgreSQL 17, 8.16.6)."""
+    whole = value.finish().expression
+    texts = [call("coalesce", _quoted(text_of(Value(call("struct_extract", whole, string(name)), kind)),
+                                      r'^$|[()",\\\s]', '"'), string("")) for name, kind in value.type.fields]
+    joined: list[exp.Expression] = [string("(")]
+    for i, text in enumerate(texts):
+        joined += [text] if i == 0 else [string(","), text]
+    shown = call("concat", *joined, string(")"))
+    none = exp.If(this=exp.Is(this=wrap(whole), expression=exp.null()), true=exp.null())
+    return exp.Paren(this=exp.Case(ifs=[none], default=shown))
+
+
+def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
+    """The text in quotes if it matches `special`; quote: what stands before a quote inside."""
+    inner = call("replace", call("replace", text, string("\\"), string("\\\\")), string('"'), string(quote.replace("\\\\", "\\") + '"'))
+    whole = exp.DPipe(this=exp.DPipe(this=string('"'), expression=inner), expression=string('"'))
+    return exp.Paren(this=exp.Case(ifs=[exp.If(this=call("regexp_matches", text, string(special)), true=whole)], default=text.copy()))
+
+
+def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """The bare string literal `value` read as `target`; INVALID_VALUE if it is no such value."""
+    if target == VARCHAR:
+        return Value(value.expression, VARCHAR, nullable=False)
+    written = value.expression.name
+    if target == BOOLEAN:
+        folded = written.strip().lower()
+        if folded not in _TRUE + _FALSE:
+            raise _invalid(written, target, ctx, node)
+        return Value(exp.Boolean(this=folded in _TRUE), BOOLEAN, nullable=False)
+    if target.name == "bytea":
+        return _bytes(written, target, ctx, node)
+    source = _array_text(written) if target.name == "array" else written
+    expression = duckdb_cast(string(source), target)
+    try:
+        ctx.constant(expression)
+    except duckdb.Error:
+        raise _invalid(written, target, ctx, node) from None
+    return Value(expression, target, nullable=False)
+
+
+def _bytes(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    if not written.startswith("\\x"):
+        return Value(call("from_hex", string(_unescaped(written, target, ctx, node).hex())), target, nullable=False)
+    digits = written[2:]
+    if not re.fullmatch(r"([0-9a-fA-F]{2})*", digits):
+        raise _invalid(written, target, ctx, node)
+    return Value(call("from_hex", string(digits)), target, nullable=False)
+
+
+def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> bytes:
+    r"""The bytes of bytea's escape format (PostgreSQL 17, 8.4.2): `\\` is a backslash, `\\ooo` an octal byte."""
+    parts = re.split(r"(\\[0-3][0-7]{2}|\\\\)", written)
+    if any("\\" in p for p in parts[::2]):
+        raise _invalid(written, target, ctx, node)
+    signs = [p.encode() if i % 2 == 0 else b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) for i, p in enumerate(parts)]
+    return b"".join(signs)
+
+
+def _array_text(written: str) -> str:
+    """PostgreSQL's `{1,2}` as DuckDB's `[1,2]`."""
+    return written.replace("{", "[").replace("}", "]") if written.lstrip().startswith("{") else written
+
+
+def _invalid(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
+    return ctx.error("INVALID_VALUE", f'invalid input syntax for type {target.sql}: "{written}"', node)
+
+
+def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """`value` converted to `target` where PostgreSQL does it by itself (`target` is the common type)."""
+    if value.unknown:
+        return cast(value, target, ctx, node)
+    if value.type == target and value.exact:
+        return value
+    if value.type != target and value.type.name == target.name == "struct":
+        return _struct(value, target, ctx, node)
+    if value.is_number_literal and target.is_integer and value.type.is_integer:
+        # an integer literal adapts to the integers next to it
+        return Value(value.expression, target, nullable=False, exact=False)
+    nullable = value.nullable or (value.type != target and (value.type.name, target.name) not in _WIDENING)
+    if value.is_number_literal:
+        nullable = False
+    return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def unify(values: list[Value], nodes: list[exp.Expression], ctx: Context, what: str) -> tuple[list[Value], SqlType]:
+    """The values converted to their common type; DATATYPE_MISMATCH `what types a and b cannot be matched`."""
+    known = [v.type for v in values if not v.unknown]
+    kind = common_type(known) if known else VARCHAR
+    if kind is None:
+        first = known[0]
+        for value, node in zip(values, nodes, strict=True):
+            if not value.unknown and common_type([first, value.type]) is None:
+                raise ctx.error("DATATYPE_MISMATCH",
+                                f"{what} types {first.sql} and {value.type.sql} cannot be matched", node)
+        raise ctx.error("DATATYPE_MISMATCH", f"{what} types cannot be matched", nodes[0])
+    return [_exact(coerce(v, kind, ctx, n)) for v, n in zip(values, nodes, strict=True)], kind
+
+
+def _exact(value: Value) -> Value:
+    return value if value.exact else Value(value.finish().expression, value.type, value.nullable)
+
+
+def condition(value: Value, ctx: Context, node: exp.Expression | None, where: str) -> Value:
+    """A value that has to be a boolean; DATATYPE_MISMATCH `argument of where must be type boolean`."""
+    if value.unknown:
+        return cast(value, BOOLEAN, ctx, node)
+    if value.type != BOOLEAN:
+        raise ctx.error("DATATYPE_MISMATCH", f"argument of {where} must be type boolean, not type {value.type.sql}",
+                        node)
+    return value

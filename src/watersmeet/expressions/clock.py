@@ -1,0 +1,179 @@
+"""now() in the conditions of a view: temporal filters.
+
+In WHERE, HAVING and ON a view may compare what it reads with the time of the epoch (RisingWave, "Temporal filters"):
+`input_expr cmp now_expr`, where now_expr never falls as time passes: now() with intervals added or taken away, cut down to the
+start of its minute, day, week. Everywhere else now() is refused, because nothing would say when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.algebra.comparisons import MIRRORED
+from watersmeet.algebra.times import epoch_time, not_a_filter
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import Error
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.values import Value, boolean, call, columns_of, duckdb_cast, family, wrap
+from watersmeet.types import DATE, DAY_US, INTERVAL, TIMESTAMP
+from watersmeet.watermarks import NOW, Step, Term
+
+Bind = Callable[[exp.Expression, Context], Value]
+
+#: Functions that give the time of the epoch (or its day).
+CLOCKS: Final = frozenset({
+    "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp", "transaction_timestamp"})
+_BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp)
+_CLAUSES: Final = ("WHERE", "HAVING", "JOIN/ON")
+#: The widths of date_trunc's units that have always the same, with the origin of their starts (1970-01-05 was a Monday).
+_WIDTHS_US: Final = {
+    "microseconds": (1, 0), "milliseconds": (1_000, 0), "second": (1_000_000, 0), "minute": (60_000_000, 0),
+    "hour": (3_600_000_000, 0), "day": (DAY_US, 0), "week": (7 * DAY_US, 4 * DAY_US)}
+
+
+def is_clock(node: exp.Expression) -> bool:
+    """True for a call of now() and its like."""
+    if isinstance(node, exp.Anonymous):
+        return isinstance(node.this, str) and node.this.lower() in CLOCKS
+    return isinstance(node, _BARE)
+
+
+def reads_clock(node: exp.Expression) -> bool:
+    """True if the expression calls now(), not counting its subqueries."""
+    return any(is_clock(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Query)))
+
+
+def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
+    """The error of now() where a view can't have it, in RisingWave's words."""
+    if ctx.clause in _CLAUSES:
+        return _with_text(not_a_filter(place_of(node)), ctx)
+    message = (f"For streaming queries, `{name.upper()}()` function is only allowed in `WHERE`, `HAVING` and `ON`. "
+               f"Found in clause: {ctx.clause}")
+    if name == "proctime":
+        message = "Function `PROCTIME()` is only allowed in CREATE TABLE/SOURCE. Is `NOW()` what you want?"
+    return ctx.error("FEATURE_NOT_SUPPORTED", message, node,
+                     detail="What a view shows has to follow from the rows of its relations and the time at which it shows them.",
+                     hint="Compare a column with it: WHERE ts > now() - INTERVAL '1 day'. Or write the time into a column when the "
+                          "row is inserted: INSERT INTO t SELECT …, now().")
+
+
+def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
+    """The value of a comparison with the time of the epoch, which `time_filters` makes a node of; None if `node` is none."""
+    if ctx.volatile_allowed or ctx.clause not in _CLAUSES or not reads_clock(node):
+        return None
+    left, right = node.this, node.expression
+    kind: Any = type(node)
+    if reads_clock(left):
+        left, right, kind = right, left, MIRRORED.get(kind)
+    if kind not in MIRRORED or reads_clock(left):
+        raise _with_text(not_a_filter(place_of(node)), ctx)
+    value = bind(left, ctx)
+    moment = bind(right, _Timeless(ctx))
+    if not columns_of(value):
+        raise _with_text(not_a_filter(place_of(node)), ctx)
+    if value.type.name == "date" or moment.type.name == "date":
+        value = Value(duckdb_cast(value.expression, TIMESTAMP), TIMESTAMP, value.nullable) if value.type == DATE else value
+    if family(value.type) != "datetime" or family(moment.type) != "datetime":
+        raise _with_text(not_a_filter(place_of(node)), ctx)
+    term = _Reader(node, ctx).term(moment.expression)
+    column = value.finish()
+    made = [_compared(k, Value(column.expression, column.type, column.nullable), epoch_time(term, column.type, place_of(node)))
+            for k in ((exp.LTE, exp.GTE) if kind is exp.EQ else (kind,))]
+    return made[0] if len(made) == 1 else boolean(exp.Paren(this=exp.and_(*[m.expression for m in made], copy=False)), value)
+
+
+def _compared(kind: type[exp.Expression], value: Value, time: exp.Expression) -> Value:
+    return boolean(kind(this=wrap(value.expression), expression=time), value)
+
+
+def _with_text(err: Error, ctx: Context) -> Error:
+    err.sql = ctx.text
+    return err
+
+
+class _Timeless(Context):
+    """Where now() may be called, and no column be read."""
+
+    volatile_allowed = True
+
+    def __init__(self, around: Context) -> None:
+        super().__init__(around.text, around.clause)
+
+    def column(self, node: exp.Column) -> Value:
+        raise _with_text(not_a_filter(place_of(node)), self)
+
+
+class _Reader:
+    """Reads a bound expression of now() as a term; TIME_FILTER for one that could fall."""
+
+    def __init__(self, node: exp.Expression, ctx: Context) -> None:
+        self._node = node
+        self._ctx = ctx
+
+    def term(self, node: exp.Expression) -> Term:
+        """The term of a date, timestamp or timestamptz; a date is its midnight."""
+        if isinstance(node, exp.Paren):
+            return self.term(node.this)
+        if isinstance(node, exp.Anonymous):
+            return self._called(node)
+        if isinstance(node, exp.Cast):
+            inner = self.term(node.this)
+            if node.to.this == exp.DType.DATE:
+                return inner.after(Step("floor", DAY_US))
+            if node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ):
+                return inner
+        if isinstance(node, (exp.Add, exp.Sub)):
+            return self._moved(node)
+        raise self._refusal()
+
+    def _called(self, node: exp.Anonymous) -> Term:
+        name, arguments = str(node.this).lower(), node.expressions
+        if name == "now":
+            return Term(NOW)
+        if name == "date_trunc" and arguments[0].name.lower() in _WIDTHS_US:
+            return self.term(arguments[1]).after(Step("floor", *_WIDTHS_US[arguments[0].name.lower()]))
+        if name == "date_trunc":
+            raise self._ctx.error("FEATURE_NOT_SUPPORTED", f"now() cut down to its {arguments[0].name} is not supported in a view",
+                                  self._node, hint="Units of one length are: " + ", ".join(_WIDTHS_US) + ".")
+        if name == "timezone" and arguments[0].name.upper() in ("UTC", "GMT", "ETC/UTC"):
+            return self.term(arguments[1])
+        raise self._refusal()
+
+    def _moved(self, node: exp.Binary) -> Term:
+        time, other = node.this, node.expression
+        if isinstance(node, exp.Add) and not _has_now(time):
+            time, other = other, time
+        if not _has_now(time) or _has_now(other):
+            raise self._refusal()
+        amount_us = self._micros(other)
+        return self.term(time).after(Step("add", amount_us if isinstance(node, exp.Add) else -amount_us))
+
+    def _micros(self, node: exp.Expression) -> int:
+        """The length of a constant interval, or of a number of days."""
+        parts = [call("epoch_us", duckdb_cast(node, INTERVAL)), call("date_part", exp.Literal.string("month"), node),
+                 call("date_part", exp.Literal.string("year"), node)]
+        try:
+            kind, _ = self._ctx.type_of(node)
+            if kind is not None and kind.is_integer:
+                return int(self._ctx.constant(node)) * DAY_US
+            length_us, months, years = (self._ctx.constant(p) for p in parts)
+        except duckdb.Error:
+            raise self._refusal() from None
+        if length_us is None:
+            raise self._refusal()
+        if months or years:
+            raise self._ctx.error("FEATURE_NOT_SUPPORTED", "an interval with months is not supported in a comparison with now()",
+                                  self._node, detail="At the ends of months now() less a month would go back.",
+                                  hint="Write it in days: INTERVAL '30 days'.")
+        return int(length_us)
+
+    def _refusal(self) -> Error:
+        return _with_text(not_a_filter(place_of(self._node)), self._ctx)
+
+
+def _has_now(node: exp.Expression) -> bool:
+    return any(isinstance(n, exp.Anonymous) and str(n.this).lower() == "now" for n in node.walk())

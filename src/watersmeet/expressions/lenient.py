@@ -1,0 +1,96 @@
+"""Functions that take what ClickHouse's take: a fraction where a whole number is meant, seconds or a text for a time.
+
+Their names begin with `$`: grammars put them in place of functions of their dialects, no text can name them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.errors import did_you_mean
+from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
+from watersmeet.expressions.casts import cast, text_of
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.values import Value, call, duckdb_cast, string
+from watersmeet.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, VARCHAR, SqlType
+
+_PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+
+
+def _truncated(arguments: Arguments, _nodes: list[exp.Expression], _node: exp.Expression, _ctx: Context) -> Value:
+    """A number without its fraction, cut towards zero; anything else as it is."""
+    value = arguments[0]
+    if value.unknown or not value.type.is_numeric or value.type.is_integer:
+        return value
+    return Value(call("trunc", value.expression), value.type, value.nullable)
+
+
+def _moment(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """A time of a text, of seconds since 1970, or of a date; digits and a time zone that follow change nothing."""
+    count_checked("to_datetime", arguments, (1, 2, 3), node, ctx)
+    value = arguments[0]
+    if not value.unknown and value.type.is_numeric:
+        seconds = duckdb_cast(value.expression, SqlType("numeric", 38, 6) if not value.type.is_float else value.type)
+        micros = fill("make_timestamp(CAST(trunc(a0 * 1000000) AS BIGINT))", seconds)
+        return Value(micros, TIMESTAMP, value.nullable)
+    return cast(value, TIMESTAMP, ctx, node)
+
+
+def _day(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """A date of a text, of days since 1970, or of a time."""
+    count_checked("to_date", arguments, (1,), node, ctx)
+    value = arguments[0]
+    if not value.unknown and value.type.is_integer:
+        return Value(fill("(DATE '1970-01-01' + CAST(a0 AS INTEGER))", value.expression), DATE, value.nullable)
+    return cast(value, DATE, ctx, node)
+
+
+def _date_diff(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """How many boundaries of the unit lie between two times: above 0 where the second one is later."""
+    unit = constant_text(arguments[0], "date_diff", node, ctx).lower()
+    if unit not in _PARTS:
+        raise ctx.error("INVALID_VALUE", f'unit "{unit}" not recognized', node, hint=did_you_mean(unit, _PARTS))
+    times = [cast(a, TIMESTAMP, ctx, node) for a in arguments[1:]]
+    return Value(call("date_diff", string(unit), *[t.expression for t in times]), BIGINT, any(t.nullable for t in times))
+
+
+def _length(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """Bytes of a text, elements of an array."""
+    count_checked("length", arguments, (1,), node, ctx)
+    value = arguments[0]
+    if value.type.name == "array":
+        return Value(call("len", value.expression), BIGINT, value.nullable)
+    if not value.unknown and value.type != VARCHAR:
+        raise mismatch_of("length", arguments, node, ctx, "It takes a string or an array.")
+    text = cast(value, VARCHAR, ctx, node)
+    return Value(duckdb_cast(call("strlen", text.expression), BIGINT), BIGINT, text.nullable)
+
+
+def _empty(sign: str) -> Builder:
+    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        length = _length(arguments, nodes, node, ctx)
+        return Value(fill(f"(a0 {sign} 0)", length.expression), BOOLEAN, length.nullable)
+
+    return build
+
+
+def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """The texts one after the other; NULL if one is NULL."""
+    count_checked("concat", arguments, (max(1, len(arguments)),), node, ctx)
+    texts = [cast(a, VARCHAR, ctx, node).expression if a.unknown else text_of(a) for a in arguments]
+    return Value(fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in arguments))
+
+
+def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """What is left where no emission is numbered."""
+    raise ctx.error("FEATURE_NOT_SUPPORTED", "emit_version() is not supported here", node, code=183,
+                    hint="It is an item of its own in the select list of a SELECT that runs.")
+
+
+LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
+    "$concat": _concat, "$date_diff": _date_diff, "$day": _day, "$emit_version": _emit_version, "$empty": _empty("="), "$length": _length, "$moment": _moment,
+    "$not_empty": _empty(">"), "$truncated": _truncated,
+}

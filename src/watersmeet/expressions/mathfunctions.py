@@ -1,0 +1,123 @@
+"""Mathematical functions (PostgreSQL 17, 9.3): of numeric they are numeric, of other numbers double precision."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.expressions.calls import Arguments, Builder
+from watersmeet.expressions.casts import cast
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.signatures import Signature, builders, signature
+from watersmeet.expressions.values import Value, call, duckdb_cast
+from watersmeet.types import NUMERIC
+
+_PI: Final = "pi()"
+
+
+def _both(template: str) -> list[Signature]:
+    """A function of one number: DuckDB computes it as double."""
+    double = template.replace("a0", "CAST(a0 AS DOUBLE)")
+    return [signature("double", "double", template), signature("numeric", "numeric", double)]
+
+
+def _double(template: str) -> list[Signature]:
+    return [signature("double", "double", template)]
+
+
+def _of_degrees(exact: dict[int, str], template: str) -> list[Signature]:
+    """A function of degrees, exact where PostgreSQL's is."""
+    cases = " ".join(f"WHEN {degrees} THEN {value}" for degrees, value in exact.items())
+    return _double(f"CASE a0 {cases} ELSE {template} END" if exact else template)
+
+
+def _to_degrees(exact: dict[str, int], template: str) -> list[Signature]:
+    cases = " ".join(f"WHEN {value} THEN {degrees}" for value, degrees in exact.items())
+    return _double(f"CASE a0 {cases} ELSE {template} END")
+
+
+_NOT_ZERO: Final = "CASE WHEN a1 = 0 THEN NULL ELSE a1 END"
+
+_BUCKET: Final = (
+    "CASE WHEN a3 <= 0 OR a1 = a2 THEN NULL WHEN a1 < a2 AND a0 < a1 OR a1 > a2 AND a0 > a1 THEN 0 "
+    "WHEN a1 < a2 AND a0 >= a2 OR a1 > a2 AND a0 <= a2 THEN a3 + 1 "
+    "ELSE CAST(floor(CAST(a0 - a1 AS DOUBLE) * a3 / CAST(a2 - a1 AS DOUBLE)) AS INTEGER) + 1 END"
+)
+
+
+def _same(template: str) -> list[Signature]:
+    """A function of one number whose result has its type."""
+    return [signature(t, t, template) for t in ("smallint", "int", "bigint", "numeric", "double", "real")]
+
+
+def _digits(name: str) -> str:
+    """`round(n, digits)`: DuckDB takes constants only, and what makes the others has to be one for each row."""
+    cases = " ".join(f"WHEN {d} THEN CAST({name}(a0, {d}) AS DECIMAL(38,10))" for d in range(-27, 10))
+    return f"CASE WHEN a1 > 9 THEN a0 WHEN a1 < -27 THEN 0 ELSE CASE a1 {cases} END END"
+
+
+_BY_SIGNATURE: Final[dict[str, Builder]] = builders({
+    "abs": _same("abs(a0)"),
+    "acos": _double("acos(a0)"), "asin": _double("asin(a0)"), "atan": _double("atan(a0)"), "cos": _double("cos(a0)"),
+    "sin": _double("sin(a0)"), "tan": _double("tan(a0)"), "cot": _double("cot(a0)"), "sinh": _double("sinh(a0)"),
+    "cosh": _double("cosh(a0)"), "tanh": _double("tanh(a0)"), "asinh": _double("asinh(a0)"),
+    "acosh": _double("acosh(a0)"), "atanh": _double("atanh(a0)"),
+    "atan2": [signature("double double", "double", "atan2(a0, a1)")],
+    "atan2d": [signature("double double", "double", f"atan2(a0, a1) * 180 / {_PI}")],
+    "acosd": _to_degrees({"1": 0, "0.5": 60, "0": 90, "-0.5": 120, "-1": 180}, "degrees(acos(a0))"),
+    "asind": _to_degrees({"1": 90, "0.5": 30, "0": 0, "-0.5": -30, "-1": -90}, "degrees(asin(a0))"),
+    "atand": _to_degrees({"1": 45, "0": 0, "-1": -45}, "degrees(atan(a0))"),
+    "sind": _of_degrees({0: "0", 30: "0.5", 90: "1", 150: "0.5", 180: "0", 270: "-1", 360: "0", -30: "-0.5", -90: "-1"},
+                        "sin(radians(a0))"),
+    "cosd": _of_degrees({0: "1", 60: "0.5", 90: "0", 120: "-0.5", 180: "-1", 270: "0", 360: "1", -60: "0.5", -90: "0"},
+                        "cos(radians(a0))"),
+    "tand": _of_degrees({0: "0", 45: "1", 135: "-1", 180: "0", -45: "-1"}, "tan(radians(a0))"),
+    "cotd": _of_degrees({45: "1", 90: "0", 135: "-1", -45: "-1"}, "cot(radians(a0))"),
+    "cbrt": _double("cbrt(a0)"), "degrees": _double("degrees(a0)"), "radians": _double("radians(a0)"),
+    "pi": [signature("", "double", "pi()")],
+    "ceil": [signature("double", "double", "ceil(a0)"), signature("numeric", "numeric", "ceil(a0)")],
+    "ceiling": [signature("double", "double", "ceil(a0)"), signature("numeric", "numeric", "ceil(a0)")],
+    "floor": [signature("double", "double", "floor(a0)"), signature("numeric", "numeric", "floor(a0)")],
+    "div": [signature("numeric numeric", "numeric", f"trunc(a0 / ({_NOT_ZERO}))")],
+    "exp": _both("exp(a0)"), "ln": _both("ln(a0)"), "sqrt": _both("sqrt(a0)"), "log10": _both("log10(a0)"),
+    "log": [*_both("log10(a0)"),
+            signature("numeric numeric", "numeric", "ln(CAST(a1 AS DOUBLE)) / ln(CAST(a0 AS DOUBLE))")],
+    "factorial": [signature("bigint", "numeric", "factorial(CAST(a0 AS INTEGER))")],
+    "gcd": [signature("int int", "int", "gcd(a0, a1)"), signature("bigint bigint", "bigint", "gcd(a0, a1)")],
+    "lcm": [signature("int int", "int", "lcm(a0, a1)"), signature("bigint bigint", "bigint", "lcm(a0, a1)")],
+    "mod": [*[signature(f"{t} {t}", t, "a0 % a1") for t in ("smallint", "int", "bigint")],
+            signature("numeric numeric", "numeric", f"a0 % ({_NOT_ZERO})")],
+    "power": [signature("double double", "double", "pow(a0, a1)"),
+              signature("numeric numeric", "numeric", "pow(CAST(a0 AS DOUBLE), CAST(a1 AS DOUBLE))")],
+    "pow": [signature("double double", "double", "pow(a0, a1)"),
+            signature("numeric numeric", "numeric", "pow(CAST(a0 AS DOUBLE), CAST(a1 AS DOUBLE))")],
+    "round": [signature("double", "double", "round_even(a0, 0)"), signature("numeric", "numeric", "round(a0)"),
+              signature("numeric int", "numeric", _digits("round")),
+              signature("double int", "double", "round(a0, a1)")],
+    "sign": [signature("double", "double", "sign(a0)"), signature("numeric", "numeric", "sign(a0)")],
+    # digits behind the point that are not 0: a numeric keeps no others here
+    "scale": [signature("numeric", "int", "length(rtrim(regexp_extract(CAST(a0 AS VARCHAR), '\\.(.*)', 1), '0'))")],
+    "trim_scale": [signature("numeric", "numeric", "a0")],
+    "trunc": [signature("double", "double", "trunc(a0)"), signature("numeric", "numeric", "trunc(a0)"),
+              signature("numeric int", "numeric", _digits("trunc"))],
+    "width_bucket": [signature("double double double int", "int", _BUCKET),
+                     signature("numeric numeric numeric int", "int", _BUCKET)],
+})  # fmt: skip
+
+
+def _with_digits(name: str) -> Builder:
+    """`round` and `trunc`: to digits that are written out in one step."""
+    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        found = _BY_SIGNATURE[name](arguments, nodes, node, ctx)
+        if len(arguments) == 2 and arguments[1].is_number_literal and found.type == NUMERIC:
+            value = cast(arguments[0], NUMERIC, ctx, node)
+            return Value(duckdb_cast(call(name, value.expression, arguments[1].expression), NUMERIC), NUMERIC)
+        return found
+
+    return build
+
+
+MATH_FUNCTIONS: Final[dict[str, Builder]] = {
+    **_BY_SIGNATURE, "round": _with_digits("round"), "trunc": _with_digits("trunc"),
+}

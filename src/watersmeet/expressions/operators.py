@@ -1,0 +1,327 @@
+"""Operators: arithmetic, comparison, text, JSON, with PostgreSQL's typing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.errors import Error
+from watersmeet.expressions import jsonb
+from watersmeet.expressions.casts import cast, coerce, condition, text_of
+from watersmeet.expressions.context import Context, first_line, typed_null
+from watersmeet.expressions.values import (
+    Value,
+    boolean,
+    call,
+    common_type,
+    duckdb_cast,
+    family,
+    number,
+    string,
+    wrap,
+)
+from watersmeet.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    NUMERIC,
+    TIME,
+    TIMESTAMP,
+    VARCHAR,
+    SqlType,
+)
+
+SIGNS: Final[dict[type[exp.Expression], str]] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Pow: "^",
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM", exp.DPipe: "||",
+    exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "#", exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+}  # fmt: skip
+
+_DATE_OR_TIME: Final = ("date", "timestamp", "timestamptz")
+
+#: Results of + and - on dates, times and intervals: (left family or type, sign, right) -> result, None = left's type.
+_TEMPORAL: Final[dict[tuple[str, str, str], SqlType | None]] = {
+    ("date", "+", "integer"): DATE, ("integer", "+", "date"): DATE, ("date", "-", "integer"): DATE,
+    ("date", "-", "date"): INTEGER,
+    ("date", "+", "interval"): TIMESTAMP, ("interval", "+", "date"): TIMESTAMP, ("date", "-", "interval"): TIMESTAMP,
+    ("timestamp", "+", "interval"): None, ("timestamp", "-", "interval"): None,
+    ("timestamptz", "+", "interval"): None, ("timestamptz", "-", "interval"): None,
+    ("interval", "+", "timestamp"): TIMESTAMP, ("interval", "+", "timestamptz"): SqlType("timestamptz"),
+    ("time", "+", "interval"): TIME, ("interval", "+", "time"): TIME, ("time", "-", "interval"): TIME,
+    ("interval", "+", "interval"): INTERVAL, ("interval", "-", "interval"): INTERVAL,
+    ("date", "+", "time"): TIMESTAMP, ("time", "+", "date"): TIMESTAMP,
+}  # fmt: skip
+
+
+def no_operator(ctx: Context, node: exp.Expression, sign: str, *types: SqlType) -> Error:
+    """PostgreSQL's refusal of an operator."""
+    shown = f" {sign} ".join(t.sql for t in types) if len(types) > 1 else f"{sign} {types[0].sql}"
+    hint = None
+    if len(types) == 2:
+        hint = f"Cast one side, for example: (…)::{types[0].sql}."
+    return ctx.error("DATATYPE_MISMATCH", f"operator does not exist: {shown}", node, hint=hint)
+
+
+def compare(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
+    """`=`, `<>`, `<`, `<=`, `>`, `>=`, `IS [NOT] DISTINCT FROM`."""
+    left, right = comparable(node, left, right, ctx)
+    expression = type(node)(this=wrap(left.expression), expression=wrap(right.expression))
+    if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+        return Value(expression, BOOLEAN, nullable=False)
+    return boolean(expression, left, right)
+
+
+def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) -> tuple[Value, Value]:
+    """Both sides of a comparison converted to what they are compared as."""
+    if left.unknown and right.unknown:
+        return cast(left, VARCHAR, ctx, node), cast(right, VARCHAR, ctx, node)
+    if left.unknown:
+        return cast(left, right.type, ctx, node), right
+    if right.unknown:
+        return left, cast(right, left.type, ctx, node)
+    kind = common_type([left.type, right.type])
+    if kind is None or (kind.name == "jsonb" and not isinstance(node, _EQUALITIES)):
+        raise no_operator(ctx, node, SIGNS.get(type(node), "="), left.type, right.type)
+    if left.type.is_integer and right.type.is_integer:
+        return left, right  # DuckDB compares integers of all widths
+    return coerce(left, kind, ctx, node), coerce(right, kind, ctx, node)
+
+
+_EQUALITIES: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
+
+
+def quantified(array: Value, each: exp.Expression, *, every: bool) -> Value:
+    """ANY (or ALL, if `every`) of a condition `each` on the elements `_e` of an array: NULL if a NULL decides."""
+    parameter = exp.to_identifier("_e")
+    outcomes = call("list_transform", array.expression, exp.Lambda(this=each, expressions=[parameter]))
+    decisive, otherwise = (exp.false(), exp.true()) if every else (exp.true(), exp.false())
+    unknown = exp.LT(this=call("list_count", outcomes), expression=call("len", outcomes))
+    return Value(exp.Paren(this=exp.Case(ifs=[
+        exp.If(this=exp.Is(this=wrap(array.expression), expression=exp.null()), true=exp.null()),
+        exp.If(this=call("list_contains", outcomes, decisive), true=decisive.copy()),
+        exp.If(this=unknown, true=exp.null()),
+    ], default=otherwise)), BOOLEAN)
+
+
+def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
+    """`+ - * / %` on numbers, dates, times and intervals."""
+    sign = SIGNS[type(node)]
+    left, right = _settle(sign, left, right, ctx, node)
+    if left.type.is_numeric and right.type.is_numeric:
+        return _numbers(node, sign, left, right, ctx)
+    pair = (left.type.name, right.type.name)
+    if left.type == right.type == TIME and sign == "-":
+        days = [exp.Add(this=duckdb_cast(string("2000-01-01"), DATE), expression=wrap(v.expression)) for v in (left, right)]
+        return Value(exp.Paren(this=exp.Sub(this=exp.Paren(this=days[0]), expression=exp.Paren(this=days[1]))), INTERVAL)
+    if sign == "-" and left.type == JSONB:
+        return jsonb.without(left, right, ctx, node)
+    both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
+    if sign == "-" and both_times and pair != ("date", "date"):
+        result = INTERVAL
+    elif sign in "*/" and pair[0] == "interval" and right.type.is_numeric:
+        return _generic(node, left, _plain(right), INTERVAL, ctx)
+    elif sign == "*" and pair[1] == "interval" and left.type.is_numeric:
+        return _generic(node, _plain(left), right, INTERVAL, ctx)
+    else:
+        key = (_as_integer(left.type), sign, _as_integer(right.type))
+        if key not in _TEMPORAL:
+            raise no_operator(ctx, node, sign, left.type, right.type)
+        result = _TEMPORAL[key] or left.type
+    if pair[0] == "bigint":
+        left = Value(duckdb_cast(left.expression, INTEGER), INTEGER)
+    if pair[1] == "bigint":
+        right = Value(duckdb_cast(right.expression, INTEGER), INTEGER)
+    return _generic(node, left, right, result, ctx)
+
+
+def _as_integer(kind: SqlType) -> str:
+    return "integer" if kind.is_integer else kind.name
+
+
+def _plain(value: Value) -> Value:
+    """A factor of an interval: DuckDB multiplies intervals by BIGINT or DOUBLE."""
+    if value.type.is_integer:
+        return value
+    return Value(duckdb_cast(value.expression, DOUBLE), DOUBLE)
+
+
+def _settle(sign: str, left: Value, right: Value, ctx: Context, node: exp.Expression) -> tuple[Value, Value]:
+    """Gives bare literals the type that the other side asks for."""
+    if left.unknown and right.unknown:
+        raise ctx.error("DATATYPE_MISMATCH", f"operator is not unique: unknown {sign} unknown", node,
+                        hint="Cast one side.")
+    if left.unknown:
+        kind = _partner(sign, right.type)
+        return cast(left, kind, ctx, node), right
+    if right.unknown:
+        return left, cast(right, _partner(sign, left.type), ctx, node)
+    return left, right
+
+
+def _partner(sign: str, kind: SqlType) -> SqlType:
+    if kind == JSONB:
+        return VARCHAR
+    if kind.name in (*_DATE_OR_TIME, "time") and sign == "+":
+        return INTERVAL
+    if kind == INTERVAL and sign in "*/":
+        return DOUBLE
+    return kind
+
+
+def _numbers(node: exp.Expression, sign: str, left: Value, right: Value, ctx: Context) -> Value:
+    if left.type.is_integer and right.type.is_integer:
+        kind = common_type([left.type, right.type])
+        assert kind is not None
+    elif left.type.is_float or right.type.is_float:
+        kind = left.type if left.type == right.type else DOUBLE
+        if sign == "%":
+            raise no_operator(ctx, node, sign, left.type, right.type)
+    else:
+        kind = NUMERIC
+    if kind.is_integer:
+        left, right = coerce(left, kind, ctx, node), coerce(right, kind, ctx, node)
+        if left.is_number_literal and right.is_number_literal:
+            left = Value(duckdb_cast(left.expression, kind), kind, nullable=False)
+        shape = exp.IntDiv if sign == "/" else type(node)
+        return Value(shape(this=wrap(left.expression), expression=wrap(right.expression)), kind)
+    if kind.is_float:
+        left, right = coerce(left, kind, ctx, node), coerce(right, kind, ctx, node)
+        divisor = wrap(right.expression) if sign != "/" else _not_zero(right.expression)
+        return Value(type(node)(this=wrap(left.expression), expression=divisor), kind)
+    return _decimals(node, sign, left, right)
+
+
+def _decimals(node: exp.Expression, sign: str, left: Value, right: Value) -> Value:
+    if sign == "/":
+        # DuckDB divides decimals as doubles; 10 digits behind the point are kept
+        dividend, divisor = duckdb_cast(left.expression, DOUBLE), duckdb_cast(right.expression, DOUBLE)
+        quotient = exp.Div(this=dividend, expression=_not_zero(divisor))
+        return Value(duckdb_cast(quotient, NUMERIC), NUMERIC)
+    divisor = _not_zero(right.expression) if sign == "%" else wrap(right.expression)
+    expression = type(node)(this=wrap(left.expression), expression=divisor)
+    if sign in "+-" and left.exact and right.exact and left.type == right.type == NUMERIC:
+        return Value(expression, NUMERIC)
+    return Value(duckdb_cast(expression, NUMERIC), NUMERIC)
+
+
+def _not_zero(expression: exp.Expression) -> exp.Expression:
+    if isinstance(expression, exp.Literal) and not expression.is_string and float(expression.name) != 0:
+        return expression.copy()
+    return call("nullif", expression, number(0))
+
+
+def _generic(node: exp.Expression, left: Value, right: Value, kind: SqlType, ctx: Context) -> Value:
+    """An operator as DuckDB knows it, cast to `kind` if DuckDB's result differs."""
+    shape = type(node)
+    expression = shape(this=wrap(left.expression), expression=wrap(right.expression))
+    probe = shape(this=wrap(typed_null(left)), expression=wrap(typed_null(right)))
+    try:
+        found, name = ctx.type_of(probe)
+    except duckdb.Error as err:
+        raise ctx.error("DATATYPE_MISMATCH", first_line(err), node) from None
+    if found == kind and name.upper() == kind.duckdb.upper():
+        return Value(expression, kind)
+    return Value(duckdb_cast(expression, kind), kind)
+
+
+def power(left: Value, right: Value, ctx: Context, node: exp.Expression) -> Value:
+    """`^`: double precision, numeric if a side is and none is a float."""
+    left, right = _settle("^", left, right, ctx, node)
+    if not (left.type.is_numeric and right.type.is_numeric):
+        raise no_operator(ctx, node, "^", left.type, right.type)
+    result = call("pow", duckdb_cast(left.expression, DOUBLE), duckdb_cast(right.expression, DOUBLE))
+    if "numeric" in (left.type.name, right.type.name) and not (left.type.is_float or right.type.is_float):
+        return Value(duckdb_cast(result, NUMERIC), NUMERIC)
+    return Value(result, DOUBLE)
+
+
+def bitwise(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
+    """`& | # << >>` on integers."""
+    sign = SIGNS[type(node)]
+    left, right = _settle(sign, left, right, ctx, node)
+    if not (left.type.is_integer and right.type.is_integer):
+        raise no_operator(ctx, node, sign, left.type, right.type)
+    if sign in ("<<", ">>"):
+        kind = left.type
+    else:
+        merged = common_type([left.type, right.type])
+        assert merged is not None
+        kind = merged
+    left = Value(duckdb_cast(left.expression, kind), kind)
+    right = Value(duckdb_cast(right.expression, kind), kind)
+    if sign == "#":
+        return Value(call("xor", left.expression, right.expression), kind)
+    return Value(type(node)(this=wrap(left.expression), expression=wrap(right.expression)), kind)
+
+
+def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
+    """`||` on texts (one side may be of another type), arrays and bytea."""
+    arrays = [v for v in (left, right) if v.type.name == "array" and not v.unknown]
+    if arrays:
+        return _append(node, left, right, ctx)
+    if left.type.name == right.type.name == "bytea" and not (left.unknown or right.unknown):
+        return Value(exp.DPipe(this=wrap(left.expression), expression=wrap(right.expression)), left.type)
+    if JSONB in (left.type, right.type):
+        documents = [cast(v, JSONB, ctx, node) if v.unknown else v for v in (left, right)]
+        if documents[0].type == documents[1].type:
+            return jsonb.joined(documents[0], documents[1])
+    texts = [v for v in (left, right) if v.type == VARCHAR]
+    if not texts or any(v.type.is_nested or v.type.name in ("jsonb", "bytea") for v in (left, right)):
+        raise no_operator(ctx, node, "||", left.type, right.type)
+    sides = [cast(v, VARCHAR, ctx, node).expression if v.unknown else text_of(v) for v in (left, right)]
+    expression = exp.DPipe(this=wrap(sides[0]), expression=wrap(sides[1]))
+    # DuckDB gives a NULL text no type of its own
+    exact = not (left.is_null or right.is_null)
+    return Value(expression, VARCHAR, left.nullable or right.nullable, exact=exact)
+
+
+def _append(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
+    array, other = (left, right) if left.type.name == "array" and not left.unknown else (right, left)
+    element = array.type.element
+    assert element is not None
+    if other.unknown or other.type.name != "array":
+        if other.type.name != element.name and not other.unknown and family(other.type) != family(element):
+            raise no_operator(ctx, node, "||", left.type, right.type)
+        name = "list_append" if array is left else "list_prepend"
+        item = coerce(other, element, ctx, node).expression
+        arguments = (array.expression, item) if array is left else (item, array.expression)
+        return Value(call(name, *arguments), array.type)
+    kind = common_type([left.type, right.type])
+    if kind is None:
+        raise no_operator(ctx, node, "||", left.type, right.type)
+    sides = [coerce(v, kind, ctx, node).expression for v in (left, right)]
+    return Value(call("list_concat", *sides), kind)
+
+
+def negate(node: exp.Expression, value: Value, ctx: Context) -> Value:
+    """Unary minus."""
+    if value.unknown:
+        value = cast(value, DOUBLE, ctx, node)
+    if not (value.type.is_numeric or value.type == INTERVAL):
+        raise no_operator(ctx, node, "-", value.type)
+    if value.is_number_literal and isinstance(value.expression, exp.Literal):
+        kind = value.type
+        if value.expression.name == str(2**31):
+            kind = INTEGER
+        elif value.expression.name == str(2**63):
+            kind = BIGINT
+        return Value(exp.Neg(this=value.expression.copy()), kind, nullable=False,
+                     exact=value.exact and kind == value.type)
+    return Value(exp.Neg(this=wrap(value.expression)), value.type, exact=value.exact)
+
+
+def logical(node: exp.Expression, values: list[Value], nodes: list[exp.Expression], ctx: Context) -> Value:
+    """AND, OR."""
+    word = "AND" if isinstance(node, exp.And) else "OR"
+    sides = [condition(v, ctx, n, word) for v, n in zip(values, nodes, strict=True)]
+    parts = [exp.Paren(this=s.expression) if isinstance(s.expression, exp.Connector) and
+             type(s.expression) is not type(node) else s.expression for s in sides]
+    return boolean(type(node)(this=parts[0], expression=parts[1]), *sides)

@@ -1,0 +1,86 @@
+"""`FLOOR(time TO unit)` and `CEIL(time TO unit)`: document 001, "Using JOINs to Enrich Stream Data" (SS-67).
+
+Units of a fixed length are windows that begin at 1970 (`algebra.timewindows`), so that watermarks go through them; months and
+years are the calendar's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.timewindows import TimeWindow
+from watersmeet.errors import did_you_mean
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.operators import no_operator
+from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.temporal import Bind, Reader
+from watersmeet.expressions.values import Value, duckdb_cast
+from watersmeet.types import DAY_US, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+
+#: The length of a unit in microseconds; None: it has none.
+UNITS: Final[dict[str, int | None]] = {"SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000, "DAY": DAY_US, "MONTH": None,
+                                       "YEAR": None}
+
+
+def floor(time: exp.Expression, unit: str, *, zoned: bool = False) -> exp.Expression:
+    """The start of the `unit` that a timestamp is in. zoned: it is a timestamptz."""
+    length_us = UNITS[unit]
+    if length_us is None:
+        return fill(f"date_trunc('{unit.lower()}', a0)", time)
+    return TimeWindow("tumble", length_us, length_us).last_start(time, TIMESTAMPTZ if zoned else TIMESTAMP)
+
+
+def after(start: exp.Expression, unit: str) -> exp.Expression:
+    """The start of the next unit, given that of one."""
+    length_us = UNITS[unit]
+    if length_us is None:
+        return fill(f"a0 + INTERVAL '1 {unit.lower()}'", start)
+    return TimeWindow("tumble", length_us, length_us).end(start)
+
+
+def unit_of(window: exp.Window) -> str | None:
+    """The unit of `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`, a window that empties with each; None for others."""
+    order, spec = window.args.get("order"), window.args.get("spec")
+    if order is None or len(order.expressions) != 1 or (spec is not None and not _is_current_row(spec)):
+        return None
+    key = order.expressions[0].this
+    if not isinstance(key, exp.Floor) or not isinstance(key.this, exp.Column) or key.this.name.upper() != "ROWTIME":
+        return None
+    unit = key.args["to"].name.upper()
+    return unit if unit in UNITS else None
+
+
+def _is_current_row(spec: exp.Expression) -> bool:
+    return spec.args.get("kind") == "RANGE" and spec.args.get("start") == "CURRENT ROW" and spec.args.get("end") in (None, "CURRENT ROW")
+
+
+def _floor(node: Any, ctx: Context, bind: Bind) -> Value:
+    value, unit = _operand(node, ctx, bind)
+    zoned = value.type == TIMESTAMPTZ
+    return Value(duckdb_cast(floor(_timestamp(value), unit, zoned=zoned), value.type), value.type, value.nullable)
+
+
+def _ceil(node: Any, ctx: Context, bind: Bind) -> Value:
+    """What is a start already stays: the unit of the microsecond before ends there."""
+    value, unit = _operand(node, ctx, bind)
+    before = fill("a0 - INTERVAL '1 microsecond'", _timestamp(value))
+    found = after(floor(before, unit, zoned=value.type == TIMESTAMPTZ), unit)
+    return Value(duckdb_cast(found, value.type), value.type, value.nullable)
+
+
+def _operand(node: Any, ctx: Context, bind: Bind) -> tuple[Value, str]:
+    value, unit = bind(node.this, ctx), node.args["to"].name.upper()
+    if unit not in UNITS:
+        raise ctx.error("INVALID_VALUE", f'unit "{unit}" not recognized', node, hint=did_you_mean(unit, UNITS))
+    if value.unknown or value.type.name not in ("timestamp", "timestamptz", "date"):
+        raise no_operator(ctx, node, f"{node.key.upper()} … TO {unit}", VARCHAR if value.unknown else value.type)
+    return value, unit
+
+
+def _timestamp(value: Value) -> exp.Expression:
+    return duckdb_cast(value.expression, TIMESTAMP) if value.type.name == "date" else value.expression
+
+
+READERS: Final[dict[type, Reader]] = {exp.Floor: _floor, exp.Ceil: _ceil}

@@ -1,0 +1,409 @@
+"""Scalar expressions: from a parsed tree to a typed DuckDB tree.
+
+`bind_value` looks up one small reader by the node's class. Whatever has no reader is refused
+by name, never passed through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.sqltypes import type_of_tree
+from watersmeet.errors import Span
+from watersmeet.expressions import composite, rounding, temporal, textual
+from watersmeet.expressions.casts import cast, condition, unify
+from watersmeet.expressions.clock import time_comparison
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.functions import function, is_aggregate
+from watersmeet.expressions.operators import (
+    arithmetic,
+    bitwise,
+    comparable,
+    compare,
+    concatenate,
+    logical,
+    negate,
+    no_operator,
+    power,
+    quantified,
+)
+from watersmeet.expressions.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
+from watersmeet.types import BOOLEAN, NUMERIC, VARCHAR, SqlType
+
+
+def bind_value(node: exp.Expression, ctx: Context) -> Value:
+    """The value of the expression `node`; errors have its place."""
+    found = ctx.special(node)
+    if found is not None:
+        return found
+    reader = _READERS.get(type(node))
+    if reader is not None:
+        _check_arguments(node, ctx)
+        return reader(node, ctx)
+    raise ctx.not_supported(f"the expression {node.sql(dialect='postgres')}", node)
+
+
+def _check_arguments(node: exp.Expression, ctx: Context) -> None:
+    """FEATURE_NOT_SUPPORTED for a part of a node that its reader does not read: nothing is dropped in silence."""
+    if isinstance(node, _UNREAD):
+        return
+    for name, part in node.args.items():
+        if part and name not in _PARTS and name not in _OTHER_PARTS.get(type(node), ()):
+            raise ctx.not_supported(f"{name.strip('_').upper()} in {node.key.upper()}", node)
+
+
+def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
+    """The value of an expression that has to be boolean."""
+    return condition(bind_value(node, ctx), ctx, node, where)
+
+
+def _column(node: Any, ctx: Context) -> Value:
+    return ctx.column(node)
+
+
+def _literal(node: Any, ctx: Context) -> Value:
+    if node.is_string:
+        return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
+    text = node.this.replace("_", "")
+    if text.isdecimal():
+        return integer_literal(int(text))
+    whole, _, exponent = text.lower().partition("e")
+    digits, _, fraction = whole.partition(".")
+    shift = int(exponent or 0)
+    if abs(shift) > 40 or len(digits + fraction) > 60:
+        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node)
+    digits, fraction = _shifted(digits or "0", fraction, shift)
+    plain = f"{digits}.{fraction}" if fraction else f"{digits}.0"
+    if len(digits.lstrip("0")) > 28:
+        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node)
+    return Value(number(plain), NUMERIC, nullable=False, exact=False)
+
+
+def _shifted(digits: str, fraction: str, shift: int) -> tuple[str, str]:
+    while shift > 0:
+        digits, fraction, shift = digits + (fraction[:1] or "0"), fraction[1:], shift - 1
+    while shift < 0:
+        digits, fraction, shift = digits[:-1] or "0", (digits[-1:] or "0") + fraction, shift + 1
+    return digits.lstrip("0") or "0", fraction[:37]
+
+
+def _text(node: Any, _ctx: Context) -> Value:
+    return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
+
+
+def _null(_node: Any, _ctx: Context) -> Value:
+    return null()
+
+
+def _boolean(node: Any, _ctx: Context) -> Value:
+    return Value(exp.Boolean(this=node.this), BOOLEAN, nullable=False)
+
+
+def _paren(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    if isinstance(value.expression, (exp.Column, exp.Literal, exp.Null, exp.Paren, exp.Cast, exp.Func)):
+        return value
+    return Value(exp.Paren(this=value.expression), value.type, value.nullable, value.unknown, value.exact)
+
+
+def _not(node: Any, ctx: Context) -> Value:
+    value = bind_condition(node.this, ctx, "NOT")
+    return boolean(exp.Not(this=wrap(value.expression)), value)
+
+
+def _connector(node: Any, ctx: Context) -> Value:
+    parts = list(node.flatten(unnest=False))
+    values = [bind_condition(p, ctx, "AND" if isinstance(node, exp.And) else "OR") for p in parts]
+    pairs = zip(values, parts, strict=True)
+
+    def joined(left: tuple[Value, exp.Expression], right: tuple[Value, exp.Expression]) -> tuple[Value, exp.Expression]:
+        return logical(node, [left[0], right[0]], [left[1], right[1]], ctx), node
+
+    return reduce(joined, pairs)[0]
+
+
+def _comparison(node: Any, ctx: Context) -> Value:
+    left, right = node.this, node.expression
+    if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
+        return _row_comparison(node, ctx)
+    if isinstance(right, exp.Anonymous) and str(right.this).lower() in ("all", "some") and len(right.expressions) == 1:
+        node = node.copy()  # sqlglot reads ALL (…) as a function
+        right = node.expression
+        right.replace((exp.All if right.this.lower() == "all" else exp.Any)(this=right.expressions[0].copy()))
+        right = node.expression
+    if isinstance(right, (exp.Any, exp.All)):
+        return _quantified(node, ctx)
+    timed = time_comparison(node, ctx, bind_value)
+    return timed if timed is not None else compare(node, bind_value(left, ctx), bind_value(right, ctx), ctx)
+
+
+def _row_comparison(node: Any, ctx: Context) -> Value:
+    """`(a, b) < (c, d)`: the first pair that differs decides (PostgreSQL 17, 9.25.5)."""
+    lefts, rights = node.this.expressions, node.expression.expressions
+    if len(lefts) != len(rights):
+        raise ctx.error("SYNTAX_ERROR", "unequal number of entries in row expressions", node)
+    pairs = list(zip(lefts, rights, strict=True))
+    if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+        raise ctx.not_supported("IS DISTINCT FROM of rows", node)
+    if isinstance(node, (exp.EQ, exp.NEQ)):
+        tree: exp.Expression = reduce(_and, [_pair(exp.EQ, a, b) for a, b in pairs])
+        if isinstance(node, exp.NEQ):
+            tree = exp.Not(this=exp.Paren(this=tree))
+        return bind_value(tree, ctx)
+    strict = exp.LT if isinstance(node, (exp.LT, exp.LTE)) else exp.GT
+    tree = _pair(type(node), *pairs[-1])
+    for a, b in reversed(pairs[:-1]):
+        tree = exp.Paren(this=exp.Or(this=_pair(strict, a, b), expression=exp.Paren(this=_and(_pair(exp.EQ, a, b), tree))))
+    return bind_value(tree, ctx)
+
+
+def _pair(kind: type[exp.Expression], a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    return kind(this=a.copy(), expression=b.copy())
+
+
+def _and(a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    return exp.And(this=a, expression=b)
+
+
+def _quantified(node: Any, ctx: Context) -> Value:
+    """`x = ANY (array)`, `x > ALL (array)`."""
+    quantifier = node.expression
+    inner = quantifier.this
+    if isinstance(inner, exp.Paren):
+        inner = inner.this
+    if isinstance(inner, (exp.Query, exp.Subquery)):
+        return _subquery(inner, ctx)
+    item, array = bind_value(node.this, ctx), bind_value(inner, ctx)
+    if array.unknown and not array.is_null and not item.unknown:
+        array = cast(array, SqlType("array", element=item.type), ctx, node)
+    if array.type.name != "array" or array.type.element is None:
+        raise ctx.error("DATATYPE_MISMATCH", "op ANY/ALL (array) requires array on right side", node)
+    if not isinstance(node, exp.EQ) or isinstance(quantifier, exp.All):
+        each = compare(node, item, Value(exp.to_identifier("_e"), array.type.element), ctx)
+        return quantified(array, each.expression, every=isinstance(quantifier, exp.All))
+    element = Value(exp.null(), array.type.element)
+    item, _ = comparable(node, item, element, ctx)
+    return Value(_contains(array.expression, item.expression), BOOLEAN)
+
+
+def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
+    """`item = ANY (array)`: true if it is there; else NULL if a NULL is involved. DuckDB's own form is a subquery."""
+    def is_null(of: exp.Expression) -> exp.Expression:
+        return exp.Is(this=wrap(of), expression=exp.null())
+
+    has_null = exp.LT(this=call("list_count", array), expression=call("len", array))
+    unknown = exp.or_(is_null(array), is_null(item), copy=False)
+    return exp.Paren(this=exp.Case(ifs=[
+        exp.If(this=unknown, true=exp.null()),
+        exp.If(this=call("list_contains", array, item), true=exp.true()),
+        exp.If(this=has_null, true=exp.null()),
+    ], default=exp.false()))
+
+
+def _between(node: Any, ctx: Context) -> Value:
+    if node.args.get("symmetric"):
+        return _between_symmetric(node, ctx)
+    low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
+    high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+    both = exp.And(this=low, expression=high)
+    value = bind_value(both, ctx)
+    return Value(exp.Paren(this=value.expression), BOOLEAN, value.nullable)
+
+
+def _between_symmetric(node: Any, ctx: Context) -> Value:
+    sides = [exp.Between(this=node.this.copy(), low=node.args[a].copy(), high=node.args[b].copy())
+             for a, b in (("low", "high"), ("high", "low"))]
+    value = bind_value(exp.Or(this=sides[0], expression=sides[1]), ctx)
+    return Value(exp.Paren(this=value.expression), BOOLEAN, value.nullable)
+
+
+def _in(node: Any, ctx: Context) -> Value:
+    if node.args.get("query") is not None:
+        return _subquery(node, ctx)
+    if isinstance(node.this, exp.Tuple):
+        choices = [exp.EQ(this=node.this.copy(), expression=e.copy()) for e in node.expressions]
+        return bind_value(exp.Paren(this=reduce(lambda a, b: exp.Or(this=a, expression=b), choices)), ctx)
+    item = bind_value(node.this, ctx)
+    values = [bind_value(e, ctx) for e in node.expressions]
+    for value, place in zip(values, node.expressions, strict=True):
+        if not (item.unknown or value.unknown):
+            comparable(exp.EQ(this=node.this.copy(), expression=place.copy()), item, value, ctx)
+    settled, _ = unify([item, *values], [node.this, *node.expressions], ctx, "IN")
+    return boolean(exp.In(this=wrap(settled[0].expression), expressions=[v.expression for v in settled[1:]]), *settled)
+
+
+def _is(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    target = node.expression
+    if isinstance(target, exp.Null):
+        expression = exp.null() if value.is_null else value.expression
+        return Value(_sign(node, exp.Is(this=wrap(expression), expression=exp.null())), BOOLEAN, nullable=False)
+    if isinstance(target, exp.Boolean):
+        value = condition(value, ctx, node, "IS")
+        test = exp.Is(this=wrap(value.expression), expression=exp.Boolean(this=target.this))
+        return Value(_sign(node, test), BOOLEAN, nullable=False)
+    raise ctx.not_supported("this form of IS", node)
+
+
+def _sign(node: exp.Expression, test: exp.Expression) -> exp.Expression:
+    return exp.Not(this=test) if node.args.get("negate") else test
+
+
+def _case(node: Any, ctx: Context) -> Value:
+    sets, ctx.sets, clause, ctx.clause = ctx.sets, None, ctx.clause, "CASE"
+    try:
+        return _cases(node, ctx)
+    finally:
+        ctx.sets, ctx.clause = sets, clause
+
+
+def _cases(node: Any, ctx: Context) -> Value:
+    conditions, results, places = [], [], []
+    for branch in node.args["ifs"]:
+        test = branch.this
+        if node.this is not None:
+            test = exp.EQ(this=node.this.copy(), expression=test.copy())
+        conditions.append(bind_condition(test, ctx, "CASE/WHEN"))
+        results.append(bind_value(branch.args["true"], ctx))
+        places.append(branch.args["true"])
+    default = node.args.get("default")
+    if default is not None:
+        results.append(bind_value(default, ctx))
+        places.append(default)
+    settled, kind = unify(results, places, ctx, "CASE")
+    ifs = [exp.If(this=c.expression, true=r.expression) for c, r in zip(conditions, settled, strict=False)]
+    otherwise = settled[-1].expression if default is not None else None
+    nullable = default is None or any(v.nullable for v in settled)
+    return Value(exp.Case(ifs=ifs, default=otherwise), kind, nullable)
+
+
+def _place(node: exp.Expression) -> Span:
+    return place_of(node) or Span(0, 0)
+
+
+def _cast(node: Any, ctx: Context) -> Value:
+    target = type_of_tree(node.to, ctx.text, _place(node))
+    if target.name == "array" and isinstance(node.this, exp.Array) and not node.this.expressions:
+        return Value(duckdb_cast(exp.Array(expressions=[]), target), target, nullable=False)
+    return cast(bind_value(node.this, ctx), target, ctx, node)
+
+
+def _binary(reader: Callable[[Any, Value, Value, Context], Value]) -> Callable[[Any, Context], Value]:
+    return lambda node, ctx: reader(node, bind_value(node.this, ctx), bind_value(node.expression, ctx), ctx)
+
+
+def _power(node: Any, ctx: Context) -> Value:
+    return power(bind_value(node.this, ctx), bind_value(node.expression, ctx), ctx, node)
+
+
+def _neg(node: Any, ctx: Context) -> Value:
+    return negate(node, bind_value(node.this, ctx), ctx)
+
+
+def _bitwise_not(node: Any, ctx: Context) -> Value:
+    value = bind_value(node.this, ctx)
+    if not value.type.is_integer:
+        raise no_operator(ctx, node, "~", value.type)
+    return Value(exp.BitwiseNot(this=wrap(value.expression)), value.type)
+
+
+def _anonymous(node: Any, ctx: Context) -> Value:
+    name = node.this if isinstance(node.this, str) else node.this.name
+    name = name.lower()
+    nodes = list(node.expressions)
+    if is_aggregate(name, ctx):
+        raise ctx.error("COLUMN_NOT_GROUPED", f"aggregate functions are not allowed in {ctx.clause}", node)
+    for argument in nodes:
+        if isinstance(argument, (exp.Distinct, exp.Order, exp.Star)):
+            raise ctx.error("DATATYPE_MISMATCH", f"{name} is not an aggregate function", node)
+    if name == "row":
+        return composite.row(nodes, ctx, bind_value)
+    return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
+
+
+def _named(name: str) -> Callable[[Any, Context], Value]:
+    return lambda node, ctx: function(name, [], [], node, ctx)
+
+
+def _over(node: Any, ctx: Context) -> Value:
+    return ctx.over(node)
+
+
+def _refused(what: str) -> Callable[[Any, Context], Value]:
+    def reader(node: Any, ctx: Context) -> Value:
+        raise ctx.not_supported(what, node)
+
+    return reader
+
+
+def _subquery(node: Any, ctx: Context) -> Value:
+    """A subquery where the context has none."""
+    raise ctx.not_supported(f"a subquery in {ctx.clause}", node)
+
+
+def _star(node: Any, ctx: Context) -> Value:
+    raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
+
+
+def _bound(read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value]) -> Callable[[Any, Context], Value]:
+    """A reader of another module, with the binder of its parts put in."""
+    return lambda node, ctx: read(node, ctx, bind_value)
+
+
+_PARTS: Final = frozenset({"this", "expression", "expressions"})
+_OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
+    exp.Array: ("bracket_notation",),
+    exp.AtTimeZone: ("zone",),
+    exp.Between: ("low", "high", "symmetric"),
+    exp.Bracket: ("offset",),
+    exp.Case: ("ifs", "default"),
+    exp.Cast: ("to",),
+    exp.Ceil: ("to",),
+    exp.Column: ("table", "db", "catalog"),
+    exp.Div: ("typed",),
+    exp.Floor: ("to",),
+    exp.ILike: ("negate",),
+    exp.In: ("query",),
+    exp.Interval: ("unit",),
+    exp.JSONExtract: ("only_json_types",),
+    exp.JSONExtractScalar: ("only_json_types",),
+    exp.Like: ("negate",),
+    exp.Literal: ("is_string",),
+    exp.Overlay: ("from_", "for_"),
+    exp.StrPosition: ("substr",),
+    exp.Substring: ("start", "length"),
+    exp.Trim: ("position",),
+    exp.DPipe: ("safe",),
+    exp.Is: ("negate",),
+}
+#: Refused whole, so it does not matter what is in them.
+_UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists, exp.Collate)
+
+_READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
+    exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,
+    exp.ByteString: _text, exp.RawString: _text, exp.National: _text,
+    exp.Not: _not, exp.And: _connector, exp.Or: _connector,
+    exp.EQ: _comparison, exp.NEQ: _comparison, exp.LT: _comparison, exp.LTE: _comparison, exp.GT: _comparison,
+    exp.GTE: _comparison, exp.NullSafeEQ: _comparison, exp.NullSafeNEQ: _comparison,
+    exp.Between: _between, exp.In: _in, exp.Is: _is, exp.Case: _case, exp.Cast: _cast,
+    exp.Add: _binary(arithmetic), exp.Sub: _binary(arithmetic), exp.Mul: _binary(arithmetic),
+    exp.Div: _binary(arithmetic), exp.Mod: _binary(arithmetic), exp.Pow: _power, exp.Neg: _neg,
+    exp.BitwiseAnd: _binary(bitwise), exp.BitwiseOr: _binary(bitwise), exp.BitwiseXor: _binary(bitwise),
+    exp.BitwiseLeftShift: _binary(bitwise), exp.BitwiseRightShift: _binary(bitwise), exp.BitwiseNot: _bitwise_not,
+    exp.DPipe: _binary(concatenate),
+    exp.Anonymous: _anonymous,
+    exp.CurrentDate: _named("current_date"), exp.CurrentTimestamp: _named("current_timestamp"),
+    exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
+    exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
+    exp.Star: _star,
+    exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _refused("ARRAY (SELECT …)"),
+    exp.Window: _over, exp.Filter: _refused("FILTER here"),
+    exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
+    exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
+    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS, **rounding.READERS}.items()},
+}  # fmt: skip

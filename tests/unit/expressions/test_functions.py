@@ -1,0 +1,78 @@
+"""Every function in a view that is kept, and in a query: both give what PostgreSQL gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.binder.helpers import bound, catalog_of
+from tests.unit.expressions.function_cases import CASES, ROW, TABLE
+from tests.unit.expressions.function_cases_types import CASES as CASES_OF_TYPES
+from tests.unit.expressions.function_text import same, shown
+
+import watersmeet
+from watersmeet.expressions import functions, setfunctions
+
+#: Expressions of one view.
+_TOGETHER = 60
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """(expression, type, value)."""
+    lines = [line for line in (CASES + CASES_OF_TYPES).splitlines() if line and not line.startswith("#")]
+    found = [tuple(line.split(" ⇒ ")) if line.count(" ⇒ ") == 2 else (*line.removesuffix(" ⇒").split(" ⇒ "), "")
+             for line in lines]
+    assert all(len(f) == 3 for f in found)
+    return found
+
+
+def chunks() -> Iterator[list[tuple[str, str, str]]]:
+    every = cases()
+    for start in range(0, len(every), _TOGETHER):
+        yield every[start : start + _TOGETHER]
+
+
+@pytest.mark.parametrize("part", list(chunks()), ids=lambda part: part[0][0])
+def test_values_in_a_view_and_in_a_query(part, tmp_path):
+    connection = watersmeet.connect(str(tmp_path / "db"), runtime="inprocess")
+    cursor = connection.cursor()
+    cursor.execute(TABLE)
+    items = ", ".join(f"{text} AS c{i}" for i, (text, _, _) in enumerate(part))
+    kinds = [c.type for c in bound(f"SELECT {items} FROM one", catalog_of(TABLE)).columns]
+    cursor.execute(f"CREATE MATERIALIZED VIEW v AS SELECT {items} FROM one")
+    cursor.execute(ROW)
+    cursor.execute("FLUSH")
+    (in_view,) = cursor.execute("SELECT * FROM v").fetchall()
+    (in_query,) = cursor.execute(f"SELECT {items} FROM one").fetchall()
+    connection.close()
+    wrong = [f"{text}: {kind} {value}, not {found.sql} {shown(a, found)} / {shown(b, found)}"
+             for (text, kind, value), found, a, b in zip(part, kinds, in_view, in_query, strict=True)
+             if found.sql != kind or not same(a, found, value) or not same(b, found, value)]
+    assert wrong == []
+
+
+ROOT = Path(__file__).parents[3]
+CLOCKS = {"clock_timestamp", "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp"}
+
+
+def documented() -> set[str]:
+    """The functions that the dialect's page lists."""
+    page = (ROOT / "docs/dialects/risingwave.md").read_text()
+    part = page.split("## Functions")[1].split("- Aggregates")[0]
+    return {name for line in part.splitlines() for name in re.findall(r"`([a-z_0-9]+)`", line)} - {"functions"}
+
+
+def test_the_page_names_every_function_and_no_other():
+    refused = {"jsonb_to_record", "jsonb_to_recordset", "jsonb_populate_recordset"}
+    own = (set(functions._SPECIAL) | set(functions._RENAMED) | set(setfunctions._BUILDERS)) - refused
+    syntax = {"extract", "position", "row", "trim"}
+    assert documented() == own | syntax
+
+
+def test_every_function_of_the_page_has_a_value():
+    texts = CASES + CASES_OF_TYPES + "".join(
+        (ROOT / f"tests/slt/risingwave/{name}.slt").read_text() for name in ("table-functions", "functions"))
+    called = {name.lower() for name in re.findall(r"(\w+)\s*\(", texts)}
+    assert documented() - called - CLOCKS == set()
