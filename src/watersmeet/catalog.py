@@ -27,6 +27,8 @@ RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
 #: In records that are written to a topic: NULL stands for the whole value, a tombstone.
 VALUE_FACET: Final = "_value"
+#: What Kafka knows of a record: only its time can be read.
+META_FACET: Final = "_meta"
 #: In topics that a processor writes: by which the records are ordered.
 RECORD_NUMBER: Final = "@offset"
 

@@ -100,6 +100,9 @@ class Sources:
         if node.method.upper() == "ASOF":
             raise error("FEATURE_NOT_SUPPORTED", "do not support asof join for batch queries", sql=self.env.text,
                         span=place_of(node.this), hint="Use an ASOF join in a materialized view.")
+        if node.args.get("within"):
+            raise not_supported("WITHIN in a query without STREAM and TABLE", node.args["within"][0], self.env,
+                                hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.")
         check_arguments(node, _JOIN, self.env.text, "a join")
         check_kind(node, language_named(self.batch.dialect).semantics, self.env.text)
 

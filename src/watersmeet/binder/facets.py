@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.endings import Item
-from watersmeet.binder.records import HIDDEN, packed
+from watersmeet.binder.records import HIDDEN, RESERVED, packed
 from watersmeet.binder.scope import Facets, Layout, Nature, Scope, ScopeColumn
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import place_of
@@ -21,6 +21,7 @@ from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, of_scalar
+from watersmeet.types import TIMESTAMP
 
 
 def facets_of(columns: Sequence[ScopeColumn], nature: Nature, layout: Layout) -> Facets:
@@ -38,8 +39,13 @@ def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> Layout:
 
 
 def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
-    """What `*` means: the value's fields (LS-46). AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11)."""
+    """What `*` means: the value's fields (LS-46). AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11).
+
+    UNDEFINED_COLUMN where there are none.
+    """
     fields = [c for c in columns if c.name not in HIDDEN]
+    if not fields:
+        raise error("UNDEFINED_COLUMN", "the records have no fields", sql=text, span=place_of(node), hint=f"Select what they have: {KEY_COLUMN}.")
     names = [c.name for c in fields]
     twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
@@ -54,6 +60,7 @@ def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Gr
     group: of an aggregate, whose records have what they are grouped by as their key.
     """
     assert scope.facets is not None
+    _check_names(items, ctx)
     selected = {name for _, name, _ in items}
     key: Value | None
     if isinstance(ctx, Grouping):
@@ -63,6 +70,17 @@ def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Gr
     else:
         key, time = scope.facets.key, scope.facets.time
     return [*items, *[(v, n, items[0][2]) for n, v in ((KEY_COLUMN, key), (RECORD_TIME, time)) if v is not None and n not in selected]]
+
+
+def _check_names(items: Sequence[Item], ctx: Context) -> None:
+    """INVALID_NAME for a field with the name of a facet or of a topic's own column, DATATYPE_MISMATCH for a time that is none."""
+    for value, name, node in items:
+        if name in RESERVED:
+            raise ctx.error("INVALID_NAME", f'a field can\'t be called "{name}"', node,
+                            hint=f"Give it another name by AS. What a record has beside its fields can be selected as {KEY_COLUMN} and {RECORD_TIME}.")
+        if name == RECORD_TIME and not value.unknown and value.type != TIMESTAMP:
+            raise ctx.error("DATATYPE_MISMATCH", f"the time of a record is of type {TIMESTAMP.sql} but expression is of type {value.type.sql}", node,
+                            hint="You will need to rewrite or cast the expression.")
 
 
 def _name(node: exp.Expression, position: int) -> str:
@@ -96,7 +114,7 @@ def check_select(node: exp.Select, text: str) -> None:
         if node.args.get(name):
             hint = "Group by the fields." if name == "distinct" else "It ends a SELECT alone, or stands in one without STREAM and TABLE."
             shown = {"order": "ORDER BY"}.get(name, name.upper())
-            raise error("FEATURE_NOT_SUPPORTED", f"{shown} in a query over records is not supported", sql=text, span=place_of(node), hint=hint)
+            raise error("FEATURE_NOT_SUPPORTED", f"{shown} in a query over records is not supported", sql=text, span=place_of(node.args[name]), hint=hint)
     own = [*node.expressions, *[p for n in ("where", "having", "group") if (p := node.args.get(n)) is not None]]
     for part in own:
         inner = part.find(exp.Query, exp.Window)

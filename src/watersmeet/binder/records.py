@@ -18,7 +18,7 @@ from watersmeet.algebra.trees import exactly
 from watersmeet.binder.newest import newest
 from watersmeet.binder.scope import Nature
 from watersmeet.binder.shared import Binding, read, value_of
-from watersmeet.catalog import KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE
+from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value, call, duckdb_cast
@@ -26,6 +26,8 @@ from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
 
 #: Columns that `*` leaves out.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
+#: Names that no field of a record can have: the columns of a topic that nobody writes, and facets that are no columns.
+RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
 
 
 def bind_records(scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None) -> Relation:

@@ -14,7 +14,7 @@ from watersmeet.binder.dictionaries import with_cache
 from watersmeet.binder.facets import facets_of
 from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.newest import newest
-from watersmeet.binder.records import bind_records
+from watersmeet.binder.records import HIDDEN, bind_records
 from watersmeet.binder.rowtimes import item_scope
 from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
 from watersmeet.binder.shared import (
@@ -38,6 +38,7 @@ from watersmeet.dialects.statements import CreateView
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context
+from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.scalars import bind_value
 
 BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
@@ -54,7 +55,7 @@ def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what
         if part and name not in known:
             first = part[0] if isinstance(part, list) else part
             place = first if isinstance(first, exp.Expression) and place_of(first) else node
-            feature = f"{name.strip('_').upper().replace('_', ' ')} in {what}"
+            feature = f"{words_of(name) or 'what stands here'} in {what}"
             raise error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=text, span=place_of(place))
 
 
@@ -120,14 +121,15 @@ def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...],
         raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
     nature: Nature = "table" if node.args.get("nature") is not None and node.args["nature"].name == "table" else "stream"
     tree = bind_records(scan(relation, binding), relation, nature, binding, env.text, place_of(node))
-    check_alias_list(names, len(tree.columns), f'table "{alias}"', env.text, place_of(node))
+    width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
+    check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     topic = relation.topic
     return tree, _of_records(alias, tree, names, nature, PLAIN if topic is None else Layout(topic.key_format, topic.partitions))
 
 
 def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout) -> Scope:
-    columns = scope_columns(tree.columns, names)
-    return replace(single(alias, columns), facets=facets_of(columns, nature, layout))
+    """The scope of records. names: of the first columns; the key and the time stay what they are under other names."""
+    return replace(single(alias, scope_columns(tree.columns, names)), facets=facets_of(scope_columns(tree.columns), nature, layout))
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
@@ -212,10 +214,11 @@ def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expressio
               binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
     cte = env.ctes[name]
     bound = bind(cte.query, cte.environment, binding)
-    width = len(bound.outputs)
+    width = len(bound.outputs) - bound.facets
     check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
     shown = (*names, *cte.names[len(names) :])
     if bound.nature is not None:
+        check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
         return bound.relation, _of_records(alias, bound.relation, shown, bound.nature, bound.layout)
     return bound.relation, item_scope(alias, bound.relation, shown, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 

@@ -42,13 +42,13 @@ def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
 
 
 def length_of(node: exp.Join, env: Environment) -> int | None:
-    """WITHIN in microseconds. INVALID_PARAMETER for nothing at all."""
+    """WITHIN in microseconds. INVALID_PARAMETER for nothing at all, and for what no time has."""
     within = node.args.get("within")
     if not within:
         return None
     found = duration_us(within[0])
     if not found:
-        raise error("INVALID_PARAMETER", "WITHIN needs a time above 0", sql=env.text, span=place_of(within[0]))
+        raise error("INVALID_PARAMETER", "WITHIN is too long" if found is None else "WITHIN needs a time above 0", sql=env.text, span=place_of(within[0]))
     return found
 
 

@@ -32,6 +32,7 @@ from watersmeet.expressions.operators import (
     power,
     quantified,
 )
+from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
 from watersmeet.types import BOOLEAN, NUMERIC, VARCHAR, SqlType
 
@@ -54,7 +55,8 @@ def _check_arguments(node: exp.Expression, ctx: Context) -> None:
         return
     for name, part in node.args.items():
         if part and name not in _PARTS and name not in _OTHER_PARTS.get(type(node), ()):
-            raise ctx.not_supported(f"{name.strip('_').upper()} in {node.key.upper()}", node)
+            word = words_of(name)
+            raise ctx.not_supported(f"{'' if word is None else f'{word} in '}the expression {node.sql(dialect='postgres')}", node)
 
 
 def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:

@@ -175,7 +175,7 @@ def test_refused(sql, error):
 @pytest.mark.parametrize(
     ("sql", "feature"),
     [
-        ("SELECT 1 AS x FROM l TABLESAMPLE SYSTEM (10)", "SAMPLE in FROM"),
+        ("SELECT 1 AS x FROM l TABLESAMPLE SYSTEM (10)", "TABLESAMPLE in FROM"),
         ("SELECT 1 AS x FROM LATERAL TUMBLE(e, ts, INTERVAL '1' MINUTE)", "the time window function TUMBLE in this place"),
         ("SELECT 1 AS x FROM ROWS FROM (HOP(e, ts, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE))",
          "the time window function HOP in this place"),

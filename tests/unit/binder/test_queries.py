@@ -154,7 +154,7 @@ def test_refused(sql, error):
     [
         ("WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM a) SELECT * FROM a", "WITH RECURSIVE in a view"),
         ("SELECT id FROM t QUALIFY true", "QUALIFY in a view"),
-        ("SELECT id FROM t FOR UPDATE", "LOCKS in a view"),
+        ("SELECT id FROM t FOR UPDATE", "FOR UPDATE or FOR SHARE in a view"),
     ],
 )
 def test_features_to_come_are_named(sql, feature):

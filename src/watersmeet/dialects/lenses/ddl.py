@@ -97,11 +97,15 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
 def _properties(cursor: Cursor) -> int | None:
     """The number of partitions of PROPERTIES (partitions=4), None if it says nothing of them."""
     partitions = None
+    said: set[str] = set()
     if not cursor.take("PROPERTIES"):
         return None
     cursor.expect("(")
     while True:
         name = cursor.name(reserved=True)
+        if name.name in said:
+            raise error("SYNTAX_ERROR", f"the property {name.name} is given twice", sql=cursor.text, span=name.span)
+        said.add(name.name)
         cursor.expect("=")
         start = cursor.index
         value = read_value(cursor)

@@ -14,12 +14,13 @@ from sqlglot.dialects.postgres import Postgres as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import RECORD_TIME
+from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, VALUE_FACET
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Span, error
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_FACETS: Final = ("_key", "_value", "_meta")
+_FACETS: Final = (KEY_COLUMN, VALUE_FACET, META_FACET)
 _NATURES: Final = ("STREAM", "TABLE")
 
 
@@ -102,6 +103,9 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             node.set("quoted", True)
         elif isinstance(node, exp.Anonymous):
             _adapt_call(node)
+        elif isinstance(node, exp.Insert) and node.args.get("with_"):
+            raise error("SYNTAX_ERROR", "INSERT can't stand behind WITH without a semicolon", sql=sql, span=place_of(node.this),
+                        hint="Write WITH name AS (…); INSERT INTO topic SELECT ….")
         elif isinstance(node, exp.Select):
             _adapt_select(node, sql)
     for node in list(tree.find_all(exp.Column)):
@@ -125,9 +129,11 @@ def _read_facet(node: exp.Column, sql: str) -> None:
     if facet is None or facet.name not in _FACETS:
         return
     source = node.args.get("db")
-    if facet.name == "_value":
+    if facet.name == VALUE_FACET and source is None and isinstance(node.this, exp.Star):
+        node.replace(node.this)
+    elif facet.name == VALUE_FACET:
         node.set("table", source)
-    elif facet.name == "_key":
+    elif facet.name == KEY_COLUMN:
         key = exp.Column(this=facet.copy(), table=source)
         node.replace(exp.Dot(this=key, expression=node.this.copy()))
     elif node.name.lower() == "timestamp":
@@ -135,7 +141,7 @@ def _read_facet(node: exp.Column, sql: str) -> None:
         node.this.meta.update(facet.meta)
         node.set("table", source)
     else:
-        span = Span(facet.meta["start"], node.this.meta["end"] + 1)
+        span = Span(facet.meta["start"], node.this.meta.get("end", facet.meta["end"]) + 1)
         if node.name.lower() in ("offset", "partition"):
             raise error("FEATURE_NOT_SUPPORTED", f"_meta.{node.name} is not supported", sql=sql, span=span,
                         hint="Records have no place in a partition here; _meta.timestamp is their time.")
