@@ -39,7 +39,9 @@ _INPROCESS_COMPACTION: Final = 256
 
 
 class Upkeep(Protocol):
-    """What is to be done whenever views are brought up to date."""
+    """What is to be done whenever views are brought up to date. problems: by id of a view, why its stream does not take what it gives."""
+
+    problems: dict[str, Error]
 
     def before(self) -> None:
         """Before it."""
@@ -151,7 +153,7 @@ class OpenDatabase:
             self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
     def flush(self, transaction: int | None = None) -> None:
-        """Wait until all views reflect transaction `transaction` (None: all of them)."""
+        """Wait until all views reflect transaction `transaction` (None: all of them). What streams don't take of views is in `upkeep.problems`."""
         if self._stale:
             self.reinstall()
         if self.upkeep is not None:

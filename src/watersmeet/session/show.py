@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import COMMON_SCHEMA, KEY_COLUMN, Relation, RelationKind
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
+from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.like import like
@@ -77,17 +78,23 @@ def _late(view: dict[str, Any]) -> str | None:
     return f"{view['late']} rows came late and were left out" if view["late"] else None
 
 
+def _unwritten(session: Session, view: dict[str, Any]) -> str:
+    stream = session.catalog.relations[session.catalog.relations[view["id"]].feeds]
+    return f'stream "{stream.shown}" does not take what it gives: {_message(view["writing"])}'
+
+
 def _jobs(session: Session, statement: Show) -> Result:
     """A row for each view and each source: what it has done, and what is wrong with it."""
     status = database_status(session)
     state = status["state"]
     rows: list[tuple[Any, ...]] = []
     for view in status["views"]:
+        detail = _unwritten(session, view) if view["writing"] else _late(view)
         failure = view["error"] or (status["error"] if state == "failed" else None)
         ready = "failed" if view["error"] else state if view["ready"] else "filling"
         rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
                      view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
-                     view["expression_errors"], _late(view) if failure is None else _message(failure),
+                     view["expression_errors"], detail if failure is None else _message(failure),
                      view["watermark"], view["held_back_by"]))
     rows += [(s["name"], session.catalog.relations[s["id"]].kind, state, None, s["rows"], None, None, None, None, None,
               sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s), s["watermark"], None) for s in status["sources"]]
@@ -101,6 +108,7 @@ def _errors(session: Session, statement: Show) -> Result:
     if status["error"] is not None:
         rows.append((None, "view failed", None, None, _message(status["error"])))
     rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
+    rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
     rows += [(v["name"], "expression", None, None, _nulls(v["expression_errors"]))
              for v in status["views"] if v["expression_errors"]]
     known = session.catalog.relations
@@ -193,7 +201,7 @@ def _indexes(session: Session, rows: list[Relation]) -> Result:
 
 
 def _create(session: Session, statement: Show) -> Result:
-    """The statement that made a relation."""
+    """The statement that made a relation; the passwords of what it reads are hidden."""
     assert statement.name is not None
     kind = statement.what.removeprefix("create ")
     relation = session.find(statement.name)
@@ -204,7 +212,9 @@ def _create(session: Session, statement: Show) -> Result:
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH",
                        f'"{relation.shown}" is a {relation.kind}, not a {kind}',
                     hint=f"Use SHOW CREATE {relation.kind.upper()}.")
-    return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, relation.sql)])
+    plain = relation.kind.endswith("view") and relation.external is None and relation.dictionary is None
+    text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
+    return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:

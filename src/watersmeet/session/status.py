@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.kernel.memo import MEMO
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.run import Run
@@ -29,7 +29,8 @@ def database_status(session: Session) -> dict[str, Any]:
     epoch, commit, transaction, duration_us, rows: of the newest epoch.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
-        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
+        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of INTO does not take
+        what it gives, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
     tables: a list, each with id, name, rows, bytes (on disk).
     """
     database = session.database
@@ -41,8 +42,9 @@ def database_status(session: Session) -> dict[str, Any]:
         status = database.engine.status()
     catalog = session.catalog
     status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
-    status["views"] = [_view(i, v, catalog.relations[i].what) for i, v in status["views"].items()
-                       if i in catalog.relations]
+    problems = database.upkeep.problems if database.upkeep is not None else {}
+    status["views"] = [_view(i, v, catalog.relations[i].what, problems.get(i)) for i, v in status["views"].items()
+                       if i in catalog.relations and not catalog.relations[i].owner]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
     sizes = database.sizes.read()
     status["tables"] = [
@@ -101,8 +103,9 @@ def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:
     return int(Run.from_ipc(blob).diff.sum())
 
 
-def _view(relation_id: str, view: dict[str, Any], kind: str) -> dict[str, Any]:
-    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view}
+def _view(relation_id: str, view: dict[str, Any], kind: str, problem: Error | None) -> dict[str, Any]:
+    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view,
+            "writing": None if problem is None else problem.to_json()}
 
 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:

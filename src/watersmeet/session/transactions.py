@@ -52,10 +52,17 @@ def flush_statement(session: Session, statement: Flush) -> Result:
 
 
 def flush(session: Session) -> None:
-    """Waits until all views and running queries have processed what was committed before."""
+    """Waits until all views and running queries have processed what was committed before. Raises why a stream doesn't take what a view gives (INTO)."""
     session.require_writer("FLUSH")
     session.require_no_transaction("FLUSH")
+    _flush(session)
+
+
+def _flush(session: Session) -> None:
     session.database.flush()
+    upkeep = session.database.upkeep
+    if upkeep is not None and upkeep.problems:
+        raise next(iter(upkeep.problems.values()))
 
 
 def commit(session: Session) -> None:
@@ -124,4 +131,4 @@ def own_transaction(session: Session) -> Iterator[None]:
 def wait_if_wanted(session: Session) -> None:
     """After a change, with `rw_implicit_flush` set: wait until all views show it. Holds no lock."""
     if session.transaction is None and session.variables.is_on("implicit_flush"):
-        session.database.flush()
+        _flush(session)

@@ -38,6 +38,8 @@ class DictionaryUpkeep:
         self._following: dict[str, Changes] = {}
         self._lock = threading.RLock()
         self._wrote = False
+        self.problems: dict[str, Error] = {}
+        """By id of a view with INTO, why the stream does not take what it gave; the next round tries again."""
         self._ended = threading.Event()
         self.follow()
         session.database.upkeep = self
@@ -55,7 +57,10 @@ class DictionaryUpkeep:
                     refresh(self._session, relation)
 
     def after(self) -> bool:
-        """Write what was found in sources to the caches that lack it; whether there was any since the last call."""
+        """Write what was found in sources to the caches that lack it, and what views give to their streams; whether there was any since the last call.
+
+        What a stream does not take is in `problems`; other views are written nevertheless.
+        """
         with self._lock:
             self._write_found()
             wrote, self._wrote = self._wrote, False
@@ -68,14 +73,24 @@ class DictionaryUpkeep:
             for relation_id, changes in list(self._following.items()):
                 if relation_id not in known:
                     self._following.pop(relation_id).close()
+                    self.problems.pop(relation_id, None)
                     continue
                 view = known[relation_id]
                 if not view.owner:
-                    self._wrote |= view.feeds in known and copy(self._session, view, known[view.feeds], changes)
+                    self._wrote |= view.feeds in known and self._copy(view, known[view.feeds], changes)
                     continue
                 came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
                 if came and view.feeds in known:
                     self._wrote |= self._write(known[view.feeds], pa.concat_tables(came))
+
+    def _copy(self, view: Relation, stream: Relation, changes: Changes) -> bool:
+        try:
+            wrote = copy(self._session, view, stream, changes)
+        except Error as problem:
+            self.problems[view.id] = problem
+            return False
+        self.problems.pop(view.id, None)
+        return wrote
 
     def follow(self) -> None:
         """From now on what new hidden views give is written to the streams that they feed."""

@@ -42,17 +42,17 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Started:
-    """A query that runs, with all that it gave and the part since the previous `expect`: rows, and how often each came or went."""
+    """A query that runs, with all that it gave, rows and how often each came or went; the first `before` were there at the previous `expect`."""
 
     query: RunningQuery
     all: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)
-    fresh: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)
+    before: int = 0
 
     def take(self) -> None:
         """Asks what came."""
         rows, diff = self.query.take()
-        self.fresh = list(zip(python_rows(rows, tuple(c.type for c in self.query.columns)), diff.tolist(), strict=True))
-        self.all += self.fresh
+        self.before = len(self.all)
+        self.all += zip(python_rows(rows, tuple(c.type for c in self.query.columns)), diff.tolist(), strict=True)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _Run:
     script: Script
     connection: Connection
     seen: dict[str, Counter[Row]] = field(default_factory=dict)
-    """By view or query, its content at the previous `expect`."""
+    """By view, its content at the previous `expect`."""
     started: dict[str, _Started] = field(default_factory=dict)
     early: dict[int, _Started] | None = None
 
@@ -301,6 +301,7 @@ def _expect(run: _Run, record: Record) -> None:
         started.take()
         names = [c.name for c in started.query.columns]
         rows = _added_up(started.all)
+        run.seen[label] = _counted(_added_up(started.all[:started.before]))
     elif run.records and "net" in modes:
         newest = _Started(run.connection.start(f"SELECT TABLE * FROM `{label}`"))
         newest.take()
@@ -312,7 +313,7 @@ def _expect(run: _Run, record: Record) -> None:
         names = [d[0] for d in cursor.description or ()]
         rows = cursor.fetchall()
     before = run.seen.get(label, Counter())
-    now = Counter(tuple(written(v) for v in row) for row in rows)
+    now = _counted(rows)
     run.seen[label] = now
     if "changelog" in modes:
         _compare_changes(record, names, rows, before, now)
@@ -326,11 +327,15 @@ def _expect(run: _Run, record: Record) -> None:
 def _expect_started(started: _Started, record: Record, modes: Sequence[str]) -> None:
     """What a query that runs gave, in all or since the previous time; `timesort`: its first column never goes down."""
     started.take()
-    part = started.fresh if "since" in modes else started.all
+    part = started.all[started.before:] if "since" in modes else started.all
     _, shown = _chosen([c.name for c in started.query.columns], [r for r, times in part for _ in range(times)], record.columns)
     _compare(record.expected or (), shown, ordered=not {"rowsort", "timesort"} & set(modes))
     if "timesort" in modes:
         _check_rising(_chosen([c.name for c in started.query.columns], [r for r, _ in started.all], record.columns)[1])
+
+
+def _counted(rows: Sequence[tuple[Any, ...]]) -> Counter[Row]:
+    return Counter(tuple(written(v) for v in row) for row in rows)
 
 
 def _added_up(changes: Sequence[tuple[tuple[Any, ...], int]]) -> list[tuple[Any, ...]]:
@@ -348,14 +353,15 @@ def _added_up(changes: Sequence[tuple[tuple[Any, ...], int]]) -> list[tuple[Any,
 
 def _compare_changes(record: Record, names: list[str], rows: Sequence[tuple[Any, ...]], before: Counter[Row],
                      now: Counter[Row]) -> None:
-    columns = record.columns[1:] if record.columns else ()
-    positions = [names.index(c) for c in columns] if columns else list(range(len(names)))
+    _, ((*positions,),) = _chosen(names, [tuple(range(len(names)))], record.columns)
     examples = list(zip(*rows, strict=True)) or [() for _ in names]
     real = [("+", *(row[i] for i in positions)) for row in (now - before).elements()]
     real += [("-", *(row[i] for i in positions)) for row in (before - now).elements()]
     wanted: list[Row] = []
     for line in record.expected or ():
         sign, *cells = _cells(line)
+        if len(cells) != len(positions):
+            raise Failure(f"{len(cells)} values are written behind the sign, the result has {len(positions)} columns: {line}")
         wanted.append((sign, *(read(c, examples[positions[i]]) for i, c in enumerate(cells))))
     if (text := difference(wanted, real)) is not None and (text := difference(
             [tuple(map(_loose, r)) for r in wanted], [tuple(map(_loose, r)) for r in real])) is not None:

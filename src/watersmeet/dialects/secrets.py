@@ -1,0 +1,40 @@
+"""What of a statement is not shown to those who ask for its text: passwords, as ClickHouse hides them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.tokens import words_of
+
+HIDDEN: Final = "'[HIDDEN]'"
+
+#: The words, not in parentheses, behind which options stand and no columns.
+_OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES")
+_CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
+#: How the names of options end whose values are nobody else's.
+_SECRET: Final = ("password", "secret", "secret_key", "secret_access_key", "token", "api_key", "private_key")
+_SIGNS: Final = ("(", ")", ",", ".", "=")
+
+
+def without_secrets(text: str, dialect: str) -> str:
+    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`, `password = 'x'`)."""
+    words = words_of(tokenize(text, language_named(dialect)))
+    depth, i, inside = 0, 0, False
+    found: list[tuple[int, int]] = []
+    while i < len(words):
+        word, following = words[i].text, [w.text for w in words[i + 1 : i + 3]]
+        depth += (word == "(") - (word == ")")
+        inside = inside or (depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("]))
+        value = i + 2 if following[:1] == ["="] else i + 1
+        if not inside or word in _SIGNS or value >= len(words) or words[value].text in _SIGNS or (value == i + 1 and (depth == 0 or following[1:] == ["="])):
+            i += 1
+            continue
+        last = min(value + (words[value].text == "-"), len(words) - 1)
+        if word.lower().endswith(_SECRET):
+            found.append((words[value].start, words[last].end + 1))
+        i = last + 1
+    for start, end in reversed(found):
+        text = text[:start] + HIDDEN + text[end:]
+    return text

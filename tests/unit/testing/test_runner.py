@@ -1,0 +1,58 @@
+"""What records are compared with, by scripts that must pass and scripts that must not."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import watersmeet
+from watersmeet.testing.records import parse_file
+from watersmeet.testing.runner import run_script
+
+STREAM = """dialect timeplus
+
+statement ok
+CREATE MUTABLE STREAM m (i int, v string) PRIMARY KEY i
+
+start q
+SELECT i, v FROM m
+
+insert m (i, v)
+1 | a
+
+expect q rowsort since
+---- i | v
+1 | a
+
+insert m (i, v)
+1 | b
+2 | c
+
+"""
+
+
+def outcome(tmp_path, text):
+    path = tmp_path / "t.slt"
+    path.write_text(STREAM + text)
+    return run_script(parse_file(path), partial(watersmeet.connect, runtime="inprocess")).failure
+
+
+@pytest.mark.parametrize("text", [
+    "expect q changelog\n----\n- | 1 | a\n+ | 1 | b\n+ | 2 | c\n",
+    "expect q changelog\n---- v\n- | a\n+ | b\n+ | c\n",
+    "expect q changelog\n---- V | i\n- | a | 1\n+ | b | 1\n+ | c | 2\n",
+    "expect q net rowsort\n----\n1 | b\n2 | c\n\nexpect q changelog\n----\n",
+])
+def test_changes_are_those_since_the_previous_expect(tmp_path, text):
+    assert outcome(tmp_path, text) is None
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("expect q changelog\n----\n+ | 1 | b\n+ | 2 | c\n", "the changes differ"),
+    ("expect q changelog\n---- v\n- | a\n+ | b\n+ | d\n", "the changes differ"),
+    ("expect q changelog\n---- v\n- | 1 | a\n", "2 values are written behind the sign"),
+    ("expect q changelog\n---- w\n", "no column 'w'"),
+])
+def test_other_changes_fail(tmp_path, text, message):
+    assert message in outcome(tmp_path, text)
