@@ -16,6 +16,7 @@ from watersmeet.algebra.durations import TIME_TYPES, duration_us
 from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.relations import (
     Aggregate,
+    Apply,
     Arrivals,
     AsofJoin,
     Cut,
@@ -100,6 +101,8 @@ def watermarks(node: Relation) -> Watermarks:
         return {node.made[0].id: (Term(node.scan.relation_id),)}
     if isinstance(node, AsofJoin):
         return _nearest(node)
+    if isinstance(node, Apply):  # what stands still has the same answer whenever it is asked
+        return watermarks(node.left) if stands_still(node.right) else {}
     if isinstance(node, Join):
         return _joined(node)
     if isinstance(node, Union):
@@ -137,6 +140,8 @@ def _joined(node: Join) -> Watermarks:
     if node.kind == "inner":
         # What stands still pairs with rows when they come.
         found = {**(left if stands_still(node.right) else {}), **(right if stands_still(node.left) else {})}
+    elif node.kind in ("left", "semi", "anti") and stands_still(node.right):
+        found = dict(left)
     for bound, own, other in [*((b, left, right) for b in bounds), *((b.mirrored, right, left) for b in bounds)]:
         met = of_scalar(bound.right, other)
         if bound.left.column is not None and bound.lo_us is not None and met:

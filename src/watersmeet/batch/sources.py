@@ -30,7 +30,7 @@ from watersmeet.binder.strictness import check_kind
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.binder.typedefaults import filled
 from watersmeet.catalog import Relation
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.queries import is_marked, name_of, place_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.errors import did_you_mean, error
@@ -110,6 +110,9 @@ class Sources:
 
     def item(self, node: exp.Expression, before: Scope) -> Sourced:
         """One item of FROM. before: what stands left of it, for LATERAL."""
+        if node.args.get("over") is not None:
+            raise error("FEATURE_NOT_SUPPORTED", "a window of a join in a query that ends is not supported", sql=self.env.text,
+                        span=place_of(node.args["over"]), detail="What is stored is joined as a whole.", hint="Write SELECT STREAM, or leave OVER out.")
         windowed = window_call(node)
         if windowed is not None:
             return self._nested(self._windowed(windowed), node)
@@ -161,6 +164,10 @@ class Sources:
         batch = self.batch
         dialect, catalog = batch.dialect, batch.catalog
         batch.dialect, batch.catalog = relation.dialect, replace(catalog, path=relation.path)
+        if is_marked(statement.query):
+            raise error("FEATURE_NOT_SUPPORTED", f'view "{relation.name}" can\'t be read by a query that ends', sql=self.env.text,
+                        span=place_of(node), detail="It is a SELECT STREAM, which runs until it is stopped.",
+                        hint='Write SELECT STREAM, or read a materialized view of it.')
         query = with_current_names(statement.query, batch.catalog, language_named(relation.dialect).semantics)
         inner = self.translate(query, Environment(statement.text), batch)
         batch.dialect, batch.catalog = dialect, catalog

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Relation, Unnest, Values
+from watersmeet.algebra.relations import AsofJoin, Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.clockjoins import clock_join
 from watersmeet.binder.joins import check_aliases, join
@@ -105,6 +105,9 @@ class Chain:
         if self.binding.semantics.enrichment:
             relation = strict_join(relation, node, self.env, self.binding)
         if self.binding.semantics.rowtimes:
+            if isinstance(relation, AsofJoin) and (left[1].stream or right[1].stream) is not None:
+                raise error("FEATURE_NOT_SUPPORTED", "ASOF JOIN of a stream is not supported", sql=self.env.text, span=place_of(node.this),
+                            hint="Windows say which rows meet: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….")
             streams = left[1].stream is not None and right[1].stream is not None
             return (clock_join if streams else stream_table_join)(relation, scope, left[1], right[1], node, self.env, self.binding)
         if is_looked_up(node.this):

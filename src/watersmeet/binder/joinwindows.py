@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us, has_months, longest_us
 from watersmeet.binder.rowtimes import ROWTIME
-from watersmeet.binder.scope import Scope
+from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.shared import Environment
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error
@@ -72,18 +72,21 @@ def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str,
 
 
 def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Environment) -> Scope:
-    """The scope with the definition of its window in place of a name. UNDEFINED_OBJECT."""
+    """The scope with the definition of its window in place of a name. UNDEFINED_OBJECT; UNDEFINED_COLUMN and so on for what it orders by."""
     if scope.stream is None or scope.stream.window is None:
         return scope
     node = scope.stream.window
     alias = node.args.get("alias")
-    if alias is None:
-        return scope
-    name = name_of(alias)
-    if name not in windows:
-        raise error("UNDEFINED_OBJECT", f'window "{name}" does not exist', sql=env.text, span=place_of(alias),
-                    hint=f"Write WINDOW {name} AS (RANGE INTERVAL '1' MINUTE PRECEDING) at the end of the query.")
-    return replace(scope, stream=replace(scope.stream, window=windows[name]))
+    if alias is not None:
+        name = name_of(alias)
+        if name not in windows:
+            raise error("UNDEFINED_OBJECT", f'window "{name}" does not exist', sql=env.text, span=place_of(alias),
+                        hint=f"Write WINDOW {name} AS (RANGE INTERVAL '1' MINUTE PRECEDING) at the end of the query.")
+        node = windows[name]
+    order = node.args.get("order")
+    for column in () if order is None else order.find_all(exp.Column):
+        bind_value(column, ScopeContext(env.text, scope, "OVER"))
+    return replace(scope, stream=replace(scope.stream, window=node))
 
 
 def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.binder.endings import ended
-from watersmeet.binder.rowtimes import bind_union, rowtime_of
+from watersmeet.binder.rowtimes import bind_union, check_marked, rowtime_of
 from watersmeet.binder.scope import PLAIN, Layout, Nature
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
@@ -71,6 +71,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     with depth_checked(text):
         bound = bind(query, Environment(text), binding)
     if binding.semantics.rowtimes:
+        check_marked(query, bound.relation, text)
         check_equalities(bound.relation, text)
     own = [o for o in bound.outputs if not o.hidden]
     names = [o.column.name for o in bound.outputs if o.hidden] + _names(own, column_names, text, needs_names=needs_names)

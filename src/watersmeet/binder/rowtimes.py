@@ -18,7 +18,7 @@ from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.endings import Item
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
 from watersmeet.binder.shared import Binding, Bound, Environment, check_alias_list, value_of
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.queries import is_marked, place_of
 from watersmeet.errors import error
 
 ROWTIME: Final = "ROWTIME"
@@ -60,6 +60,14 @@ def rowtime_of(tree: Relation) -> Column | None:
     return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)
 
 
+def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
+    """FEATURE_NOT_SUPPORTED for a view of streams without STREAM.
+
+    Without STREAM a query reads what is stored, and joins of what is stored have no windows: the view would not be what its query gives.
+    """
+    if rowtime_of(tree) is not None and not is_marked(query):
+        raise error("FEATURE_NOT_SUPPORTED", "a view of streams without STREAM is not supported", sql=text, span=place_of(query),
+                    detail="Without STREAM a query reads what is stored once.", hint="Write SELECT STREAM.")
 
 
 def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> tuple[list[Item], bool]:

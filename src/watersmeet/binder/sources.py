@@ -15,7 +15,7 @@ from watersmeet.binder.facets import facets_of
 from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.newest import newest
 from watersmeet.binder.records import HIDDEN, bind_records
-from watersmeet.binder.rowtimes import item_scope
+from watersmeet.binder.rowtimes import check_marked, item_scope
 from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
 from watersmeet.binder.shared import (
     Binding,
@@ -195,6 +195,8 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
     binding.dialect, binding.catalog = view.dialect, replace(catalog, path=view.path)
     bound = bind(statement.query, Environment(statement.text), binding)
     binding.depends_on, binding.dialect, binding.catalog = depends_on, dialect, catalog
+    if language_named(view.dialect).semantics.rowtimes:
+        check_marked(statement.query, bound.relation, statement.text)
     names = tuple(f.name for f in view.columns)
     if tuple(c.name for c in bound.relation.columns) == names:
         return bound.relation

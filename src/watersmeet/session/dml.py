@@ -41,8 +41,11 @@ def insert(session: Session, statement: Insert) -> Result:
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
         if runs_on(session, statement.query):
+            hint = ("Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
+                    if session.semantics.continuous == "marked" else
+                    "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for what comes.")
             raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "INSERT of a query that runs until it is stopped is not supported",
-                           hint="Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for what comes.")
+                           hint=hint)
         target = accepting(relation)
         targets = insert_targets(target, statement)
         query = bounded(session, typed_query(statement.query, targets), statement.text)

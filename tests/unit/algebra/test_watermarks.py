@@ -75,6 +75,11 @@ def derived(query):
     ("SELECT generate_series(ts, ts + INTERVAL '1 minute', INTERVAL '10 s') AS u FROM a", {"u": A}),
     ("SELECT generate_series(ts, ts - INTERVAL '1 minute', INTERVAL '-10 s') AS u FROM a", {}),
     ("SELECT * FROM TUMBLE(latest, ts, INTERVAL '1 minute')", {}),
+    ("SELECT a.ts FROM a LEFT JOIN (VALUES (1)) AS l(k) ON a.k = l.k", {"ts": A}),
+    ("SELECT ts FROM a WHERE k IN (SELECT l.k FROM (VALUES (1), (2)) AS l(k))", {"ts": A}),
+    ("SELECT ts FROM a WHERE NOT EXISTS (SELECT 1 FROM (VALUES (1)) AS l(k) WHERE l.k = a.k)", {"ts": A}),
+    ("SELECT ts FROM a WHERE k IN (SELECT k FROM b)", {}),
+    ("SELECT a.ts FROM a LEFT JOIN b ON a.k = b.k", {}),
     ("SELECT a.ts, l.v FROM a LEFT JOIN latest FOR SYSTEM_TIME AS OF PROCTIME() AS l ON a.k = l.k", {"ts": A}),
 ])  # fmt: skip
 def test_what_is_left_of_a_watermark(query, expected):

@@ -108,7 +108,7 @@ def test_history_is_what_the_reader_s_dialect_says():
     with watersmeet.connect(runtime="inprocess") as connection:
         connection.execute("""CREATE TABLE log (a int) APPEND ONLY; INSERT INTO log VALUES (1);
                               SET dialect = 'sqlstream'; CREATE STREAM s (a INTEGER); INSERT INTO s (a) VALUES (1); FLUSH;
-                              CREATE MATERIALIZED VIEW of_log AS SELECT a FROM log; CREATE MATERIALIZED VIEW of_s AS SELECT a FROM s;
+                              CREATE MATERIALIZED VIEW of_log AS SELECT a FROM log; CREATE MATERIALIZED VIEW of_s AS SELECT STREAM a FROM s;
                               SET dialect = 'timeplus'; CREATE MATERIALIZED VIEW tp_log AS SELECT a FROM log;
                               SET dialect = 'risingwave'; CREATE MATERIALIZED VIEW rw_s AS SELECT a FROM s;
                               INSERT INTO log VALUES (2); INSERT INTO s (a) VALUES (2); FLUSH""")
