@@ -167,7 +167,7 @@ class Sources:
         if is_marked(statement.query):
             raise error("FEATURE_NOT_SUPPORTED", f'view "{relation.name}" can\'t be read by a query that ends', sql=self.env.text,
                         span=place_of(node), detail="It is a SELECT STREAM, which runs until it is stopped.",
-                        hint='Write SELECT STREAM, or read a materialized view of it.')
+                        hint="Write SELECT STREAM, or read a materialized view of it.")
         query = with_current_names(statement.query, batch.catalog, language_named(relation.dialect).semantics)
         inner = self.translate(query, Environment(statement.text), batch)
         batch.dialect, batch.catalog = dialect, catalog
