@@ -73,7 +73,8 @@ class Within:
         if not kept:
             return made
         if not all(self._clocks):
-            raise error("FEATURE_NOT_SUPPORTED", f"{join.kind.upper()} JOIN of streams without event times is not supported", sql=env.text,
+            shown = "OUTER" if join.kind == "full" else join.kind.upper()
+            raise error("FEATURE_NOT_SUPPORTED", f"{shown} JOIN of streams without event times is not supported", sql=env.text,
                         span=place_of(node), hint="Topics have one; another relation needs WATERMARK FOR.")
         assert isinstance(made, Project)
         return Union((self._awaiting(made, binding), *(self._alone(i, made, binding) for i in kept)), made.columns)
@@ -101,6 +102,7 @@ class Within:
         late = self._split(number, late=True)
         exprs = [replace(e, expression=e.substitute(lacking).expression, nullable=e.nullable or bool(e.columns & lacking.keys()))
                  for e in joined.exprs]
+        exprs[-1] = self._times[number]  # the later one of its time and none, and so that the clock goes on with it
         return Project(late, _renamed(joined.columns, exprs, binding), tuple(exprs))
 
 

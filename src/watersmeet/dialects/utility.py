@@ -119,6 +119,9 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
         variable = Name("transaction_isolation", span_of(cursor.tokens[1:4]))
     else:
         variable = cursor.word()
+        while cursor.take("."):
+            part = cursor.word()
+            variable = Name(f"{variable.name}.{part.name}", Span(variable.span.start, part.span.end))
     cursor.end()
     return ShowVariable(**base, name=variable.name, name_span=variable.span)
 

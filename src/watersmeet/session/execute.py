@@ -172,15 +172,17 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
 
 def _run_unit(session: Session, unit: st.Unit) -> Result:
     """Run all statements of a unit; if one fails, nothing of those before it is left."""
-    known, variables = set(session.catalog.relations), session.variables.saved()
+    known, variables = session.catalog.relations, session.variables.saved()
     result = Result("")
     try:
         for statement in unit.statements:
             result = run_statement(session, statement)
     except BaseException:
         session.variables.restore(variables)
-        made = session.catalog.relations.keys() - known
+        made = session.catalog.relations.keys() - known.keys()
         if made:
             ddl.remove(session, set(made))
+        for replaced in known.keys() - session.catalog.relations.keys():  # a declared topic that a processor was to write: it has no records
+            ddl.add(session, known[replaced])
         raise
     return result

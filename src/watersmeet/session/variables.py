@@ -23,7 +23,7 @@ _FALSE: Final = ("false", "f", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. `choices`: the values of a text variable, lower case; empty for any."""
+    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer."""
 
     name: str
     kind: Kind
@@ -31,6 +31,7 @@ class Variable:
     description: str
     effect: bool = False
     choices: tuple[str, ...] = ()
+    least: int | None = None
 
 
 def _flag(name: str, default: bool, description: str, effect: bool = False) -> Variable:
@@ -46,8 +47,8 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("batch_enable_lookup_join", True, "Lookup joins in batch queries."),
         Variable("client_min_messages", "text", "notice", "Smallest level of message that the client gets."),
         _flag("defaults.topic.autocreate", False, "A processor makes its target topic (Lenses).", effect=True),
-        Variable("defaults.topic.partitions", "integer", "1", "Partitions of topics that are made for processors (Lenses).", effect=True),
-        Variable("defaults.topic.replication", "integer", "1", "Copies of topics that are made for processors (Lenses)."),
+        Variable("defaults.topic.partitions", "integer", "1", "Partitions of topics that are made for processors (Lenses).", effect=True, least=1),
+        Variable("defaults.topic.replication", "integer", "1", "Copies of topics that are made for processors (Lenses).", least=1),
         Variable(DIALECT, "text", "risingwave", "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
         _flag("enable_index_selection", True, "Index choice for temporal and lookup joins."),
         _flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),
@@ -144,9 +145,12 @@ def _checked(variable: Variable, value: str) -> str:
         raise error("INVALID_PARAMETER", f'{variable.name} is true or false, not "{value}"')
     if variable.kind == "integer":
         try:
-            return str(int(value))
+            number = int(value)
         except ValueError:
             raise error("INVALID_PARAMETER", f'{variable.name} is a whole number, not "{value}"') from None
+        if variable.least is not None and number < variable.least:
+            raise error("INVALID_PARAMETER", f"{variable.name} is at least {variable.least}, not {number}")
+        return str(number)
     if variable.choices and lowered not in variable.choices:
         if variable.name == "timezone":
             raise error("FEATURE_NOT_SUPPORTED", f'time zone "{value}" is not supported',
