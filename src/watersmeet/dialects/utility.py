@@ -36,9 +36,9 @@ _LISTS: Final = (
     ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
     ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
     ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
-    ("RELATIONS",), ("DEAD", "LETTERS"),
+    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",),
 )  # fmt: skip
-_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",))
+_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("DICTIONARY",))
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:

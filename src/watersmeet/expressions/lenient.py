@@ -14,8 +14,8 @@ from watersmeet.expressions.calls import Arguments, Builder, constant_text, coun
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import fill
-from watersmeet.expressions.values import Value, call, duckdb_cast, string
-from watersmeet.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.expressions.values import Value, call, duckdb_cast, string, wrap
+from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, VARCHAR, SqlType
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
@@ -84,6 +84,43 @@ def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     return Value(fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in arguments))
 
 
+def _substring(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """A part of a text by its first character and its length; from the end for a first one below 0, nothing for 0."""
+    count_checked("substring", arguments, (2, 3), node, ctx)
+    if arguments[0].type != VARCHAR or any(not a.type.is_integer for a in arguments[1:]):
+        raise mismatch_of("substring", arguments, node, ctx, "It takes a string and whole numbers.")
+    text = cast(arguments[0], VARCHAR, ctx, node)
+    parts = [text.expression, *[a.expression for a in arguments[1:]]]
+    whole = "substring(a0, a1)" if len(parts) == 2 else "substring(a0, a1, greatest(a2, 0))"
+    null = "" if len(parts) == 2 else "WHEN a2 IS NULL THEN NULL "
+    return Value(fill(f"CASE {null}WHEN a1 = 0 THEN left(a0, 0) ELSE {whole} END", *parts), VARCHAR, any(a.nullable for a in arguments))
+
+
+def _element(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """The element of an array at a place from 1 on, or from -1 on from its end; NULL if there is none."""
+    array, place = arguments
+    if array.type.name != "array" or array.type.element is None:
+        raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {array.type.sql} because it is not an array", node)
+    if place.unknown or not place.type.is_integer:
+        raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", node)
+    return Value(call("list_extract", array.finish().expression, place.expression), array.type.element)
+
+
+def _int_div(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """The whole part of a quotient, cut towards zero."""
+    count_checked("int_div", arguments, (2,), node, ctx)
+    parts = [a if a.type.is_integer and not a.unknown else cast(a, DOUBLE, ctx, node) for a in arguments]
+    whole = all(p.type.is_integer for p in parts)
+    text = "CAST(a0 AS BIGINT) // CAST(a1 AS BIGINT)" if whole else "CAST(trunc(CAST(a0 AS DOUBLE) / nullif(CAST(a1 AS DOUBLE), 0)) AS BIGINT)"
+    return Value(fill(text, *[wrap(p.expression) for p in parts]), BIGINT)
+
+
+def _as_date(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """The second value, as a date if the first one is one."""
+    given, found = arguments
+    return cast(found, DATE, ctx, node) if given.type == DATE and not given.unknown else found
+
+
 def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """What is left where no emission is numbered."""
     raise ctx.error("FEATURE_NOT_SUPPORTED", "emit_version() is not supported here", node, code=183,
@@ -91,6 +128,6 @@ def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp
 
 
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
-    "$concat": _concat, "$date_diff": _date_diff, "$day": _day, "$emit_version": _emit_version, "$empty": _empty("="), "$length": _length, "$moment": _moment,
-    "$not_empty": _empty(">"), "$truncated": _truncated,
+    "$as_date": _as_date, "$concat": _concat, "$date_diff": _date_diff, "$day": _day, "$element": _element, "$emit_version": _emit_version, "$empty": _empty("="), "$int_div": _int_div, "$length": _length, "$moment": _moment,
+    "$not_empty": _empty(">"), "$substring": _substring, "$truncated": _truncated,
 }

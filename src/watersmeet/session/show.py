@@ -25,7 +25,11 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
     "materialized views": ("materialized view",),
     "indexes": ("index",),
     "relations": ("table", "source", "view", "materialized view", "index"),
+    "streams": ("table", "source"),
 }
+
+#: What SHOW CREATE calls otherwise than the catalog.
+_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "dictionary": ("table", "view")}
 
 #: Lists that RisingWave has and that are always empty here.
 _EMPTY: Final = ("sinks", "functions", "connections", "subscriptions", "secrets", "internal tables")
@@ -57,6 +61,8 @@ def show(session: Session, statement: Show) -> Result:
     what = statement.what
     if what in _KINDS:
         rows = [r for r in _listed(session, statement) if r.kind in _KINDS[what] and not r.hidden and _is_like(r.name, statement)]
+        if what == "streams":
+            rows = [r for r in rows if r.kind == "source" or r.mode is not None]
         if what == "relations":
             return text_result("SHOW", ("Name", "Kind"), [(r.name, r.kind) for r in rows])
         if what == "indexes":
@@ -206,9 +212,9 @@ def _create(session: Session, statement: Show) -> Result:
     kind = statement.what.removeprefix("create ")
     relation = session.find(statement.name)
     if relation is None:
-        names = [r.shown for r in session.catalog.relations.values() if r.kind == kind]
+        names = [r.shown for r in session.catalog.relations.values() if r.kind in _CREATED.get(kind, (kind,))]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
-    if relation.kind != kind:
+    if relation.kind not in _CREATED.get(kind, (kind,)) or (kind == "dictionary" and relation.dictionary is None):
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH",
                        f'"{relation.shown}" is a {relation.kind}, not a {kind}',
                     hint=f"Use SHOW CREATE {relation.kind.upper()}.")

@@ -300,3 +300,20 @@ def test_refusals_name_the_place_and_leave_nothing_behind(sql, condition, place)
         if place is not None:
             assert sql[err.span.start : err.span.end] == place
         assert rows(connection, "SHOW RELATIONS") == [("a", "table"), ("m", "table")]
+
+
+def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
+    with connect(tmp_path / "db", replace_connectors=True) as connection:
+        products(connection, ("p1", "Laptop"))
+        connection.execute("""CREATE DICTIONARY d(id string, name string) PRIMARY KEY id
+            SOURCE(CLICKHOUSE(DB 'shop' TABLE 'products' USER 'u' PASSWORD 'geheim')) LAYOUT(FLAT());
+            CREATE EXTERNAL TABLE e SETTINGS type = 'clickhouse', database = 'shop', table = 'products', password = 'geheim';
+            CREATE STREAM s(i int)""")
+        assert rows(connection, "SHOW STREAMS") == [("s",)]
+        assert rows(connection, "SHOW CREATE STREAM s") == [("s", "CREATE STREAM s(i int)")]
+        for statement in ("SHOW CREATE DICTIONARY d", "SHOW CREATE TABLE d", "SHOW CREATE TABLE e"):
+            [(_, text)] = rows(connection, statement)
+            assert "'[HIDDEN]'" in text
+            assert "geheim" not in text
+        assert refused(connection, "SHOW CREATE DICTIONARY s").condition == "CATALOG_TYPE_MISMATCH"
+        assert rows(connection, "SELECT id, name FROM e") == [("p1", "Laptop")]

@@ -19,8 +19,8 @@ _Build = Callable[..., exp.Expression]
 
 _RENAMED: Final[dict[str, str]] = {
     "ceiling": "ceil", "char_length_utf8": "char_length", "length_utf8": "char_length", "lcase": "lower", "ucase": "upper",
-    "lower_utf8": "lower", "upper_utf8": "upper", "reverse_utf8": "reverse", "substring_utf8": "substr", "substr_utf8": "substr",
-    "mid": "substr", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim", "trim_both": "btrim",
+    "lower_utf8": "lower", "upper_utf8": "upper", "reverse_utf8": "reverse", "substring_utf8": "$substring", "substr_utf8": "$substring",
+    "mid": "$substring", "substr": "$substring", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim", "trim_both": "btrim",
     "if_null": "coalesce", "null_if": "nullif", "pow": "power", "ln": "ln", "log": "ln", "truncate": "trunc",
     "position_utf8": "strpos", "locate": "strpos", "group_array": "array_agg", "to_string_utf8": "to_string",
     "std_dev_pop": "stddev_pop", "std_dev_samp": "stddev_samp", "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
@@ -72,9 +72,14 @@ def _text(name: str) -> exp.Expression:
 
 
 def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
-    """`add_minutes(t, n)`: n times the unit."""
+    """`add_minutes(t, n)`: n times the unit. A date that days or more are added to is a date."""
     one = exp.cast(_text(f"1 {unit}"), exp.DType.INTERVAL)
-    return lambda time, n: exp.Paren(this=sign(this=time, expression=exp.Paren(this=exp.Mul(this=n, expression=one.copy()))))
+
+    def build(time: exp.Expression, n: exp.Expression) -> exp.Expression:
+        moved = exp.Paren(this=sign(this=time, expression=exp.Paren(this=exp.Mul(this=n, expression=one.copy()))))
+        return moved if unit in ("second", "minute", "hour") else _call("$as_date", time.copy(), moved)
+
+    return build
 
 
 def _date_add(sign: type[exp.Binary]) -> _Build:
@@ -139,6 +144,25 @@ def _to_datetime64(x: exp.Expression, digits: exp.Expression | None = None, *_zo
     return _call("$moment", x) if unit is None else _call("date_trunc", _text(unit), _call("$moment", x))
 
 
+def _sunday(time: exp.Expression) -> exp.Expression:
+    """The beginning of the week, which is a Sunday in ClickHouse (mode 0)."""
+    day = exp.cast(_text("1 day"), exp.DType.INTERVAL)
+    later = exp.Add(this=_wrapped(time), expression=day)
+    return exp.Paren(this=exp.Sub(this=_call("date_trunc", _text("week"), later), expression=day.copy()))
+
+
+def _element(node: exp.Bracket) -> exp.Expression | None:
+    """`a[1]`, `a[-1]` (the last one). sqlglot counts constant places from 0 on."""
+    place = node.expressions[0]
+    if len(node.expressions) != 1 or isinstance(place, exp.Slice):
+        return None
+    if isinstance(place, exp.Literal) and place.is_int:
+        place = exp.Literal.number(int(place.this) + 1)
+    elif isinstance(place, exp.Neg) and isinstance(place.this, exp.Literal) and place.this.is_int:
+        place = exp.Neg(this=exp.Literal.number(int(place.this.this) - 1))
+    return _call("$element", node.this, place)
+
+
 def _clock(unit: str) -> _Build:
     """The time of the epoch, cut down to the unit; the digits and the time zone that may be asked for change nothing."""
     return lambda *_digits: _call("date_trunc", _text(unit), _call("localtimestamp"))
@@ -151,7 +175,7 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     **{f"to_{name}": ((2,), _decimal(name)) for name in _DECIMALS},
     **{name: ((2,), _pair(kind)) for name, kind in _OPERATORS.items()},
     "divide": ((2,), _divided),
-    "int_div": ((2,), lambda a, b: exp.Cast(this=_call("$truncated", _divided(a, b)), to=tree_of("int64"))),
+    "int_div": ((2,), lambda a, b: _call("$int_div", a, b)),
     "negate": ((1,), lambda x: exp.Paren(this=exp.Neg(this=_wrapped(x)))),
     "and": ((2, 3, 4, 5, 6), _all_of(exp.And)), "or": ((2, 3, 4, 5, 6), _all_of(exp.Or)),
     "not": ((1,), lambda x: exp.Paren(this=exp.Not(this=_wrapped(x)))),
@@ -174,6 +198,7 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     "date_trunc": ((2, 3), lambda unit, *rest: _call("date_trunc", _unit(unit), *rest)),
     **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u, exp.Sub)) for u in _UNITS},
     **{f"to_start_of_{u}": ((1,), lambda x, u=u: _call("date_trunc", _text(u), x)) for u in _UNITS},
+    "to_start_of_week": ((1,), _sunday),
     "to_monday": ((1,), lambda x: exp.Cast(this=_call("date_trunc", _text("week"), x), to=tree_of("date"))),
     **{f"to_{name}": ((1,), lambda x, f=field: exp.Cast(this=_call("date_part", _text(f), x), to=tree_of("int32")))
        for name, field in _FIELDS.items()},
@@ -209,6 +234,10 @@ def _made(node: Any) -> exp.Expression | None:
         cut = _cut(node.to)
         node.set("to", cast_type(node.to))
         return None if cut is None else _call("date_trunc", _text(cut), node.copy())
+    if isinstance(node, exp.Substring):
+        return _call("$substring", *[p for p in (node.this, node.args.get("start"), node.args.get("length")) if p is not None])
+    if isinstance(node, exp.Bracket):
+        return _element(node)
     if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
         return _case(node.this, node.args["true"], node.args.get("false") or exp.Null())
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
