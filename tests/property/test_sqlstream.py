@@ -20,7 +20,7 @@ from tests.property.sqlstream_rules import Stream
 from tests.thorough import mostly_slow
 
 REGRESSIONS: list[int] = []
-SEEDS = [*REGRESSIONS, *range(60)]
+SEEDS = [*REGRESSIONS, *range(24)]
 _START = dt.datetime(2019, 3, 30, 5, 0)
 
 
