@@ -102,6 +102,9 @@ def _join_and_group(place: exp.Expression, text: str) -> Error:
 
 def check_select(node: exp.Select, text: str) -> None:
     """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and what document 004 does not have."""
+    if node.args.get("from_") is not None and not node.args.get("nature") and node.parent is not None:
+        raise error("SYNTAX_ERROR", "a query inside of one over records says STREAM or TABLE", sql=text, span=place_of(node),
+                    hint="Write SELECT STREAM or SELECT TABLE.")
     joins = node.args.get("joins") or []
     if len(joins) > 1:
         raise error("JOIN_SOURCES", "a query joins two sources only", sql=text, span=place_of(joins[1]),

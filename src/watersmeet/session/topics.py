@@ -114,8 +114,8 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
     """
     span = statement.name_span
     if declared.topic is None or declared.kind != "table" or declared.event_time is None:
-        what = "is no topic" if declared.topic is None else "has a processor that writes it, or had one"
-        raise error_at(statement, span, "READ_ONLY_RELATION", f'can\'t write {declared.kind} "{declared.shown}": it {what}')
+        kind, what = (declared.kind, "is no topic") if declared.topic is None else ("topic", "has a processor that writes it, or had one")
+        raise error_at(statement, span, "READ_ONLY_RELATION", f'can\'t write {kind} "{declared.shown}": it {what}')
     if session.catalog.dependents(declared.id) or _has_records(session, declared):
         raise error_at(statement, span, "FEATURE_NOT_SUPPORTED", f'a processor of topic "{declared.shown}", which has records or readers, is not supported',
                        hint="Start the processor before its topic is written or read.")
