@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from rich.console import Console
@@ -32,7 +33,7 @@ def run_script(connection: Connection, text: str, *, once: bool, as_json: bool) 
     """Runs `text`; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
 
     Of a SELECT that runs until it is stopped the script does not wait: its rows are shown behind the last statement, instead of the progress.
-    Raises what a statement raises.
+    Raises what a statement raises, once the rows of those that run are shown.
     """
     console = errors_output()
     with Interrupts() as interrupts:
@@ -65,20 +66,31 @@ def print_notices(cursor: Cursor, err: Console) -> None:
 
 
 def _run_statements(connection: Connection, text: str, console: Console, *, as_json: bool) -> list[Follower]:
-    """Runs the statements; the queries that still run."""
+    """Runs the statements; the queries that still run. Before it raises an error it shows what those gave."""
     out = output()
     results = connection.execute_script(text)
     running: list[Cursor] = []
-    while True:
-        with console.status("running …") if console.is_terminal else contextlib.nullcontext():
-            cursor = next(results, None)
-        if cursor is None:
-            return [Follower(c, out, as_json=as_json, title=f"query {n}" if len(running) > 1 else None) for n, c in enumerate(running, 1)]
-        if cursor.runs:
-            print_notices(cursor, console)
-            running.append(cursor)
-        else:
-            print_outcome(cursor, out, console, as_json=as_json)
+    try:
+        while True:
+            with console.status("running …") if console.is_terminal else contextlib.nullcontext():
+                cursor = next(results, None)
+            if cursor is None:
+                return _followers(running, out, as_json=as_json)
+            if cursor.runs:
+                print_notices(cursor, console)
+                running.append(cursor)
+            else:
+                print_outcome(cursor, out, console, as_json=as_json)
+    except Error:
+        with contextlib.suppress(Error):  # the script's own error is the one to tell
+            if running and connection.autocommit:
+                connection.flush()
+            drain(_followers(running, out, as_json=as_json))
+        raise
+
+
+def _followers(running: Sequence[Cursor], out: Console, *, as_json: bool) -> list[Follower]:
+    return [Follower(c, out, as_json=as_json, title=f"query {n}" if len(running) > 1 else None) for n, c in enumerate(running, 1)]
 
 
 def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, as_json: bool) -> int:

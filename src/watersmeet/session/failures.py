@@ -25,7 +25,8 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
         relation = known[todo.pop(0)]
         if relation.id in failed:
             found = error_from_json(failed[relation.id])
-            found.message = f'{relation.kind} "{relation.shown}" was stopped: {found.message}'
+            if found.condition != "VIEW_FAILED":  # which says so itself
+                found.message = f'{relation.kind} "{relation.shown}" was stopped: {found.message}'
             raise found
         if relation.kind == "view":
             todo += relation.depends_on

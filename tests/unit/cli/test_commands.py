@@ -294,6 +294,13 @@ def test_queries_that_run_at_the_end_of_a_script(call, script):
                                          {"query": "query 2", "k": 1, "v": 10, "_tp_delta": 1}]
 
 
+def test_queries_that_run_show_their_rows_before_an_error(call, script):
+    result = call("run", script(RUNNING + "INSERT INTO s (a, b) VALUES (1, 'one'); SELECT nix FROM s; INSERT INTO s (a, b) VALUES (2, 'two')"), "--json", *INPROCESS)
+    assert result.exit_code == 1
+    assert json_lines(result.stdout) == [{"a": 1, "b": "one"}]
+    assert '"UNDEFINED_COLUMN"' in result.stderr
+
+
 SOURCE = """CREATE SOURCE g (v bigint) WITH (connector = 'datagen', fields.v.kind = 'sequence', fields.v.start = 1,
             fields.v.end = 1000000, datagen.rows.per.second = 20); SET dialect = 'timeplus';"""
 
