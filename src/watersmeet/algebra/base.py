@@ -50,6 +50,21 @@ class Relation:
         return own.union(*[i.free for i in self.inputs])
 
 
+@dataclass(frozen=True)
+class Unary(Relation):
+    """A node with one input. Its columns are the input's where it does not say otherwise."""
+
+    input: Relation
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
 def extended(columns: tuple[Column, ...], outer: bool) -> tuple[Column, ...]:
     """The columns as they are where rows may be extended by NULLs, if `outer`."""
     return tuple(Column(c.id, c.name, c.type, c.nullable or outer) for c in columns)

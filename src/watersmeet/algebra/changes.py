@@ -6,38 +6,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from watersmeet.algebra.base import Column, Relation
+from watersmeet.algebra.base import Column, Unary
 from watersmeet.watermarks import Watermark
 
 
 @dataclass(frozen=True)
-class Cut(Relation):
+class Cut(Unary):
     """What the input gave before a query started, or what it gives from then on, as `circuit.operators.Cut`.
 
     keeps before: the content as it was, which stands still. after: only the changes that come later.
     """
 
-    input: Relation
     keeps: Literal["before", "after"]
     moment: int
 
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
-
 
 @dataclass(frozen=True)
-class Punctual(Relation):
+class Punctual(Unary):
     """The rows of the input that are not late by the column `column`, as `circuit.operators.Punctual`: from then on it has the watermark `bound`.
 
     late: those that are instead.
     """
 
-    input: Relation
     column: str
     bound: Watermark
     relation_id: str = ""
@@ -45,31 +35,18 @@ class Punctual(Relation):
     clock: str = ""
     late: bool = False
 
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
-
 
 @dataclass(frozen=True)
-class Records(Relation):
+class Records(Unary):
     """The changes of the input as records in the order of a log, as `circuit.operators.Records`: none is ever taken back.
 
     key: ids of the columns that identify a row of a table; None: of an input whose rows only come. kept: ids of the columns that a
     record without value has. made: whether the record is without value (boolean), and its place in the log (bigint).
     """
 
-    input: Relation
     key: tuple[str, ...] | None
     kept: tuple[str, ...]
     made: tuple[Column, Column]
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -79,16 +56,7 @@ class Records(Relation):
 
 
 @dataclass(frozen=True)
-class Repartition(Relation):
+class Repartition(Unary):
     """The input's rows as they are, with as many partitions as the relation that they are joined with has."""
 
-    input: Relation
     partitions: int
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns

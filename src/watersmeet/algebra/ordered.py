@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from watersmeet.algebra.base import Column, Relation
+from watersmeet.algebra.base import Column, Unary
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import SqlType
 
@@ -58,7 +58,7 @@ class WindowCall:
 
 
 @dataclass(frozen=True)
-class Window(Relation):
+class Window(Unary):
     """Each input row with the value of each call over the rows that are equal in `partition`. Outputs: the calls' columns.
 
     Where an order leaves rows equal, the others of their columns that are read above or here decide, in order.
@@ -66,7 +66,6 @@ class Window(Relation):
     that is not below it to another. Who reads them must not tell these apart, as a join that compares them with times below it.
     """
 
-    input: Relation
     partition: tuple[Scalar, ...]
     calls: tuple[WindowCall, ...]
     outputs: tuple[Column, ...]
@@ -79,23 +78,18 @@ class Window(Relation):
     def scalars(self) -> tuple[Scalar, ...]:
         return (*self.partition, *(s for c in self.calls for s in c.scalars))
 
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return (*self.input.columns, *self.outputs)
 
 
 @dataclass(frozen=True)
-class TopN(Relation):
+class TopN(Unary):
     """Of the rows that are equal in `partition`, in `order`: those after `offset`, at most `limit` (None: all) of them.
 
     with_ties: and those that are equal in `order` to the last one. Equal rows are ordered as in `Window`.
     """
 
-    input: Relation
     partition: tuple[Scalar, ...]
     order: tuple[SortKey, ...]
     limit: int | None
@@ -105,11 +99,3 @@ class TopN(Relation):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return (*self.partition, *(k.value for k in self.order))
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns

@@ -14,7 +14,7 @@ from typing import Literal
 
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import Relation as Relation
-from watersmeet.algebra.base import extended
+from watersmeet.algebra.base import Unary, extended
 from watersmeet.algebra.changes import Cut as Cut
 from watersmeet.algebra.changes import Punctual as Punctual
 from watersmeet.algebra.changes import Records as Records
@@ -81,30 +81,20 @@ class Values(Relation):
 
 
 @dataclass(frozen=True)
-class Filter(Relation):
+class Filter(Unary):
     """The rows for which `predicate` is true (not false, not NULL)."""
 
-    input: Relation
     predicate: Scalar
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return (self.predicate,)
 
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
-
 
 @dataclass(frozen=True)
-class Project(Relation):
+class Project(Unary):
     """One row for each input row: `exprs[i]` gives `outputs[i]`. A pass-through column keeps its id or gets a new one."""
 
-    input: Relation
     outputs: tuple[Column, ...]
     exprs: tuple[Scalar, ...]
 
@@ -114,10 +104,6 @@ class Project(Relation):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return self.exprs
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -267,7 +253,7 @@ class TemporalJoin(Relation):
 
 
 @dataclass(frozen=True)
-class TimeFilter(Relation):
+class TimeFilter(Unary):
     """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which only rises.
 
     As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
@@ -277,7 +263,6 @@ class TimeFilter(Relation):
     below `bound` either.
     """
 
-    input: Relation
     column: str
     comparison: Comparison
     bound: Watermark
@@ -292,14 +277,6 @@ class TimeFilter(Relation):
         assert not self.stays or self.comparison[0] == "<"
         assert self.column in self.input.ids
         assert self.bound
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
 
 
 @dataclass(frozen=True)
@@ -422,14 +399,13 @@ class AggregateCall:
 
 
 @dataclass(frozen=True)
-class Aggregate(Relation):
+class Aggregate(Unary):
     """Groups by `keys` (NULLs are one group) and one value for each call.
 
     Outputs: first the keys, then the calls. No calls: DISTINCT. `keys` empty and calls
     present: exactly one row, also for no input.
     """
 
-    input: Relation
     keys: tuple[Scalar, ...]
     calls: tuple[AggregateCall, ...]
     outputs: tuple[Column, ...]
@@ -443,16 +419,12 @@ class Aggregate(Relation):
         return self.keys + tuple(s for c in self.calls for s in c.scalars)
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         return self.outputs
 
 
 @dataclass(frozen=True)
-class Unnest(Relation):
+class Unnest(Unary):
     """Each input row once for every element of its `arrays`: a set-returning function whose values are arrays.
 
     Outputs: the input's columns, then `elements[i]` of `arrays[i]`, then `ordinality` (bigint, from 1) if it is
@@ -462,7 +434,6 @@ class Unnest(Relation):
     comes out once with NULLs (LEFT JOIN LATERAL … ON condition); without it there is no condition.
     """
 
-    input: Relation
     arrays: tuple[Scalar, ...]
     elements: tuple[Column, ...]
     ordinality: Column | None = None
@@ -483,10 +454,6 @@ class Unnest(Relation):
     def free(self) -> frozenset[str]:
         own = self.condition.columns - self.ids if self.condition is not None else frozenset[str]()
         return own.union(self.input.free, *[a.columns - self.input.ids for a in self.arrays])
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
 
     @property
     def made(self) -> tuple[Column, ...]:
@@ -518,33 +485,23 @@ class Union(Relation):
 
 
 @dataclass(frozen=True)
-class Repeat(Relation):
+class Repeat(Unary):
     """Each row of the input `times` times more often: not at all where `times`, a bigint, is NULL or below 1."""
 
-    input: Relation
     times: Scalar
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return (self.times,)
 
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.input.columns
-
 
 @dataclass(frozen=True)
-class Expand(Relation):
+class Expand(Unary):
     """Each input row once for each of `sets`: with the keys of that set, NULL in place of the others (GROUPING SETS).
 
     sets: positions in `keys`. Outputs: the input's columns, then one for each key, then the number of the set (integer).
     """
 
-    input: Relation
     keys: tuple[Scalar, ...]
     sets: tuple[tuple[int, ...], ...]
     made: tuple[Column, ...]
@@ -555,10 +512,6 @@ class Expand(Relation):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return self.keys
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.input,)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
