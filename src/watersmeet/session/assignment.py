@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -13,6 +14,7 @@ from sqlglot import exp
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.dialects.statements import Statement
 from watersmeet.errors import Span, error
+from watersmeet.kernel.times import microseconds
 from watersmeet.session.context import error_at
 from watersmeet.session.queries import Bounded
 from watersmeet.session.values import python_rows
@@ -37,6 +39,9 @@ _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
 }
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
+
+#: The first and the last microsecond of the years 1 to 9999, since 1970: those of TIMESTAMP in the SQL standard.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,9 @@ def cut_times(relation: Relation, rows: pa.Table) -> pa.Table:
 
 
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """NOT_NULL_VIOLATION if a column that takes no NULL has one, INVALID_VALUE if a number is beyond what its column takes."""
+    """NOT_NULL_VIOLATION if a column that takes no NULL has one, INVALID_VALUE if a number, or the time of an ordered stream, is beyond what its column takes."""
     _check_not_null(relation, rows, statement)
+    _check_rowtimes(relation, rows, statement)
     for name, (least, greatest) in relation.ranges.items():
         found = pc.min_max(rows.column(name)).as_py()
         value = next((v for v in (found["min"], found["max"]) if v is not None and not least <= v <= greatest), None)
@@ -117,6 +123,19 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
             if statement is not None:
                 failure.sql, failure.span = statement.text, statement.span
             raise failure
+
+
+def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
+    """One that is infinite would be the stream's clock for good: every later row would be rejected."""
+    if relation.event_time is None or not relation.event_time.ordered:
+        return
+    times, _ = microseconds(rows.column(relation.event_time.column))
+    if bool(np.any((times < _FIRST_US) | (times > _LAST_US))):
+        failure = error("INVALID_VALUE", f'a time is out of range for column "{relation.event_time.column}" of relation "{relation.name}"',
+                        detail="It takes times of the years 1 to 9999.")
+        if statement is not None:
+            failure.sql, failure.span = statement.text, statement.span
+        raise failure
 
 
 def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:

@@ -99,3 +99,13 @@ def test_many_parameters_and_rows_from_outside_are_in_order_too(path):
         assert done.rowcount == 2
         connection.deliver("s", [[str(at(1)), "4"], [str(at(4)), "5"]])
         assert (content(connection), late(connection)) == ([1, 3, 5], 2)
+
+
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "10000-01-01 00:00:00"])
+def test_a_time_that_none_comes_after_is_no_rowtime(path, time):
+    with open_(path) as connection:
+        with pytest.raises(watersmeet.Error, match="INVALID_VALUE.*out of range for column \"ROWTIME\""):
+            connection.execute(f"INSERT INTO s (rowtime, n) VALUES (TIMESTAMP '{time}', 1)")
+        for written in (dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_000)):
+            connection.execute(f"INSERT INTO s (rowtime, n) VALUES (TIMESTAMP '{written.isoformat(sep=' ')}', 2)")
+        assert content(connection) == [2, 2]
