@@ -104,7 +104,7 @@ def test_many_parameters_and_rows_from_outside_are_in_order_too(path):
 @pytest.mark.parametrize("time", ["infinity", "-infinity", "10000-01-01 00:00:00"])
 def test_a_time_that_none_comes_after_is_no_rowtime(path, time):
     with open_(path) as connection:
-        with pytest.raises(watersmeet.Error, match="INVALID_VALUE.*out of range for column \"ROWTIME\""):
+        with pytest.raises(watersmeet.Error, match=r'INVALID_VALUE.*out of range for column "ROWTIME"'):
             connection.execute(f"INSERT INTO s (rowtime, n) VALUES (TIMESTAMP '{time}', 1)")
         for written in (dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_000)):
             connection.execute(f"INSERT INTO s (rowtime, n) VALUES (TIMESTAMP '{written.isoformat(sep=' ')}', 2)")
