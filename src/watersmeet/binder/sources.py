@@ -124,12 +124,13 @@ def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...],
     width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
     check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     topic = relation.topic
-    return tree, _of_records(alias, tree, names, nature, PLAIN if topic is None else Layout(topic.key_format, topic.partitions))
+    layout = PLAIN if topic is None else Layout(topic.key_format, topic.partitions)
+    return tree, _of_records(alias, tree, names, nature, layout, relation.schema if alias_of(node)[0] is None else None)
 
 
-def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout) -> Scope:
-    """The scope of records. names: of the first columns; the key and the time stay what they are under other names."""
-    return replace(single(alias, scope_columns(tree.columns, names)), facets=facets_of(scope_columns(tree.columns), nature, layout))
+def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout, schema: str | None = None) -> Scope:
+    """The scope of records. schema: of a relation without alias. names: of the first columns; the key and the time stay what they are under other names."""
+    return replace(single(alias, scope_columns(tree.columns, names), schema), facets=facets_of(scope_columns(tree.columns), nature, layout))
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
@@ -260,7 +261,7 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     if bound.nature is not None:
-        check_alias_list(names, len(bound.outputs), f'table "{alias}"', env.text, place_of(node))
+        check_alias_list(names, len(bound.outputs) - bound.facets, f'table "{alias}"', env.text, place_of(node))
         return bound.relation, _of_records(alias, bound.relation, names, bound.nature, bound.layout)
     return bound.relation, item_scope(alias, bound.relation, names, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 

@@ -15,6 +15,7 @@ from watersmeet.dialects import ddl
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.lenses.processors import goes_on, read_insert
+from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
 from watersmeet.dialects.sqlstream import ddl as sqlstream
@@ -27,7 +28,7 @@ from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import did_you_mean, error
 
 
-def _no_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement | None:  # noqa: ARG001 - the signature of all
+def _no_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:  # noqa: ARG001 - the signature of all
     return None
 
 
@@ -49,7 +50,7 @@ class Language:
     semantics: Semantics
     create: Callable[[Cursor, Dialect, dict[str, Any]], Statement] = ddl.read_create
     drop: Callable[[Cursor, dict[str, Any]], Statement] = ddl.read_drop
-    insert: Callable[[Cursor, Dialect, dict[str, Any]], Statement | None] = _no_insert
+    insert: Callable[[Cursor, Dialect, dict[str, Any], Parameters], Statement | None] = _no_insert
     goes_on: Callable[[Sequence[Token]], bool] = _never
     stop: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     alter: Callable[[Cursor, dict[str, Any]], Statement] | None = None

@@ -198,7 +198,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         raise syntax_error(cursor.text, token)
     if word in _QUERIES:
         return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, language.grammar, parameters))
-    if word == "INSERT" and (made := language.insert(cursor, language.grammar, base)) is not None:
+    if word == "INSERT" and (made := language.insert(cursor, language.grammar, base, parameters)) is not None:
         return made
     if word in _DML:
         return utility.read_dml(cursor, language.grammar, base, parameters)

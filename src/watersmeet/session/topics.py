@@ -101,10 +101,19 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     key_format = statement.key_format or query.layout.key_format
     topic = Topic(key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table")
     if declared is not None and declared.topic is not None:
+        _check_formats(statement, declared.topic, name)
         topic = replace(declared.topic, compacted=topic.compacted)
     relation = new_relation(session, statement, "materialized view", columns, depends_on=query.depends_on, watermarks=watermarks_of(tree, clocks),
                             topic=topic)
     return Bound(tree, relation)
+
+
+def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> None:
+    """INVALID_PARAMETER for STORE with other formats than those that the topic was declared with."""
+    for word, said, has in (("KEY", statement.key_format, declared.key_format), ("VALUE", statement.value_format, declared.value_format)):
+        if said is not None and said != has:
+            raise error_at(statement, name.span, "INVALID_PARAMETER", f'topic "{name.shown}" is declared with {word} AS {has}, not {said}',
+                           hint="Leave STORE out.")
 
 
 def _into(session: Session, query: BoundQuery, declared: Relation, statement: CreateProcessor) -> BoundQuery:

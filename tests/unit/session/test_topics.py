@@ -122,3 +122,17 @@ def test_many_rows_at_once(tmp_path):
         connection.cursor().executemany("INSERT INTO t (_key, _value) VALUES (?, NULL)", [(i,) for i in range(3)])
         assert now(connection, "t") == [(3,), (4,)]
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (8,)
+
+
+def test_parameters():
+    """Of rows and of queries that end; a processor runs by its text."""
+    connection = watersmeet.connect(dialect="lenses", runtime="inprocess")
+    for name in "ab":
+        connection.execute(f"CREATE TABLE {name} (_key int, v string) FORMAT (INT, AVRO)")
+    connection.execute("INSERT INTO a VALUES (?, ?)", (1, "one"))
+    connection.execute("INSERT INTO b SELECT _key, ? FROM a WHERE _key = ?", ("uno", 1))
+    connection.flush()
+    assert connection.execute("SELECT _key, v FROM b").fetchall() == [(1, "uno")]
+    with pytest.raises(watersmeet.ProgrammingError, match="a processor takes no parameters"):
+        connection.execute("INSERT INTO c SELECT STREAM v FROM a WHERE _key = ?", (1,))
+    connection.close()

@@ -10,9 +10,10 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.lenses.ddl import read_format
-from watersmeet.dialects.queries import read_tree
+from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.statements import CreateProcessor, Statement
 from watersmeet.dialects.tokens import Cursor
+from watersmeet.errors import error
 
 
 def goes_on(tokens: Sequence[Token]) -> bool:
@@ -27,8 +28,11 @@ def goes_on(tokens: Sequence[Token]) -> bool:
     return True
 
 
-def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement | None:
-    """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None."""
+def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:
+    """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None.
+
+    INVALID_PARAMETER for parameters of the first: a processor runs by its text.
+    """
     start = cursor.index
     cursor.expect("INSERT", "INTO")
     target = cursor.relation_name()
@@ -38,9 +42,11 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if stored and key is None and value is None:
         raise cursor.error(detail="KEY AS or VALUE AS was expected here.")
     if cursor.at("WITH") or cursor.at("SELECT"):
-        tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
+        tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
         query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
         if query is not None and query.args.get("nature"):
+            if parameters:
+                raise error("INVALID_PARAMETER", "a processor takes no parameters", sql=cursor.text, span=target.span, hint="Write the values out.")
             return CreateProcessor(**base, name=target.name, name_span=target.span, schema=target.schema, query=tree,
                                    key_format=key, value_format=value)
     if stored:
