@@ -27,17 +27,18 @@ _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
-    """Tables, sources and materialised views, with an arrow for each use of a relation by a view.
+    """Tables, sources, materialised views and queries that run, with an arrow for each use of a relation by a view, and to what a view writes (INTO).
 
     An arrow says what the view does first with the relation: `left join on k`, `group by x`. Plain views are part
     of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a relation, by id.
     """
-    shown = [r for r in catalog.relations.values() if r.kind in _STYLES]
+    shown = [r for r in catalog.relations.values() if r.kind in _STYLES and not r.owner]
     boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
     views = [r for r in shown if r.kind == "materialized view" and r.id in producers]
     steps = {o.id: o for r in views for o in producers[r.id] if isinstance(o, Repartition)}
     boxes += tuple(Box(o.id, "Repartition", (f"{o.partitions} partitions",)) for o in steps.values())
     arrows = [a for r in views for a in _arrows(r, catalog, producers)]
+    arrows += [Arrow(r.id, r.feeds, "into") for r in views if r.feeds in catalog.relations]
     return Diagram(title, boxes, tuple(dict.fromkeys(arrows)))
 
 

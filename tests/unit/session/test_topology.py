@@ -93,3 +93,19 @@ def test_a_step_that_repartitions_a_topic_is_a_box():
         dot = connection.topology("dot")
     assert edges(dot) == [("Repartition", "pairs", "left join on _key"), ("few", "Repartition", ""), ("many", "pairs", "left join on _key")]
     assert "4 partitions" in dot
+
+
+def test_what_views_write_and_what_works_for_them():
+    with watersmeet.connect(dialect="timeplus", runtime="inprocess", replace_connectors=True) as connection:
+        connection.set_external("mysql", "shop.p", "id string, name string", [])
+        connection.execute("""CREATE STREAM o(id string); CREATE STREAM t(id string); CREATE MUTABLE STREAM cache(id string, name string) PRIMARY KEY id;
+            CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(MYSQL(DB 'shop' TABLE 'p'))
+                LAYOUT(MUTABLE_CACHE(STREAM 'cache' UPDATE_FROM_SOURCE true));
+            CREATE MATERIALIZED VIEW v INTO t AS SELECT o.id FROM o JOIN d ON o.id = d.id SETTINGS join_algorithm = 'direct'""")
+        running = connection.execute("SELECT id FROM t")
+        dot = connection.topology("dot")
+        assert connection.topology()
+        assert "?" not in dot
+        assert dot.count("into") == 1
+        assert "query" in dot
+        running.close()
