@@ -20,6 +20,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
+from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT
@@ -110,10 +111,13 @@ class Selecting:
             if isinstance(part, list):
                 made.set(name, [self._group_part(p, scope, keys) for p in part])
             elif part:
-                raise not_supported(f"GROUP BY {name.upper()}", node, self.env)
+                raise not_supported(f"{words_of(name) or 'what stands here'} in GROUP BY", node, self.env)
         return made
 
     def _group_part(self, node: exp.Expression, scope: Scope, keys: list[Value]) -> exp.Expression:
+        if isinstance(node, (exp.Rollup, exp.Cube)) and not node.expressions:
+            word = node.key.upper()
+            raise not_supported(f"WITH {word} behind GROUP BY", node, self.env, hint=f"Write GROUP BY {word} (…).")
         if isinstance(node, (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple)):
             return self._group(node, scope, keys)
         if isinstance(node, exp.Paren):
@@ -249,7 +253,7 @@ def limits(node: exp.Expression, ctx: BatchContext, env: Environment) -> dict[st
         if limit.args.get("limit_options"):
             options = limit.args["limit_options"]
             if options.args.get("with_ties") or options.args.get("percent"):
-                raise not_supported("FETCH … WITH TIES", limit, env)
+                raise not_supported(f"FETCH … {'PERCENT' if options.args.get('percent') else 'WITH TIES'}", limit, env)
         made["limit"] = exp.Limit(expression=_count(limit.args.get("count") or exp.Literal.number(1), ctx, "FETCH"))
     elif limit is not None and not isinstance(limit.expression, exp.Null):
         made["limit"] = exp.Limit(expression=_count(limit.expression, ctx, "LIMIT"))

@@ -7,6 +7,8 @@ from typing import Final
 #: SQL's words for the parts that a query, an item of FROM, a join or an expression can have.
 _WORDS: Final = {
     "alias": "an alias",
+    "all": "ALL",
+    "by_name": "BY NAME",
     "catalog": "a name of three parts",
     "changelog": "changelog()",
     "cluster": "CLUSTER BY",

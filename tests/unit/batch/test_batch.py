@@ -166,6 +166,19 @@ def test_refused(sql, error):
     assert refusal(translated, sql) == error
 
 
+@pytest.mark.parametrize(("sql", "message"), [
+    ("SELECT k FROM a GROUP BY k WITH ROLLUP", "WITH ROLLUP behind GROUP BY is not supported"),
+    ("SELECT k FROM a GROUP BY k WITH TOTALS", "WITH TOTALS in GROUP BY is not supported"),
+    ("SELECT k FROM a GROUP BY ALL", "ALL in GROUP BY is not supported"),
+    ("SELECT k FROM a FETCH FIRST 10 PERCENT ROWS ONLY", "FETCH … PERCENT is not supported"),
+    ("SELECT k FROM a UNION BY NAME SELECT k FROM a", "BY NAME in a query is not supported"),
+    ("SELECT k FROM a TABLESAMPLE SYSTEM (5)", "TABLESAMPLE in FROM is not supported"),
+    ("SELECT k FROM a FOR UPDATE", "FOR UPDATE or FOR SHARE in a query is not supported"),
+])
+def test_parts_are_named_in_sql(sql, message):
+    assert f"error[FEATURE_NOT_SUPPORTED] 0A000: {message}\n" in refusal(translated, sql)
+
+
 @pytest.mark.parametrize(
     ("sql", "condition", "message"),
     [
