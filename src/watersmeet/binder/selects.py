@@ -83,8 +83,9 @@ class Selecting:
         return Subqueries(self.env, self.binding, self.bind, scope)
 
     def _check(self) -> None:
-        check_arguments(self.node, _KNOWN, self.env.text, "a view")
-        if self.binding.semantics.records:
+        records = self.binding.semantics.records
+        check_arguments(self.node, _KNOWN, self.env.text, "a query over records" if records else "a view")
+        if records:
             check_select(self.node, self.env.text)
         for lateral in self.node.args.get("laterals") or []:
             raise not_supported("LATERAL VIEW", lateral, self.env)
