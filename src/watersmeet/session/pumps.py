@@ -53,8 +53,9 @@ def alter_pump(session: Session, statement: AlterPump) -> Result:
         _restart(session, relation)
     elif not statement.start and relation.kind == "materialized view":
         session.database.flush()  # what it gave until now is written
-        if session.database.upkeep is not None and relation.id in session.database.upkeep.problems:
-            raise session.database.upkeep.problems[relation.id]
+        problem = session.database.upkeep.problems.get(relation.id) if session.database.upkeep is not None else None
+        if problem is not None:
+            raise problem
         stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})
         remove(session, {relation.id})
         add(session, stopped)

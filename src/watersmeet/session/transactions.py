@@ -61,8 +61,8 @@ def flush(session: Session) -> None:
 def _flush(session: Session) -> None:
     session.database.flush()
     upkeep = session.database.upkeep
-    if upkeep is not None and upkeep.problems:
-        raise next(iter(upkeep.problems.values()))
+    for problem in [] if upkeep is None else [*upkeep.problems.values()]:
+        raise problem
 
 
 def commit(session: Session) -> None:
