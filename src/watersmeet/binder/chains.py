@@ -176,7 +176,7 @@ class Chain:
         unnested = self._unnested(relation, call, arrays)
         made = self._scope(call, unnested)
         check_aliases(scope, made, node, self.env)
-        both = Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer)
+        both = Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer, stream=scope.stream)
         self._items[-1] = self._joined(unnested, both, node), both
         self._written[-1] = both
 
@@ -191,7 +191,7 @@ class Chain:
         if call.title in [t.alias for t in self.left.tables]:
             raise error("DUPLICATE_OBJECT", f'table name "{call.title}" specified more than once', sql=self.env.text,
                         span=place_of(call.calls[0][2]), hint="Give one of them an alias.")
-        self._items[at] = unnested, Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer)
+        self._items[at] = unnested, Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer, stream=scope.stream)
         self._written.append(made)
 
     def _joined(self, unnested: Unnest, scope: Scope, node: exp.Join) -> Relation:

@@ -196,7 +196,7 @@ class Selecting:
             raise not_supported("a stream in a subquery of an expression", self.node, self.env, hint="Join it in FROM.")
         if self.node.args.get("distinct"):
             raise not_supported("DISTINCT of a stream", self.node.args["distinct"], self.env)
-        if len(scope.tables) == 1 and scope.stream is not None and scope.stream.window is not None:
+        if scope.stream is not None and scope.stream.window is not None:
             raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, self.env)
         for called in [w for e in self.node.expressions for w in e.find_all(exp.Window)]:
             raise not_supported("a window function over a stream", called, self.env, hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.")
