@@ -136,7 +136,7 @@ def _check_join(join: exp.Join, text: str) -> None:
         raise error("JOIN_WITH_CONDITION", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
     if not free and not has_condition:
         raise error("JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", sql=text, span=span)
-    if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF", "LATEST"):
+    if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF", "LATEST") or (kind == "CROSS" and method):
         raise error("SYNTAX_ERROR", f"{(method + ' ' + kind).strip()} JOIN does not exist", sql=text, span=span)
 
 

@@ -69,6 +69,7 @@ def test_what_is_no_statement_is_refused_at_its_place(text, shown, place):
     ("SELECT * FROM a JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
     ("SELECT * FROM a LEFT JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
     ("SELECT * FROM a NATURAL JOIN b ON true", "JOIN_WITH_CONDITION", "NATURAL JOIN takes neither ON nor USING", "^^^^^^^"),
+    ("SELECT * FROM a NATURAL CROSS JOIN b", "SYNTAX_ERROR", "NATURAL CROSS JOIN does not exist", "^^^^^^^"),
     ("SELECT * FROM a CROSS JOIN b ON true", "JOIN_WITH_CONDITION", "CROSS JOIN takes neither ON nor USING", "^^^^^"),
 ])
 def test_joins_have_the_conditions_that_they_need(text, condition, shown, place):
