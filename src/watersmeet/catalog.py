@@ -6,6 +6,7 @@ and commits are kept under the id, so a name that is dropped and created again s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -287,6 +288,19 @@ class Catalog:
             if reached & set(relation.depends_on):
                 reached.add(relation.id)
                 found.append(relation)
+        return found
+
+    def upstream(self, relation_ids: Iterable[str], *, writers: bool = False) -> set[str]:
+        """The ids of `relation_ids` and of what they read, directly or not. writers: also of the views that write one of these."""
+        found: set[str] = set()
+        pending = list(relation_ids)
+        while pending:
+            relation_id = pending.pop()
+            if relation_id not in found and relation_id in self.relations:
+                found.add(relation_id)
+                pending += self.relations[relation_id].depends_on
+                if writers:
+                    pending += [r.id for r in self.relations.values() if r.feeds == relation_id]
         return found
 
     def to_json(self) -> Any:

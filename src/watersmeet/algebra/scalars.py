@@ -57,6 +57,11 @@ class Scalar:
         return Scalar(self.expression.transform(replace), self.type, self.nullable)
 
 
+def null_of(kind: SqlType) -> Scalar:
+    """NULL as a value of a type."""
+    return Scalar(exp.cast(exp.null(), kind.duckdb, dialect="duckdb"), kind)
+
+
 def column_ref(column_id: str) -> exp.Column:
     """The expression that reads the column `column_id`."""
     return exp.column(exp.to_identifier(column_id, quoted=True))

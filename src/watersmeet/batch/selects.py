@@ -9,14 +9,13 @@ from sqlglot import exp
 from watersmeet.batch.scalars import BatchContext, ordered
 from watersmeet.batch.sources import Sources, Translate
 from watersmeet.batch.state import Batch, Environment, Output, Translated, not_supported
-from watersmeet.binder.facets import starred
 from watersmeet.binder.scope import Scope, ScopeColumn, item_name
 from watersmeet.binder.sources import check_arguments
+from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.timewindows import check_condition
 from watersmeet.binder.windows import Definitions
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
-from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
@@ -150,8 +149,9 @@ class Selecting:
     def _unexpanded(self, scope: Scope) -> list[Any]:
         items: list[Any] = []
         for node in self.node.expressions:
-            if _star_of(node) is not None:
-                items += [c.value for c in self._starred(node, scope)]
+            star = star_of(node)
+            if star is not None:
+                items += [c.value for c in self._starred(star, node, scope)]
             else:
                 items.append(node.this if isinstance(node, exp.Alias) else node)
         return items
@@ -161,8 +161,9 @@ class Selecting:
     def _items(self, ctx: BatchContext, scope: Scope) -> list[tuple[Value, str | None, exp.Expression]]:
         found: list[tuple[Value, str | None, exp.Expression]] = []
         for node in self.node.expressions:
-            if _star_of(node) is not None:
-                found += [(ctx.grouped(c.value, c.name, node), c.name, node) for c in self._starred(node, scope)]
+            star = star_of(node)
+            if star is not None:
+                found += [(ctx.grouped(c.value, c.name, node), c.name, node) for c in self._starred(star, node, scope)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
             name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else item_name(node)
@@ -171,27 +172,8 @@ class Selecting:
             found.append((bind_value(inner, ctx), name, node))
         return found
 
-    def _starred(self, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
-        star = _star_of(node)
-        assert star is not None
-        check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")
-        if isinstance(node, exp.Column):
-            qualifier = scope.qualifier(node)
-            table = scope.table(*qualifier)
-            if table is None:
-                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{".".join(qualifier)}"', sql=self.env.text,
-                            span=place_of(node), hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))))
-            columns = list(table.columns)
-        elif not scope.tables:
-            raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=self.env.text,
-                        span=place_of(node))
-        else:
-            columns = list(scope.visible)
-        dropped = [name_of(i.this if isinstance(i, exp.Column) else i)
-                   for i in star.args.get("except_") or star.args.get("except") or []]
-        if language_named(self.batch.dialect).semantics.records:
-            columns = starred(columns, node, self.env.text)
-        return [c for c in columns if c.name not in dropped]
+    def _starred(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
+        return expanded(star, node, scope, self.env.text, records=language_named(self.batch.dialect).semantics.records)
 
     # -- DISTINCT, ORDER BY, LIMIT ------------------------------------------------------------------------------
 
@@ -295,13 +277,6 @@ def _as_join(node: exp.Lateral) -> exp.Join:
     made.meta["comma"] = True
     return made
 
-
-def _star_of(node: exp.Expression) -> exp.Star | None:
-    if isinstance(node, exp.Star):
-        return node
-    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-        return node.this
-    return None
 
 
 def _subquery_name(node: exp.Select) -> str | None:

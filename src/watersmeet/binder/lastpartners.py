@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlglot import exp
-
 from watersmeet.algebra.relations import Aggregate, Join, KeyPair, Project, Records, Relation, Union
-from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.scalars import null_of
 from watersmeet.algebra.trees import read
 from watersmeet.binder.shared import Binding
 from watersmeet.types import BIGINT, BOOLEAN
@@ -30,6 +28,6 @@ def without_restored_nulls(joined: Join, binding: Binding) -> Relation:
     keys = tuple(KeyPair(read(c), read(m), null_safe=c.nullable) for c, m in zip(left, met, strict=True))
     alone = Join(joined.left, ever, "anti", keys, span=joined.span)
     ids = joined.left.ids
-    exprs = tuple(read(c) if c.id in ids else Scalar(exp.cast(exp.null(), c.type.duckdb, dialect="duckdb"), c.type) for c in joined.columns)
+    exprs = tuple(read(c) if c.id in ids else null_of(c.type) for c in joined.columns)
     padded = Project(alone, tuple(binding.new_column(c.name, c.type, c.nullable) for c in joined.columns), exprs)
     return Union((pairs, padded), joined.columns)

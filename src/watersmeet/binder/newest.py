@@ -32,13 +32,18 @@ def newest(node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: i
     return TopN(rows, tuple(keys), tuple(order), limit), age
 
 
+def new_age(binding: Binding) -> tuple[Column, Column]:
+    """The two columns of `Arrivals`."""
+    return (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
+
+
 def arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column, Column]] | None:
     """The rows of `node` as they were written, with the two columns that order them, the newest first; None where that is not known."""
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
         if relation.kind not in ("table", "source") or (relation.connector and relation.primary_key):
             return None
-        age = (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
+        age = new_age(binding)
         return Arrivals(node, age, 0 if node.append_only else binding.moment), age
     if not isinstance(node, (Cut, Filter, Project)) or (isinstance(node, Cut) and node.keeps == "before"):
         return None

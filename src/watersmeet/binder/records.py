@@ -15,14 +15,14 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Arrivals, Column, Filter, Project, Relation, Scan, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.newest import newest
+from watersmeet.binder.newest import new_age, newest
 from watersmeet.binder.scope import Nature
 from watersmeet.binder.shared import Binding, read, value_of
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value, call, duckdb_cast
-from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
+from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
 
 #: Columns that `*` leaves out.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
@@ -71,7 +71,7 @@ def _relation(scan: Scan, relation: CatalogRelation, nature: Nature, binding: Bi
         if relation.kind != "table" or relation.connector:
             raise error("FEATURE_NOT_SUPPORTED", f'{relation.kind} "{relation.name}" takes rows back: it is no stream', sql=text, span=span,
                         hint="Read it by SELECT TABLE.")
-        age = (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
+        age = new_age(binding)
         rows = exactly(Arrivals(scan, age), scan.columns)
     by_name = {c.name: c for c in scan.columns}
     added: list[tuple[Column, Scalar]] = []

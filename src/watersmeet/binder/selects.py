@@ -13,7 +13,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.chains import Chain, SetFunctions
 from watersmeet.binder.endings import Ending, Item, ending_of, note_order, ordered_items
-from watersmeet.binder.facets import by_key, check_select, layout_of, starred, with_facets
+from watersmeet.binder.facets import by_key, check_select, layout_of, with_facets
 from watersmeet.binder.groupingsets import sets_of
 from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
@@ -30,12 +30,13 @@ from watersmeet.binder.sources import (
     check_arguments,
     not_supported,
 )
+from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.streamgroups import closed, closing
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.windows import Windows
 from watersmeet.dialects.queries import name_of, place_of
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_value
@@ -267,10 +268,10 @@ class Selecting:
         """The select list with stars expanded: value, name (None: it has none), place."""
         found: list[Item] = []
         for node in self.node.expressions:
-            star = _star_of(node)
+            star = star_of(node)
             if star is not None:
                 found += [(ctx.grouped(c.value, c.name, node) if isinstance(ctx, Grouping) else c.value, c.name, node)
-                          for c in self._expanded(star, node, scope)]
+                          for c in expanded(star, node, scope, self.env.text)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
             name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else self._name(node, len(found) - self.hidden)
@@ -306,26 +307,6 @@ class Selecting:
             seen.add(shown)
             named.append((value, shown, node))
         return named
-
-    def _expanded(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
-        check_arguments(star, frozenset({"except_", "except"}), self.env.text, "*")
-        if isinstance(node, exp.Column):
-            qualifier = scope.qualifier(node)
-            table = scope.table(*qualifier)
-            if table is None:
-                raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{".".join(qualifier)}"', sql=self.env.text,
-                            span=place_of(node), hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))))
-            columns = list(table.columns)
-        else:
-            columns = list(scope.visible)
-            if not scope.tables:
-                raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=self.env.text,
-                            span=place_of(node))
-        dropped = [name_of(i.this if isinstance(i, exp.Column) else i)
-                   for i in star.args.get("except_") or star.args.get("except") or []]
-        if scope.facets is not None:
-            columns = starred(columns, node, self.env.text)
-        return [c for c in columns if c.name not in dropped]
 
     def _project(self, relation: Relation,
                  items: list[Item]) -> tuple[Relation, tuple[Output, ...]]:
@@ -399,9 +380,9 @@ class Selecting:
         items: list[exp.Expression | Value] = []
         names: list[str | None] = []
         for item in self.node.expressions:
-            star = _star_of(item)
+            star = star_of(item)
             if star is not None:
-                columns = self._expanded(star, item, scope)
+                columns = expanded(star, item, scope, self.env.text)
                 items += [c.value for c in columns]
                 names += [c.name for c in columns]
             else:
@@ -411,11 +392,3 @@ class Selecting:
             raise ctx.error("SYNTAX_ERROR", f"GROUP BY position {node.name} is not in select list", node)
         found = items[position - 1]
         return (found if isinstance(found, Value) else bind_value(found, ctx)), names[position - 1]
-
-
-def _star_of(node: exp.Expression) -> exp.Star | None:
-    if isinstance(node, exp.Star):
-        return node
-    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-        return node.this
-    return None

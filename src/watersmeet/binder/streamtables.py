@@ -24,7 +24,7 @@ from watersmeet.algebra.relations import (
     Union,
 )
 from watersmeet.algebra.rewrites import rewrite
-from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.scalars import Scalar, null_of
 from watersmeet.algebra.trees import walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.binder.framing import timestamp
@@ -124,9 +124,6 @@ def _with_the_rest(met: TemporalJoin, columns: tuple[Column, ...], rowtime: Colu
     time = binding.new_column(rowtime.name, TIMESTAMP, rowtime.nullable)
     there = table.ids
     parts = (Project(met, (*columns, time), (*map(read, columns), at)),
-             Project(rest, (*columns, time), (*(read(c) if c.id in there else _nothing(c) for c in columns), read(over))))
+             Project(rest, (*columns, time), (*(read(c) if c.id in there else null_of(c.type) for c in columns), read(over))))
     return Union(parts, (*columns, time)), time
 
-
-def _nothing(column: Column) -> Scalar:
-    return Scalar(exp.cast(exp.null(), column.type.duckdb, dialect="duckdb"), column.type)

@@ -36,7 +36,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.retention import of_aggregate
 from watersmeet.algebra.rewrites.folding import can_merge
-from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
 from watersmeet.planner.asof import AsofLowering
@@ -134,7 +134,7 @@ class Lowering:
         below = settled(self.builder, below)
         values = [below.values[c.id] for c in passed]
         keys = [below.resolve(k) for k in node.keys]
-        nulls = [Scalar(exp.cast(exp.null(), k.type.duckdb, dialect="duckdb"), k.type) for k in keys]
+        nulls = [null_of(k.type) for k in keys]
         parts = []
         for number, chosen in enumerate(node.sets):
             own = [key if i in chosen else nulls[i] for i, key in enumerate(keys)]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlglot import exp
-
 from watersmeet.algebra.relations import Column, Join, KeyPair
 from watersmeet.algebra.retention import of_join
-from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, null_of
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.planner.builder import positional
@@ -66,7 +64,7 @@ class PartneredLowering(JoinLowering):
             (own.operator.id, other.operator.id), positional((f.type, f.nullable) for f in fields), False, "anti", own.keys, other.keys,
             tuple(k.null_safe for k in pairs), _text([*conjuncts(node.residual), partner], own, other), output))
         values = [at(made, output.index(tokens[c.id])) if c.id in tokens else
-                  Scalar(exp.cast(exp.null(), c.type.duckdb, dialect="duckdb"), c.type) for c in wanted]
+                  null_of(c.type) for c in wanted]
         return self._exactly(made, values, wanted)
 
     def _exactly(self, op: Operator, values: Sequence[Scalar], wanted: Sequence[Column]) -> Operator:

@@ -49,7 +49,7 @@ def _kind(relation: Relation) -> list[str]:
 
 
 def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
-    below = _upstream(view, catalog)
+    below = catalog.upstream(view.depends_on)
     others = {i: ops for i, ops in producers.items() if i in below}
     operators = {op.id: op for op in producers[view.id]}
     names = Names(operators, catalog, leaves(operators, catalog, others))
@@ -71,17 +71,6 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
         for side, i in reversed(list(enumerate(op.inputs))):
             pending.append((operators[i], _use(op, side, names) or use, target))
 
-
-def _upstream(view: Relation, catalog: Catalog) -> set[str]:
-    """The ids of all relations that the view reads, directly or not."""
-    found: set[str] = set()
-    pending = list(view.depends_on)
-    while pending:
-        i = pending.pop()
-        if i not in found and i in catalog.relations:
-            found.add(i)
-            pending += catalog.relations[i].depends_on
-    return found
 
 
 def _use(op: Operator, side: int, names: Names) -> str:

@@ -80,7 +80,7 @@ def _limited(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, list
 
 def own_joins(circuit: Circuit, view: Relation, sink_id: str, catalog: Catalog) -> Iterator[Operator]:
     """The joins of a view's own query, not those of the views that it reads."""
-    reads = _reads(view, catalog)
+    reads = catalog.upstream(view.depends_on)
     ends = {s.inputs[0] for s in circuit.sinks if s.relation_id in reads}
     reached = circuit.upstream({sink_id}, ends)
     return (o for o in circuit.operators if o.id in reached - ends and isinstance(o, _JOINS))
@@ -103,17 +103,6 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
         if isinstance(below, TopN):
             yield below.id
 
-
-def _reads(view: Relation, catalog: Catalog) -> set[str]:
-    """What a view reads, by way of plain views too."""
-    reads: set[str] = set()
-    todo = list(view.depends_on)
-    while todo:
-        relation_id = todo.pop()
-        if relation_id not in reads and relation_id in catalog.relations:
-            reads.add(relation_id)
-            todo += catalog.relations[relation_id].depends_on
-    return reads
 
 
 def _summed(db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Commit | None, packs: Mapping[str, str]) -> dict[str, int]:

@@ -57,11 +57,17 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     if stream is None:
         make(session, bound)
         return Result("CREATE MATERIALIZED VIEW")
-    with closing(Reader(session.database.layout)) as reader, reader.holding(session.database.log.head()):  # until it is followed
-        make(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
-        if session.database.upkeep is not None:
-            session.database.upkeep.follow()
+    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
     return Result("CREATE MATERIALIZED VIEW")
+
+
+def make_writing(session: Session, bound: Bound) -> None:
+    """As `make`, of a view that writes a stream: from its first row on."""
+    database = session.database
+    with closing(Reader(database.layout)) as reader, reader.holding(database.log.head()):  # until it is followed
+        make(session, bound)
+        if database.upkeep is not None:
+            database.upkeep.follow()
 
 
 def make(session: Session, bound: Bound) -> None:

@@ -6,7 +6,6 @@ that is stopped is its text. It sees what comes after its start; what came befor
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
@@ -18,12 +17,11 @@ from watersmeet.errors import error
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove
 from watersmeet.session.dml import named_targets
-from watersmeet.session.materialize import bind_view, make
+from watersmeet.session.materialize import bind_view, make_writing
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
 from watersmeet.session.targets import target_of
 from watersmeet.session.variables import DIALECT, Variables
-from watersmeet.store.readers import Reader
 
 
 def create_pump(session: Session, statement: CreatePump) -> Result:
@@ -63,14 +61,10 @@ def alter_pump(session: Session, statement: AlterPump) -> Result:
 
 
 def _start(session: Session, statement: CreatePump) -> None:
-    database = session.database
     bound = bind_view(session, statement)
     stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
     assert stream is not None
-    with closing(Reader(database.layout)) as reader, reader.holding(database.log.head()):  # until it is followed
-        make(session, replace(bound, relation=replace(bound.relation, feeds=stream.id, pump=True)))
-        if database.upkeep is not None:
-            database.upkeep.follow()
+    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id, pump=True)))
 
 
 def _restart(session: Session, relation: Relation) -> None:

@@ -22,7 +22,7 @@ def target_of(session: Session, statement: CreateMaterializedView, columns: Sche
     if stream.mode is None or stream.connector or stream.external is not None:
         raise error_at(statement, name.span, "READ_ONLY_RELATION", f'can\'t write {stream.kind} "{stream.shown}" by a view',
                        hint="INTO takes a stream of CREATE STREAM or CREATE MUTABLE STREAM.")
-    if stream.id in _read_by(session, depends_on):
+    if stream.id in session.catalog.upstream(depends_on, writers=True):
         raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
                        detail="Each of its rows would make another one.")
     known = [c.name for c in stream.columns]
@@ -37,17 +37,3 @@ def target_of(session: Session, statement: CreateMaterializedView, columns: Sche
         raise error_at(statement, name.span, "NOT_NULL_VIOLATION", f'the view gives no "{lacking[0]}", a key of the stream "{stream.shown}"')
     check_types(columns, targets, statement)
     return stream
-
-
-def _read_by(session: Session, ids: tuple[str, ...]) -> set[str]:
-    """The relations that are read, also by way of streams that views write."""
-    catalog = session.catalog
-    found: set[str] = set()
-    pending = list(ids)
-    while pending:
-        relation_id = pending.pop()
-        if relation_id not in found and relation_id in catalog.relations:
-            found.add(relation_id)
-            pending += catalog.relations[relation_id].depends_on
-            pending += [r.id for r in catalog.relations.values() if r.feeds == relation_id]
-    return found

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.nulls import strict_columns
 from watersmeet.algebra.relations import Filter, Join, Project, Relation
-from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
 from watersmeet.algebra.trees import filtered, read, transform_up
 
 
@@ -30,7 +30,7 @@ def _anti(node: Relation) -> Relation:
         return node
     anti = Join(join.left, join.right, "anti", join.keys, join.residual, span=join.span, arrival=join.arrival)
     exprs = tuple(read(c) if c.id in join.left.ids else
-                  Scalar(exp.cast(exp.null(), c.type.duckdb, dialect="duckdb"), c.type) for c in join.columns)
+                  null_of(c.type) for c in join.columns)
     return filtered(Project(anti, join.columns, exprs), kept)
 
 

@@ -25,7 +25,7 @@ from watersmeet.algebra.relations import (
     Window,
 )
 from watersmeet.algebra.rewrites.pushdown import is_volatile
-from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, null_of
 from watersmeet.algebra.trees import empty, filtered, is_empty, read, transform_up
 
 
@@ -114,7 +114,7 @@ def _join(node: Join) -> Relation:
 
 
 def _extended(node: Join, kept: Relation) -> Relation:
-    exprs = [read(c) if c.id in kept.ids else Scalar(exp.cast(exp.null(), c.type.duckdb, dialect="duckdb"), c.type)
+    exprs = [read(c) if c.id in kept.ids else null_of(c.type)
              for c in node.columns]
     return Project(kept, node.columns, tuple(exprs))
 
