@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -19,13 +18,11 @@ from watersmeet.session.context import Session
 from watersmeet.session.database import OpenDatabase
 from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.ordering import by_time, in_order
-from watersmeet.session.queries import conformed, failed_query
+from watersmeet.session.queries import computed
 from watersmeet.session.transactions import apply
 from watersmeet.store import files
 from watersmeet.store.merging import quoted
-from watersmeet.types import arrow_schema
 
-_ROWS: Final = "_watersmeet_copied"
 #: In the metrics of a transaction: by view, the commit up to which its changes were written.
 _COPIED: Final = "copied"
 
@@ -76,24 +73,15 @@ def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Tab
 
 def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
     """The rows with the stream's columns: what the view has not, or has NULL in place of, is as an INSERT leaves it out."""
-    database = session.database
-    now_us = database.clock.now_us()
+    now_us = session.database.clock.now_us()
     types = {c.name: c.type for c in view.columns}
     taken = accepting(stream).columns if DELTA_COLUMN in rows.column_names else stream.columns
     texts = []
-    for i, column in enumerate(taken):
+    for column in taken:
         text = omitted(stream, column, now_us)
         if column.name in rows.column_names:
             given = converted(quoted(column.name), types.get(column.name, column.type), column.type)
             text = given if column.nullable else f"COALESCE({given}, {text})"
-        texts.append(f"{text} AS c{i}")
-    with database.content.session() as connection:
-        connection.register(_ROWS, rows)
-        try:
-            table = connection.execute(f"SELECT {', '.join(texts)} FROM {_ROWS}").to_arrow_table()
-        except duckdb.Error as cause:
-            raise failed_query(cause, view.sql) from cause
-        finally:
-            connection.unregister(_ROWS)
-    return cut_times(stream, conformed(table, arrow_schema(taken, positional=False)))
+        texts.append(text)
+    return cut_times(stream, computed(session, rows, texts, taken, view.sql))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import duckdb
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
@@ -14,14 +13,11 @@ from watersmeet.session.assignment import check_rows, converted, cut_times, omit
 from watersmeet.session.context import Session
 from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.ordering import in_order
-from watersmeet.session.queries import conformed, failed_query
+from watersmeet.session.queries import computed
 from watersmeet.session.records import settled
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply, wait_if_wanted
 from watersmeet.store.merging import quoted
-from watersmeet.types import arrow_schema
-
-_ROWS = "_watersmeet_delivered"
 
 
 def inject(session: Session, name: str, rows: pa.Table) -> None:
@@ -67,20 +63,9 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     given = set(rows.column_names)
     taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
     now_us = database.clock.now_us()
-    columns = ", ".join(
-        f"{converted(quoted(c.name), c.type, c.type) if c.name in given else omitted(relation, c, now_us)} AS c{i}"
-        for i, c in enumerate(taken))
+    texts = [converted(quoted(c.name), c.type, c.type) if c.name in given else omitted(relation, c, now_us) for c in taken]
     with database.guard:
-        with database.content.session() as connection:
-            connection.register(_ROWS, rows)
-            try:
-                table = connection.execute(f"SELECT {columns} FROM {_ROWS}").to_arrow_table()
-            except duckdb.Error as cause:
-                raise failed_query(cause, "") from cause
-            finally:
-                connection.unregister(_ROWS)
-        table = conformed(table, arrow_schema(taken, positional=False))
-        table = cut_times(relation, settled(relation, table, None))
+        table = cut_times(relation, settled(relation, computed(session, rows, texts, taken), None))
         check_rows(relation, table, None)
         table = in_order(session, relation, table)
         apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -99,6 +99,20 @@ def lent(connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relati
     finally:
         connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
         connection.unregister(source)
+
+
+def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Schema, sql: str = "") -> pa.Table:
+    """One row of `columns` for each of `rows`: of DuckDB's expressions over them. sql: the statement that errors are about."""
+    with session.database.content.session() as connection:
+        connection.register(_LENT, rows)
+        try:
+            listed = ", ".join(f"{t} AS c{i}" for i, t in enumerate(texts))
+            table = connection.execute(f"SELECT {listed} FROM {_LENT}").to_arrow_table()
+        except duckdb.Error as cause:
+            raise failed_query(cause, sql) from cause
+        finally:
+            connection.unregister(_LENT)
+    return conformed(table, arrow_schema(columns, positional=False))
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
