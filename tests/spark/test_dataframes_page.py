@@ -21,8 +21,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "DATAFRAMES.md"
 
 @pytest.fixture(scope="module", autouse=True)
 def spark():
-    yield session.acquire(None, 2)
-    session.release()
+    kept = session.acquire(None, 2)
+    yield kept
+    session.release(kept)
 
 
 def utc(seconds: float):

@@ -32,16 +32,30 @@ def spark():
     """Spark stays between the tests."""
     kept = session.acquire(None, 2)
     yield kept
-    session.release()
+    session.release(kept)
 
 
 def small(db):
     return Coordinator(db, budget=Budget(first_rows=64, max_rows=256))
 
 
+_engines = []
+
+
+@pytest.fixture(autouse=True)
+def no_engine_stays():
+    """What a failed test leaves running would hold Spark for all that come after it."""
+    yield
+    while _engines:
+        _engines.pop().stop()
+
+
 def open_kit(path, buckets, make_coordinator=Coordinator):
-    return Kit(path, buckets=buckets,
-               make_engine=lambda db: SparkEngine(db, parallelism=buckets, make_coordinator=make_coordinator))
+    def make(db):
+        _engines.append(SparkEngine(db, parallelism=buckets, make_coordinator=make_coordinator))
+        return _engines[-1]
+
+    return Kit(path, buckets=buckets, make_engine=make)
 
 
 class Late:
@@ -56,6 +70,15 @@ class Late:
         pass
 
 
+def end_query(kit):
+    """As if Spark had ended the query so: the engine, which looks now and then, sees nothing in between."""
+    with kit.engine._changed:
+        ended = kit.engine._query
+        ended.stop()
+        kit.engine._query = Late()
+    return ended
+
+
 def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
     kit = open_kit(tmp_path / "db", 2)
     two_tables(kit)
@@ -63,14 +86,12 @@ def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
     kit.view("joined", *JOINED)
     kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
     kit.engine.flush()
-    started = kit.engine._query
-    started.stop()
-    kit.engine._query = Late()
+    ended = end_query(kit)
     kit.change(a=[(1, "y", 1), (2, "z", 1)])
     kit.engine.flush()
     kit.check()
     assert kit.engine.status()["state"] == "running"
-    assert kit.engine._query.id != started.id
+    assert kit.engine._query.id != ended.id
     kit.close()
 
 
@@ -78,9 +99,8 @@ def test_a_query_that_fails_again_and_again_fails_the_engine(tmp_path, monkeypat
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
     kit.engine.start()
-    kit.engine._query.stop()
     monkeypatch.setattr(engine, "start_query", lambda *_: Late())
-    kit.engine._query = Late()
+    end_query(kit)
     with pytest.raises(Error, match="Spark ended the query"):
         kit.view("joined", *JOINED)
     kit.close()
@@ -315,6 +335,27 @@ print("closed")
     child = run(BODY.format(before="", after=after), str(tmp_path / "db"))
     out, err = child.communicate(timeout=120)
     assert (child.returncode, out) == (0, "ready\nVIEW_FAILED\nfailed\nclosed\n"), err
+
+
+def test_a_session_that_somebody_stopped_is_not_used_again(tmp_path):
+    after = """
+from pyspark.sql import SparkSession
+from watersmeet.errors import Error
+SparkSession.getActiveSession().stop()
+kit.change(a=[(2, "later", 1)])
+try:
+    kit.engine.flush()
+except Error as e:
+    print(e.condition)
+kit.engine.start()
+kit.engine.flush()
+kit.check()
+kit.close()
+print("closed")
+"""
+    child = run(BODY.format(before="", after=after), str(tmp_path / "db"))
+    out, err = child.communicate(timeout=120)
+    assert (child.returncode, out) == (0, "ready\nVIEW_FAILED\nclosed\n"), err
 
 
 @pytest.mark.parametrize("home", ["missing", "old"])

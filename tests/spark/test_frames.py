@@ -34,7 +34,7 @@ def spark():
     for name in ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.streaming.noDataMicroBatches.enabled"):
         kept.conf.unset(name)
     yield kept
-    session.release()
+    session.release(kept)
 
 
 @pytest.fixture

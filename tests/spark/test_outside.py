@@ -15,7 +15,7 @@ def spark():
     """Spark stays between the tests."""
     kept = session.acquire(None, 2)
     yield kept
-    session.release()
+    session.release(kept)
 
 
 @pytest.mark.parametrize("seed", [3])

@@ -172,7 +172,7 @@ class SparkEngine:
         session, self._session = self._session, None
         self._runner = None
         if session is not None:
-            release()
+            release(session)
         coordinator, self._coordinator = self._coordinator, None
         self._planned.clear()
         if coordinator is not None:

@@ -103,9 +103,11 @@ def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
 
     spark: adopt this one (or the active one, if there is one). Otherwise one is made for this process and shared by
     all engines: with the master that WATERSMEET_MASTER or spark-submit names, else local with
-    as many threads as buckets or cores.
+    as many threads as buckets or cores. One that somebody stopped meanwhile is not used again.
     """
     with _lock:
+        if _shared and _is_stopped(_shared[0].spark):
+            _end(_shared.pop())
         if not _shared:
             active = spark or SparkSession.getActiveSession()
             _shared.append(_adopt(active) if active is not None else _make(parallelism))
@@ -113,28 +115,21 @@ def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
         if spark is not None and spark.sparkContext is not shared.spark.sparkContext:
             raise error("RUNTIME_UNAVAILABLE", "this process uses another SparkSession already")
         shared.users += 1
-        session = shared.spark.newSession()
-        for name, value in _SESSION.items():
-            session.conf.set(name, value)
-        session.conf.set("spark.sql.shuffle.partitions", str(parallelism))
-        session.dataSource.register(EpochSource)
-        return session
+        try:
+            return _new_session(shared.spark, parallelism)
+        except BaseException:
+            release(shared.spark)
+            raise
 
 
-def release() -> None:
+def release(session: SparkSession) -> None:
     """Gives one engine's session back; the last one ends Spark and its processes, if they were made here."""
     with _lock:
-        if not _shared:
-            return
-        shared = _shared[0]
-        shared.users -= 1
-        if shared.users > 0:
-            return
-        _shared.clear()
-        if shared.made:
-            _stop(shared)
-        elif shared.shipped is not None:
-            shutil.rmtree(shared.shipped.parent, ignore_errors=True)
+        if not _shared or _shared[0].spark.sparkContext is not session.sparkContext:
+            return  # It was stopped by somebody else, and the next engine has made another.
+        _shared[0].users -= 1
+        if _shared[0].users == 0:
+            _end(_shared.pop())
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -158,6 +153,24 @@ def check_java() -> None:
         version = found.group(1) if found else "of unknown version"
         raise error("RUNTIME_UNAVAILABLE", f"Spark needs Java {MIN_JAVA} or newer, this one is {version}",
                     detail=f"It is {java}.", hint=_JAVA_HINT)
+
+
+def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
+    session = spark.newSession()
+    for name, value in _SESSION.items():
+        session.conf.set(name, value)
+    session.conf.set("spark.sql.shuffle.partitions", str(parallelism))
+    session.dataSource.register(EpochSource)
+    return session
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    """True if the context was stopped, or the JVM is gone."""
+    context = spark.sparkContext._jsc
+    try:
+        return context is None or bool(context.sc().isStopped())
+    except Exception:
+        return True
 
 
 def _adopt(spark: SparkSession) -> Shared:
@@ -265,10 +278,25 @@ def _output_to(path: Path) -> Iterator[None]:
         os.close(own)
 
 
+def _end(shared: Shared) -> None:
+    if shared.made:
+        _stop(shared)
+    elif shared.shipped is not None:
+        shutil.rmtree(shared.shipped.parent, ignore_errors=True)
+
+
 def _stop(shared: Shared) -> None:
+    if SparkContext._active_spark_context in (None, shared.spark.sparkContext):
+        _stop_java(shared.spark)
+    for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _stop_java(spark: SparkSession) -> None:
     gateway = SparkContext._gateway
     with contextlib.suppress(Exception):
-        shared.spark.stop()
+        spark.stop()
     process = getattr(gateway, "proc", None)
     with contextlib.suppress(Exception):
         if gateway is not None:
@@ -288,9 +316,6 @@ def _stop(shared: Shared) -> None:
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
-    for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
-        if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _first_line(cause: Exception) -> str:
