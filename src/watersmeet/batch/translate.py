@@ -21,9 +21,10 @@ from watersmeet.batch.state import (
     not_supported,
     table_alias,
 )
+from watersmeet.binder.ctes import named_queries, names_itself
 from watersmeet.binder.scope import Scope
 from watersmeet.binder.settings import with_settings
-from watersmeet.binder.sources import QUERY_PARTS, alias_of, check_arguments
+from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
@@ -122,23 +123,14 @@ def _with(node: exp.Expression, env: Environment, batch: Batch) -> tuple[Environ
         return env, [], False
     recursive = bool(clause.args.get("recursive"))
     ctes = dict(env.ctes)
-    own: set[str] = set()
     made = []
-    for part in clause.expressions:
-        name, names = alias_of(part)
-        assert name is not None
-        if name in own:
-            raise error("DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once', sql=env.text,
-                        span=place_of(part.args["alias"]))
-        own.add(name)
+    for name, names, query in named_queries(clause, env.text):
         here = Environment(env.text, dict(ctes), env.outer)
         internal = batch.alias()
-        if recursive and isinstance(part.this, exp.Union) and _names_itself(part.this, name):
-            found = _recursive(part.this, name, internal, names, here, batch)
+        if recursive and isinstance(query, exp.Union) and names_itself(query, name):
+            found = _recursive(query, name, internal, names, here, batch)
         else:
-            if not isinstance(part.this, (exp.Query, exp.Values)):
-                raise not_supported("a data-modifying statement in WITH", part, env)
-            found = translate(part.this, here, batch)
+            found = translate(query, here, batch)
         outputs = _renamed_outputs(found.outputs, names)
         alias = table_alias(internal, [o.alias for o in outputs])
         made.append(exp.CTE(this=found.query, alias=alias))
@@ -149,10 +141,6 @@ def _with(node: exp.Expression, env: Environment, batch: Batch) -> tuple[Environ
 def _renamed_outputs(outputs: Sequence[Output], names: Sequence[str]) -> tuple[Output, ...]:
     shown = [*names, *[o.name for o in outputs[len(names) :]]]
     return tuple(Output(o.alias, n, o.type, o.nullable, span=o.span) for o, n in zip(outputs, shown, strict=True))
-
-
-def _names_itself(node: exp.Expression, name: str) -> bool:
-    return any(t.name.lower() == name for t in node.find_all(exp.Table))
 
 
 def _recursive(node: exp.Union, name: str, internal: str, names: Sequence[str], env: Environment,

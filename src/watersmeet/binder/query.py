@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
+from watersmeet.binder.ctes import check_unnamed, with_ctes
 from watersmeet.binder.endings import ended
 from watersmeet.binder.rowtimes import bind_union, check_marked, rowtime_of
 from watersmeet.binder.scope import PLAIN, Layout, Nature
@@ -20,7 +21,6 @@ from watersmeet.binder.sources import (
     bind_values,
     check_arguments,
     not_supported,
-    with_ctes,
 )
 from watersmeet.binder.streamtables import check_equalities
 from watersmeet.catalog import Catalog
@@ -88,6 +88,12 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     """A query of any form."""
     env = with_ctes(node, env)
+    found = _bound(node, env, binding)
+    check_unnamed(node, env, binding, bind)
+    return found
+
+
+def _bound(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if not isinstance(node, exp.Select):
         check_arguments(node, QUERY_PARTS, env.text, "a query")
     if isinstance(node, exp.Select):

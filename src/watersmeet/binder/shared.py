@@ -41,7 +41,7 @@ class Binding:
     relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query,
     behind SETTINGS. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
     also where they select it.
-    fills: what the query finds that caches of dictionaries lack.
+    fills: what the query finds that caches of dictionaries lack. named: the CTEs that were bound because something names them.
     """
 
     catalog: Catalog
@@ -56,6 +56,7 @@ class Binding:
     depends_on: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
     fills: list[Fill] = field(default_factory=list)
+    named: set[Cte] = field(default_factory=set)
 
     @property
     def semantics(self) -> Semantics:
@@ -117,9 +118,9 @@ class Environment:
     outer: Scope | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cte:
-    """A common table expression: bound anew wherever it is named."""
+    """A common table expression: bound anew wherever it is named. Equal to itself alone."""
 
     query: exp.Expression
     names: tuple[str, ...]

@@ -14,13 +14,12 @@ from watersmeet.binder.dictionaries import with_cache
 from watersmeet.binder.facets import facets_of
 from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.newest import newest
-from watersmeet.binder.records import HIDDEN, bind_records
+from watersmeet.binder.records import HIDDEN, RESERVED, bind_records
 from watersmeet.binder.rowtimes import check_marked, item_scope
 from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
 from watersmeet.binder.shared import (
     Binding,
     Bound,
-    Cte,
     Environment,
     Output,
     Part,
@@ -125,12 +124,23 @@ def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...],
     check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     topic = relation.topic
     layout = PLAIN if topic is None else Layout(topic.key_format, topic.partitions)
-    return tree, _of_records(alias, tree, names, nature, layout, relation.schema if alias_of(node)[0] is None else None)
+    return tree, _of_records(alias, tree, names, nature, layout, node, env, relation.schema if alias_of(node)[0] is None else None)
 
 
-def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout, schema: str | None = None) -> Scope:
-    """The scope of records. schema: of a relation without alias. names: of the first columns; the key and the time stay what they are under other names."""
-    return replace(single(alias, scope_columns(tree.columns, names), schema), facets=facets_of(scope_columns(tree.columns), nature, layout))
+def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout, node: exp.Expression, env: Environment,
+                schema: str | None = None) -> Scope:
+    """The scope of records. INVALID_NAME for a field that gets the name of a facet.
+
+    schema: of a relation without alias. names: of the first columns; the key and the time can be read by their own names, too, and stay what they are.
+    """
+    own = scope_columns(tree.columns)
+    for column, name in zip(own, names, strict=False):
+        if name != column.name and name in (*HIDDEN, *RESERVED):
+            raise error("INVALID_NAME", f'a list of names can\'t call field "{column.name}" "{name}"', sql=env.text, span=place_of(node),
+                        hint="Select it by that name: expression AS _key sets the key.")
+    shown = scope_columns(tree.columns, names)
+    lost = [c for c in own if c.name in HIDDEN and c.name not in [s.name for s in shown]]
+    return replace(single(alias, [*shown, *lost], schema), facets=facets_of(own, nature, layout))
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
@@ -216,43 +226,15 @@ def view_statement(view: CatalogRelation) -> CreateView:
 def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expression, env: Environment,
               binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
     cte = env.ctes[name]
+    binding.named.add(cte)
     bound = bind(cte.query, cte.environment, binding)
     width = len(bound.outputs) - bound.facets
     check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
     shown = (*names, *cte.names[len(names) :])
     if bound.nature is not None:
         check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
-        return bound.relation, _of_records(alias, bound.relation, shown, bound.nature, bound.layout)
+        return bound.relation, _of_records(alias, bound.relation, shown, bound.nature, bound.layout, node, env)
     return bound.relation, item_scope(alias, bound.relation, shown, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
-
-
-def _names_itself(cte: exp.Expression) -> bool:
-    name, _ = alias_of(cte)
-    return any(isinstance(t.this, exp.Identifier) and name_of(t.this) == name for t in cte.this.find_all(exp.Table))
-
-
-def with_ctes(query: exp.Expression, env: Environment) -> Environment:
-    """The environment inside a query: with the CTEs of its own WITH."""
-    clause = query.args.get("with_")
-    if clause is None:
-        return env
-    if clause.args.get("recursive") and any(_names_itself(c) for c in clause.expressions):
-        raise not_supported("WITH RECURSIVE in a view", clause, env,
-                            hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
-                                 "as joins, with UNION ALL between them.")
-    ctes = dict(env.ctes)
-    own: set[str] = set()
-    for node in clause.expressions:
-        name, names = alias_of(node)
-        assert name is not None
-        if name in own:
-            raise error("DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once', sql=env.text,
-                        span=place_of(node.args["alias"]))
-        own.add(name)
-        if not isinstance(node.this, exp.Query) and not isinstance(node.this, exp.Values):
-            raise not_supported("a data-modifying statement in WITH", node, env)
-        ctes[name] = Cte(node.this, names, Environment(env.text, dict(ctes), env.outer))
-    return Environment(env.text, ctes, env.outer)
 
 
 def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding,
@@ -262,7 +244,7 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
     alias, names = alias_of(node)
     if bound.nature is not None:
         check_alias_list(names, len(bound.outputs) - bound.facets, f'table "{alias}"', env.text, place_of(node))
-        return bound.relation, _of_records(alias, bound.relation, names, bound.nature, bound.layout)
+        return bound.relation, _of_records(alias, bound.relation, names, bound.nature, bound.layout, node, env)
     return bound.relation, item_scope(alias, bound.relation, names, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
 
 

@@ -51,24 +51,27 @@ _WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
 def read_script(text: str, language: Language, parameters: Parameters = (), start: int = 0, end: int | None = None) -> list[Statement]:
     """The statements of `text`, or of a part of it, in order; empty ones are dropped.
 
-    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them that names one: SYNTAX_ERROR if none follows.
+    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them that names one, and what nobody names to the last
+    query, so that its errors are found: SYNTAX_ERROR if none follows.
     """
-    found: list[Statement] = []
-    before: list[Token] = []
-    unused: Sequence[Token] = ()
-    for part in cut(tokenize(text, language, start, end)):
+    parts = [p for p in cut(tokenize(text, language, start, end)) if p]
+    places = [None if language.goes_on(p) else _first_select(p) for p in parts]
+    defined: list[int] = []
+    shared: dict[int, list[int]] = {}
+    for i, part in enumerate(parts):
         if language.goes_on(part):
-            before = _listed(before, part)
-            unused = part
-            continue
-        place = _first_select(part) if before else None
-        if place is not None:
-            unused = ()
-        if part:
-            shared = before if place is not None and _names_any(part, before) else []
-            found.append(_read(part, text, language, parameters, shared, place or 0))
-    if unused:
-        raise syntax_error(text, None, end=unused[-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow.")
+            defined.append(i)
+        elif places[i] is not None:
+            shared[i] = _named(part, defined, parts)
+    if defined and not (shared and max(shared) > defined[-1]):
+        raise syntax_error(text, None, end=parts[defined[-1]][-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow.")
+    used = {d for found in shared.values() for d in found}
+    for d in [d for d in defined if d not in used]:
+        later = [i for i in shared if i > d]
+        i = max([i for i in later if _runs(parts[i]) == _runs(parts[d])] or later)
+        shared[i] = sorted([*shared[i], d])
+    found = [_read(p, text, language, parameters, [parts[d] for d in shared.get(i, ())], places[i] or 0)
+             for i, p in enumerate(parts) if i not in defined]
     return _united(found) if language.semantics.records else found
 
 
@@ -89,13 +92,14 @@ def _united(statements: Sequence[Statement]) -> list[Statement]:
     return found
 
 
-def _listed(before: Sequence[Token], part: Sequence[Token]) -> list[Token]:
+def _listed(before: Sequence[Sequence[Token]]) -> list[Token]:
     """`WITH a …` and `WITH b …` as `WITH a …, b …`."""
-    if not before:
-        return list(part)
-    word = part[0]
-    comma = Token(TokenType.COMMA, ",", word.line, word.col, word.start, word.end, [])
-    return [*before, comma, *part[1:]]
+    found: list[Token] = []
+    for part in before:
+        word = part[0]
+        comma = Token(TokenType.COMMA, ",", word.line, word.col, word.start, word.end, [])
+        found += [comma, *part[1:]] if found else part
+    return found
 
 
 def _first_select(part: Sequence[Token]) -> int | None:
@@ -108,15 +112,31 @@ def _first_select(part: Sequence[Token]) -> int | None:
     return None
 
 
-def _names_any(part: Sequence[Token], before: Sequence[Token]) -> bool:
-    """True if a statement has a word that `WITH a …, b …` defines."""
+def _runs(part: Sequence[Token]) -> bool:
+    """True if one of the queries of a statement says STREAM or TABLE."""
+    return any(a.token_type == TokenType.SELECT and b.text.upper() in ("STREAM", "TABLE") for a, b in pairwise(part))
+
+
+def _named(part: Sequence[Token], defined: Sequence[int], parts: Sequence[Sequence[Token]]) -> list[int]:
+    """Those of the parts `defined` that define a word of `part`, or of one that does, in order."""
+    words = {t.text for t in part}
+    found: list[int] = []
+    for i in reversed(defined):
+        if not words.isdisjoint(_definitions(parts[i])):
+            found.append(i)
+            words |= {t.text for t in parts[i]}
+    return found[::-1]
+
+
+def _definitions(part: Sequence[Token]) -> set[str]:
+    """The names that `WITH a …, b …` defines."""
     depth = 0
-    defined = set()
-    for token, following in pairwise(before):
+    found = set()
+    for token, following in pairwise(part):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
         if depth == 0 and token.token_type in (TokenType.WITH, TokenType.COMMA):
-            defined.add(following.text)
-    return any(t.text in defined for t in part)
+            found.add(following.text)
+    return found
 
 
 def columns_of(text: str) -> Schema:
@@ -177,14 +197,14 @@ def cut(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Parameters, before: Sequence[Token] = (),
+def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Parameters, before: Sequence[Sequence[Token]] = (),
           place: int = 0) -> Statement:
-    """The statement; `before` is put before its token number `place`."""
+    """The statement; the definitions `before` are put before its token number `place`."""
     span = span_of(tokens)
     sql = text[span.start : span.end]
     if before:
-        sql = f"{text[before[0].start : before[-1].end + 1]};\n{sql}"
-        tokens = [*tokens[:place], *before, *tokens[place:]]
+        sql = ";\n".join([*(text[p[0].start : p[-1].end + 1] for p in before), sql])
+        tokens = [*tokens[:place], *_listed(before), *tokens[place:]]
     base = {"text": text, "sql": sql, "span": span}
     return _dispatch(Cursor(tokens, text, folding=language.semantics.folding), base, language, parameters)
 

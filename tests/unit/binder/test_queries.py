@@ -46,6 +46,12 @@ def test_a_cte_is_bound_wherever_it_is_named():
     assert tree("WITH a AS (SELECT id FROM t) SELECT p.id FROM a AS p JOIN a AS q ON p.id = q.id").count("scan t") == 2
 
 
+def test_a_view_depends_on_what_a_cte_reads_that_nothing_names():
+    found = query("WITH a AS (SELECT k FROM t) SELECT id FROM s")
+    assert outline(found.tree) == outline(query("SELECT id FROM s").tree)
+    assert [CATALOG.relations[i].name for i in found.depends_on] == ["s", "t"]
+
+
 def test_ctes_in_a_subquery():
     assert tree("SELECT * FROM (WITH a AS (SELECT k FROM t) SELECT * FROM a) AS q") == (
         f"project #2\n  project #2\n    project #2\n      {T}")
@@ -143,6 +149,12 @@ def test_column_names_of_the_statement_make_up_for_missing_ones():
         ("WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a", ('error[DUPLICATE_OBJECT] 42P07: WITH query name '
          '"a" specified more than once\nLINE 1: WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a\n'
          "                                   ^")),
+        ("WITH a AS (SELECT nope FROM t) SELECT id FROM t", ('error[UNDEFINED_COLUMN] 42703: column "nope" does not exist\n'
+         "LINE 1: WITH a AS (SELECT nope FROM t) SELECT id FROM t\n                          ^^^^")),
+        ("WITH a AS (SELECT k FROM t), b (p, q) AS (SELECT k FROM a) SELECT id FROM t", (
+            'error[SYNTAX_ERROR] 42601: table "b" has 1 columns available but 2 columns specified\n'
+            "LINE 1: WITH a AS (SELECT k FROM t), b (p, q) AS (SELECT k FROM a) SELECT id FROM t\n"
+            "                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^")),
     ],
 )
 def test_refused(sql, error):

@@ -28,6 +28,17 @@ def test_spans_are_in_the_whole_text():
     assert drop.text == text
 
 
+def test_with_in_front_belongs_to_the_queries_that_name_it():
+    """What nobody names belongs to the last query, whose binding finds its errors."""
+    text = """WITH a AS (SELECT STREAM x FROM t); WITH b AS (SELECT STREAM x FROM a); WITH c AS (SELECT STREAM 1 AS x);
+        INSERT INTO p SELECT STREAM x FROM b; INSERT INTO q SELECT STREAM x FROM t; SELECT x FROM q"""
+    unit, last = parse(text, "lenses")
+    assert [s.sql for s in unit.statements] == [
+        "WITH a AS (SELECT STREAM x FROM t);\nWITH b AS (SELECT STREAM x FROM a);\nINSERT INTO p SELECT STREAM x FROM b",
+        "WITH c AS (SELECT STREAM 1 AS x);\nINSERT INTO q SELECT STREAM x FROM t"]
+    assert last.sql == "SELECT x FROM q"
+
+
 def test_an_empty_text_has_no_statements():
     assert parse("") == parse(" ;; -- nothing\n") == []
 

@@ -1,0 +1,61 @@
+"""WITH: the queries that it names, for views and for queries that end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.binder.shared import Binding, Cte, Environment, check_alias_list
+from watersmeet.binder.sources import BindQuery, alias_of, not_supported
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import error
+
+
+def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tuple[str, ...], exp.Expression]]:
+    """The queries of a WITH in order: name, column list, tree. DUPLICATE_OBJECT; FEATURE_NOT_SUPPORTED for what is no query."""
+    own: set[str] = set()
+    for node in clause.expressions:
+        name, names = alias_of(node)
+        assert name is not None
+        if name in own:
+            raise error("DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once', sql=text, span=place_of(node.args["alias"]))
+        own.add(name)
+        if not isinstance(node.this, (exp.Query, exp.Values)):
+            raise not_supported("a data-modifying statement in WITH", node, Environment(text))
+        yield name, names, node.this
+
+
+def names_itself(query: exp.Expression, name: str) -> bool:
+    """True if a query of WITH reads what has its own name."""
+    return any(isinstance(t.this, exp.Identifier) and name_of(t.this) == name for t in query.find_all(exp.Table))
+
+
+def with_ctes(query: exp.Expression, env: Environment) -> Environment:
+    """The environment inside a query: with the CTEs of its own WITH."""
+    clause = query.args.get("with_")
+    if clause is None:
+        return env
+    ctes = dict(env.ctes)
+    for name, names, node in named_queries(clause, env.text):
+        if clause.args.get("recursive") and names_itself(node, name):
+            raise not_supported("WITH RECURSIVE in a view", clause, env,
+                                hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
+                                     "as joins, with UNION ALL between them.")
+        ctes[name] = Cte(node, names, Environment(env.text, dict(ctes), env.outer))
+    return Environment(env.text, ctes, env.outer)
+
+
+def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bind: BindQuery) -> None:
+    """The errors of what WITH defines and the query, which was bound in `env`, does not name; it depends on what that reads, too.
+
+    Last ones first: they may name others.
+    """
+    clause = query.args.get("with_")
+    for node in [] if clause is None else reversed(clause.expressions):
+        name, names = alias_of(node)
+        cte = env.ctes[name or ""]
+        if cte not in binding.named:
+            bound = bind(cte.query, cte.environment, replace(binding, fills=[]))
+            check_alias_list(names, len(bound.outputs) - bound.facets, f'table "{name}"', env.text, place_of(node))
