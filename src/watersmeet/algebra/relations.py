@@ -181,6 +181,7 @@ class Apply(Relation):
     row has all `pairs` (left side over left, right side over right) equal. mark: the left columns and
     `mark`, true where semi passes the row and false elsewhere. null_aware (anti, mark): SQL's rule for IN: without
     an equal row the result is NULL if a comparison was NULL; anti passes a row only where it is false.
+    arrival: `right` is evaluated when the left row comes, and what changes in it later changes nothing.
     span: the place of the subquery in the statement's text.
     """
 
@@ -191,6 +192,7 @@ class Apply(Relation):
     mark: Column | None = None
     null_aware: bool = False
     span: Span | None = field(default=None, compare=False)
+    arrival: bool = False
 
     def __post_init__(self) -> None:
         assert (self.mark is not None) == (self.kind == "mark")

@@ -7,6 +7,7 @@ from typing import Final
 
 from watersmeet.algebra.relations import (
     Aggregate,
+    Apply,
     AsofJoin,
     Cut,
     Expand,
@@ -42,6 +43,8 @@ def revision(node: Relation) -> str | None:
         return revision(node.left)
     if isinstance(node, (Join, AsofJoin)):
         return _join(node)
+    if isinstance(node, Apply):
+        return None if asked_on_arrival(node) else "a subquery revises rows"
     if isinstance(node, Aggregate):
         return revision(node.input) if not node.calls else "an aggregate revises its groups"
     return "a window function or LIMIT revises rows" if node.inputs else None
@@ -54,6 +57,22 @@ def stands_still(node: Relation) -> bool:
     if isinstance(node, TimeFilter):
         return False
     return isinstance(node, Values) if not node.inputs else all(map(stands_still, node.inputs))
+
+
+def comes_later(node: Relation) -> bool:
+    """True if the first row of `node` comes after the start of the query, when all that stands still is there."""
+    if isinstance(node, Cut):
+        return node.keeps == "after"
+    if isinstance(node, (Filter, Project, Punctual, TimeFilter, Unnest, Expand, Union)):
+        return all(map(comes_later, node.inputs))
+    if isinstance(node, (Apply, TemporalJoin)) or (isinstance(node, Join) and node.kind in ("left", "semi", "anti")):
+        return comes_later(node.left)
+    return isinstance(node, Join) and (any if node.kind == "inner" else all)(map(comes_later, node.inputs))
+
+
+def asked_on_arrival(node: Apply) -> bool:
+    """True if the right side is evaluated once for each left row, when it comes: it is said, or no later answer would be another."""
+    return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None
 
 
 def decided_by(node: Join | AsofJoin) -> Sequence[Relation]:

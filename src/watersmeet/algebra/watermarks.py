@@ -38,7 +38,7 @@ from watersmeet.algebra.relations import (
     Versions,
     Window,
 )
-from watersmeet.algebra.revisions import stands_still
+from watersmeet.algebra.revisions import asked_on_arrival, stands_still
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import floor_of, least_of
@@ -102,7 +102,7 @@ def watermarks(node: Relation) -> Watermarks:
     if isinstance(node, AsofJoin):
         return _nearest(node)
     if isinstance(node, Apply):  # what stands still has the same answer whenever it is asked
-        return watermarks(node.left) if stands_still(node.right) else {}
+        return watermarks(node.left) if asked_on_arrival(node) or stands_still(node.right) else {}
     if isinstance(node, Join):
         return _joined(node)
     if isinstance(node, Union):
@@ -140,7 +140,7 @@ def _joined(node: Join) -> Watermarks:
     if node.kind == "inner":
         # What stands still pairs with rows when they come.
         found = {**(left if stands_still(node.right) else {}), **(right if stands_still(node.left) else {})}
-    elif node.kind in ("left", "semi", "anti") and stands_still(node.right):
+    elif node.kind in ("left", "semi", "anti") and (stands_still(node.right) or (node.arrival and node.kind != "left")):
         found = dict(left)
     for bound, own, other in [*((b, left, right) for b in bounds), *((b.mirrored, right, left) for b in bounds)]:
         met = of_scalar(bound.right, other)

@@ -133,7 +133,7 @@ class Selecting:
         if windowed is not None:
             return self._nested(bind_window_call(windowed, self.env, self.binding, self.bind), node)
         if isinstance(node, exp.Table):
-            if left is None and is_looked_up(node):
+            if left is None and is_looked_up(node) and not self._asked_for_rows():
                 raise dangling(node, self.env)
             sourced = bind_table(node, self.env, self.binding, self.bind)
             return self._nested(self._windowed(sourced), node)
@@ -146,6 +146,13 @@ class Selecting:
         if isinstance(node, exp.Lateral):
             return self._lateral(node, left)
         raise not_supported(f"{type(node).__name__.upper()} in FROM of a view", node, self.env)
+
+    def _asked_for_rows(self) -> bool:
+        """Whether the query is a subquery that rows of a stream ask when they come: not groups, which come and go until they are closed."""
+        around = self.env.outer
+        while around is not None and around.stream is None:
+            around = around.outer
+        return self.binding.still and around is not None and around.from_inside is None
 
     def _lateral(self, node: exp.Lateral, left: Scope | None) -> Sourced:
         check_arguments(node, frozenset({"this", "alias"}), self.env.text, "LATERAL")

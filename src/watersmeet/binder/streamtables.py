@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import (
     Aggregate,
     Column,
@@ -96,7 +97,7 @@ def check_equalities(tree: Relation, text: str) -> None:
 
 
 def _is_theta(node: Relation) -> bool:
-    return isinstance(node, TemporalJoin) and not node.keys
+    return isinstance(node, TemporalJoin) and not node.keys and not is_single_row(node.right)
 
 
 def _no_equality(text: str, span: Span | None) -> Error:

@@ -117,6 +117,8 @@ class Subqueries:
         self._env = Environment(env.text, env.ctes, scope)
         self._binding = binding
         self._bind = bind
+        # rows of a stream are never taken back: what a table says of them is what it says when they come
+        self._arrival = binding.semantics.rowtimes and scope.stream is not None
         self._pending: list[partial[Apply]] = []
         self._known: dict[tuple[exp.Expression, bool], Value] = {}
 
@@ -166,7 +168,7 @@ class Subqueries:
         right, pairs = self._matched(predicate, ctx)
         kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
         self._pending.append(partial(Apply, right=right, kind=kind, pairs=pairs, null_aware=predicate.negated and bool(pairs),
-                                     span=place_of(predicate.node)))
+                                     span=place_of(predicate.node), arrival=self._arrival))
 
     # -- values -------------------------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class Subqueries:
         if not is_single_row(right):
             raise ctx.error("SCALAR_SUBQUERY_ROWS", "Scalar subquery might produce more than one row.", node,
                             hint="Aggregate without GROUP BY, or ask for a whole key with =.")
-        self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node)))
+        self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node), arrival=self._arrival))
         (column,) = right.columns
         return Value(value_of(column).expression, column.type)
 
@@ -211,7 +213,7 @@ class Subqueries:
         null_aware = not true_only and any(s.nullable for p in pairs for s in (p.left, p.right))
         mark = self._binding.new_column("mark", BOOLEAN, null_aware)
         self._pending.append(partial(Apply, right=right, kind="mark", pairs=pairs, mark=mark, null_aware=null_aware,
-                                     span=place_of(predicate.node)))
+                                     span=place_of(predicate.node), arrival=self._arrival))
         value = value_of(mark)
         return Value(exp.Not(this=value.expression), BOOLEAN, null_aware) if predicate.negated else value
 
@@ -248,7 +250,7 @@ class Subqueries:
         calls = (*deciding, *counts)
         columns = tuple(self._binding.new_column(c.function, c.type, c.function != "count") for c in calls)
         found = Aggregate(right, (), calls, columns)
-        self._pending.append(partial(Apply, right=found, kind="left", span=place_of(node)))
+        self._pending.append(partial(Apply, right=found, kind="left", span=place_of(node), arrival=self._arrival))
         *bests, rows, known = [value_of(c).expression for c in columns]
         tests = [compare(operator, left, Value(b, scalar.type), ctx).expression for b in bests]
         some: exp.Expression = exp.or_(*tests, copy=True)

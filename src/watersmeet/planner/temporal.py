@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import Relation, TemporalJoin
 from watersmeet.circuit import operators
 from watersmeet.errors import error
@@ -73,7 +74,7 @@ class TemporalLowering(Arranging):
 
 def _check_keys(node: TemporalJoin) -> None:
     """Rows of the right side must be looked up by the beginning of a key or index of it, or all be looked at."""
-    if not node.keys and node.kind == "left":
+    if not node.keys and node.kind == "left" and not is_single_row(node.right):
         raise error("TEMPORAL_KIND", "Temporal join requires an inner join", span=node.span, hint="Please use an inner join.",
                     detail="The join has no equality between its two sides.")
     if not node.keys or node.looked_up is None:

@@ -85,3 +85,30 @@ def test_relations_of_other_dialects_are_streams_if_they_have_a_watermark(connec
     rows = [tuple(str(v)[:19] for v in r.values()) for r in running.take()[0].to_pylist()]
     assert rows == [("2019-03-30 05:00:00", "7", "None"), ("2019-03-30 05:00:30", "7", "2019-03-30 05:00:30")]
     running.close()
+
+
+SUBQUERIES = [
+    "SELECT STREAM ticker FROM orders WHERE quantity IN (SELECT n FROM t{})",
+    "SELECT STREAM ticker FROM orders WHERE quantity NOT IN (SELECT n FROM t{})",
+    "SELECT STREAM ticker FROM orders WHERE EXISTS (SELECT 1 FROM t{} AS u WHERE u.k = orders.ticker AND u.n > orders.quantity)",
+    "SELECT STREAM ticker FROM orders WHERE NOT EXISTS (SELECT 1 FROM t{} AS u WHERE u.k = orders.ticker)",
+    "SELECT STREAM ticker FROM orders WHERE EXISTS (SELECT 1 FROM t{})",
+    "SELECT STREAM ticker FROM orders WHERE quantity > (SELECT MAX(n) FROM t{})",
+    "SELECT STREAM ticker FROM orders WHERE quantity < ANY (SELECT n FROM t{})",
+    "SELECT STREAM ticker, quantity IN (SELECT n FROM t{}) AS known, (SELECT SUM(n) FROM t{} AS u WHERE u.k = orders.ticker) AS s FROM orders",
+]
+
+
+@pytest.mark.parametrize("query", SUBQUERIES)
+@pytest.mark.parametrize("clause", ["", " FOR SYSTEM_TIME AS OF PROCTIME()"])
+def test_subqueries_of_tables_keep_nothing_of_a_stream(connection, query, clause):
+    connection.execute("CREATE TABLE t (k VARCHAR(10), n INTEGER)")
+    found = operators(connection, query.replace("{}", clause))
+    by_id = {o.id: o for o in found}
+    stream = next(r.id for r in connection._session.catalog.relations.values() if r.name == "ORDERS")
+
+    def reads_the_stream(op):
+        return getattr(op, "relation_id", None) == stream or any(reads_the_stream(by_id[i]) for i in op.inputs)
+
+    assert not [o.kind for o in found if o.kind in ("arrange", "dynamicfilter", "aggregate", "join") and reads_the_stream(o)]
+    assert not any(getattr(o, "memo", False) for o in found)

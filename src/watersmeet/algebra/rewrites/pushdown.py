@@ -150,7 +150,11 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
             keys.append(pair)
     below: dict[str, list[Scalar]] = {"left": list(pushed), "right": []}
     for part in list(residual):
-        if part.columns and not is_volatile(part) and not mentions_time(part):
+        pair = None if apart else key_pair(part, node.left, node.right)
+        if pair is not None:
+            keys.append(pair)
+            residual.remove(part)
+        elif part.columns and not is_volatile(part) and not mentions_time(part):
             if kind == "inner" and part.columns <= node.left.ids:
                 below["left"].append(part)
             elif node.looked_up is None and node.ttl_us is None and part.columns <= node.right.ids:

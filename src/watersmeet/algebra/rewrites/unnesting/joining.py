@@ -16,8 +16,10 @@ from watersmeet.algebra.relations import (
     JoinKind,
     Project,
     Relation,
+    TemporalJoin,
     Values,
 )
+from watersmeet.algebra.revisions import asked_on_arrival
 from watersmeet.algebra.rewrites.unnesting.lifted import (
     Equality,
     Lifted,
@@ -72,6 +74,7 @@ class Joining:
         self.node = node
         self.names = names
         self.left = node.left
+        self.arrival = asked_on_arrival(node)
         self.lifting = Lifting(node.left, names, node.span)
         self.lifted = self.lifting.lift(node.right)
         self.pairs = [(k.left, self.lifted.resolve(k.right)) for k in node.pairs]
@@ -142,14 +145,19 @@ class Joining:
 
     # -- semi and anti joins ------------------------------------------------------------------------------------
 
-    def _join(self, left: Relation, right: Relation, kind: JoinKind, parts: Iterable[Scalar]) -> Relation:
-        return Join(left, right, kind, (), conjunction(list(parts)), isinstance(right, Values), self.node.span)
+    def _join(self, left: Relation, right: Relation, kind: JoinKind, parts: Iterable[Scalar], *, broadcast: bool = False) -> Relation:
+        """A join of the left side. Rows that ask when they come, or what will never have another answer, are not kept for later."""
+        condition = conjunction(list(parts))
+        if self.arrival and kind in ("inner", "left"):
+            return TemporalJoin(left, right, "left" if kind == "left" else "inner", (), condition, None, self.node.span)
+        arrival = self.arrival and kind in ("semi", "anti")
+        return Join(left, right, kind, (), condition, broadcast or isinstance(right, Values), self.node.span, arrival=arrival)
 
     def _existence(self, left: Relation, right: Relation, kind: JoinKind, parts: Sequence[Scalar]) -> Relation:
         """The rows of `left` for which some, or no, row of `right` meets all parts. One row decides if none link the sides."""
         right, linking = _own_parts(left, right, parts)
         if not any(p.columns & right.ids for p in linking):
-            return Join(left, one_row(right, self.names), kind, (), conjunction(linking), broadcast=True, span=self.node.span)
+            return self._join(left, one_row(right, self.names), kind, linking, broadcast=True)
         return self._by_extreme(left, right, kind, linking) or self._join(left, right, kind, linking)
 
     def _by_extreme(self, left: Relation, right: Relation, kind: JoinKind, linking: Sequence[Scalar]) -> Relation | None:
