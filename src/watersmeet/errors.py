@@ -32,6 +32,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "COLUMN_NOT_GROUPED": Condition("42803"),
     "CONNECTION_CLOSED": Condition("08003", "InterfaceError"),
     "CONNECTOR_OPTION": Condition("22023"),
+    "CYCLIC_ALIASES": Condition("42601"),
     "DATABASE_ACCESS": Condition("58030", "OperationalError"),
     "DATABASE_DAMAGED": Condition("XX001", "InternalError"),
     "DATABASE_FORMAT": Condition("0A000", "NotSupportedError"),

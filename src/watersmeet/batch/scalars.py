@@ -12,9 +12,10 @@ from watersmeet.batch.aggregates import AS_VIEWS, as_view
 from watersmeet.batch.state import Translated
 from watersmeet.binder.aggregates import bare
 from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.typedefaults import of_nothing
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
-from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, result_type, written
+from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, result_type, written
 from watersmeet.expressions.calls import mismatch
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line, typed_null
@@ -38,14 +39,15 @@ class BatchContext(ScopeContext):
     """An expression of a bounded query. `translate` translates the subqueries in it.
 
     aggregates: whether aggregate functions may be called here. keys: if not None, the expressions of GROUP
-    BY; a column outside of aggregates must be one of them.
+    BY; a column outside of aggregates must be one of them. filling: aggregates of nothing are the defaults of their types.
     """
 
     volatile_allowed = True
 
     def __init__(self, text: str, scope: Scope, clause: str, translate: Translate, *, aggregates: bool = False,
-                 windows: bool = False, keys: Sequence[Value] | None = None) -> None:
+                 windows: bool = False, keys: Sequence[Value] | None = None, filling: bool = False) -> None:
         super().__init__(text, scope, clause)
+        self.filling = filling
         self.translate = translate
         self.aggregates = aggregates
         self.windows = windows
@@ -91,7 +93,7 @@ class BatchContext(ScopeContext):
         if isinstance(inner, exp.WithinGroup) and inner.this.name.lower() in AS_VIEWS:
             found_call = written(node)
             assert found_call is not None
-            return as_view(bind_call(found_call, self.inside))
+            return self._as_view(found_call)
         if isinstance(node, exp.WithinGroup):
             return self._within_group(node)
         if isinstance(node, exp.Filter) and isinstance(node.this, exp.WithinGroup):
@@ -173,7 +175,7 @@ class BatchContext(ScopeContext):
             raise self.error("COLUMN_NOT_GROUPED", f"aggregate functions are not allowed in {self.clause}", node)
         found = written(node)
         if not over and found is not None and found.name in AS_VIEWS and found.arguments:
-            return as_view(bind_call(found, self.inside))
+            return self._as_view(found)
         if found is not None and found.name == "jsonb_object_agg":
             raise self.not_supported("jsonb_object_agg in a query", node, hint="A materialized view can have it.")
         condition = None
@@ -194,7 +196,8 @@ class BatchContext(ScopeContext):
 
         expression = complete(_RENAMED.get(name, name), arguments)
         if name in _TYPED:
-            return self._typed(name, expression, values, node, complete, arguments, over=over)
+            value = self._typed(name, expression, values, node, complete, arguments, over=over)
+            return value if over or not self.filling or not values else of_nothing(value, name, values[0].expression, self.scope)
         try:
             kind, _ = self.type_of(exp.Anonymous(this=_RENAMED.get(name, name), expressions=[typed_null(v) for v in values]))
         except duckdb.BinderException as err:
@@ -204,6 +207,11 @@ class BatchContext(ScopeContext):
         if kind is None:
             raise self.not_supported(f"the result type of {name}", node)
         return Value(expression, kind, exact=False)
+
+    def _as_view(self, found: Written) -> Value:
+        bound = bind_call(found, self.inside)
+        value = as_view(bound)
+        return value if not self.filling or bound.argument is None else of_nothing(value, bound.function, bound.argument.expression, self.scope)
 
     def _arguments(self, node: exp.Expression, place: Context) -> tuple[list[exp.Expression], list[Value]]:
         """The translated arguments, DISTINCT and ORDER BY kept, and their values alone."""

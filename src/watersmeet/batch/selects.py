@@ -10,6 +10,7 @@ from watersmeet.batch.scalars import BatchContext, ordered
 from watersmeet.batch.sources import Sources, Translate
 from watersmeet.batch.state import Batch, Environment, Output, Translated, not_supported
 from watersmeet.binder.scope import Scope, ScopeColumn, item_name
+from watersmeet.binder.settings import fills_aggregates
 from watersmeet.binder.sources import check_arguments
 from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.timewindows import check_condition
@@ -86,7 +87,8 @@ class Selecting:
     def _above(self, scope: Scope, clause: str, keys: list[Value] | Any) -> BatchContext:
         plain = self._context(scope, clause)
         return BatchContext(plain.text, scope, clause, plain.translate, aggregates=True,
-                            windows=clause in ("SELECT", "ORDER BY"), keys=keys)
+                            windows=clause in ("SELECT", "ORDER BY"), keys=keys,
+                            filling=fills_aggregates(language_named(self.batch.dialect).semantics, self.batch.settings))
 
     # -- GROUP BY -----------------------------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class Selecting:
         position = output_position(node, outputs, ctx)
         if position is None:
             place = BatchContext(ctx.text, ctx.scope, "ORDER BY", ctx.translate, aggregates=ctx.aggregates, windows=True,
-                                 keys=ctx.keys)
+                                 keys=ctx.keys, filling=ctx.filling)
             value = bind_value(node, place)
             same = [i for i, (v, _, _) in enumerate(items) if v.expression == value.expression]
             if not same:

@@ -10,7 +10,9 @@ from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relat
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.groupingsets import expanded, grouping
 from watersmeet.binder.scope import ScopeContext, SubqueryValues
+from watersmeet.binder.settings import fills_aggregates
 from watersmeet.binder.shared import Binding, value_of
+from watersmeet.binder.typedefaults import of_nothing
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
@@ -115,7 +117,14 @@ class Grouping(Context):
         read = frozenset[str]().union(*(s.columns for s in bound.scalars))
         if read and read <= self.below.scope.ids_around:
             raise self.not_supported("an aggregate function of columns of the query around it alone", node)
-        return self._add(bound, call.name, nullable=bound.function != "count")
+        value = self._add(bound, call.name, nullable=bound.function != "count")
+        if bound.argument is None or not self._may_have_none(bound) or not fills_aggregates(self.binding.semantics, self.binding.settings):
+            return value
+        return of_nothing(value, bound.function, bound.argument.expression, self.below.scope)
+
+    def _may_have_none(self, call: AggregateCall) -> bool:
+        """True if a group may be without values of a call: the one of all rows, one whose rows are filtered; a deviation takes two."""
+        return call.filter is not None or not self.keys or len(self.grouping_sets) > 1 or call.function in ("stddev_samp", "var_samp")
 
     def _inside(self, clause: str) -> ScopeContext:
         return ScopeContext(self.text, self.below.scope, clause, self.below.subqueries)

@@ -14,7 +14,7 @@ from watersmeet.errors import did_you_mean, error
 #: What the settings may say now. None: a whole number above 0.
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "join_algorithm": ("default", "direct"), "join_use_nulls": ("0", "1"), "join_restore_nulls": ("0", "1"), "join_date_diff": ("range", "scalar"), "keep_versions": None, "max_join_range": None,
-    "join_max_buffered_bytes": None,
+    "join_max_buffered_bytes": None, "aggregate_functions_null_for_empty": ("0", "1"),
 }
 #: Values that exist elsewhere.
 _LACKING: Final = {"join_algorithm": ("hash", "parallel_hash", "hybrid", "full_sorting_merge")}
@@ -43,3 +43,8 @@ def with_settings(query: exp.Expression, semantics: Semantics, text: str) -> tup
     query = query.copy()
     query.set("settings", None)
     return query, settings
+
+
+def fills_aggregates(semantics: Semantics, settings: Mapping[str, str]) -> bool:
+    """True if aggregate functions of no values give the default of their type."""
+    return semantics.aggregates_of_nothing == "default" and settings.get("aggregate_functions_null_for_empty") != "1"

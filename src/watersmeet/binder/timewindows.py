@@ -30,7 +30,7 @@ from watersmeet.types import INTERVAL, TIMESTAMP, SqlType
 
 NAMES: Final = ("window_start", "window_end")
 
-_CALL: Final = frozenset({"this", "alias", "joins"})
+_CALL: Final = frozenset({"this", "alias", "joins", "static"})
 _WORKAROUND: Final = "Consider using an intermediate CTE or view as workaround."
 _TIMES: Final = ("timestamp with time zone", "timestamp", "date")
 
@@ -62,11 +62,22 @@ class WindowCall:
         check_arguments(self.node, _CALL, ctx.text, "a time window function")
         arguments = self.place.expressions
         first = arguments[0] if arguments else None
-        if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
+        named = self.named
+        if named is None:
             raise ctx.error("FEATURE_NOT_SUPPORTED", "the 1st arg of window table function should be a table name (incl. source, "
                             "CTE, view) but not complex structure (subquery, join, another table function)",
                             self.place if first is None else first, hint=_WORKAROUND)
-        return exp.Table(this=first.this.copy(), db=first.args["table"].copy() if first.args.get("table") else None)
+        return named
+
+    @property
+    def named(self) -> exp.Table | None:
+        """The first argument as an item of FROM; None unless it is a name."""
+        first = self.place.expressions[0] if self.place.expressions else None
+        if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
+            return None
+        static = self.node.args.get("static")
+        return exp.Table(this=first.this.copy(), db=first.args["table"].copy() if first.args.get("table") else None,
+                         static=None if static is None else static.copy())
 
     def read(self, scope: Scope, ctx: Context) -> tuple[TimeWindow, Value]:
         """The windows, and the time in its type (timestamp, also for a date; or timestamptz). scope: the relation's."""

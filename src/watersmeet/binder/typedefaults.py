@@ -1,9 +1,12 @@
-"""Columns that an outer join could not fill have the default of their type instead of NULL: `SETTINGS join_use_nulls = 0`.
+"""Defaults of types instead of NULL, as Proton has it: in columns that an outer join could not fill, in aggregates of nothing.
 
-Proton's own behaviour; the default here is NULL, as document 003 says (ruling D-003-08). A nullable column's default is NULL.
+Of joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as document 003 says (ruling D-003-08). Of aggregates: ClickHouse, unless
+`SETTINGS aggregate_functions_null_for_empty = 1`. A nullable column's default is NULL.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from sqlglot import exp
 
@@ -14,6 +17,10 @@ from watersmeet.binder.shared import Binding, value_of
 from watersmeet.dialects.typedefaults import type_default
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value, duckdb_cast
+from watersmeet.types import DOUBLE
+
+#: Aggregate functions that are no number of nothing.
+_OF_NUMBERS: Final = ("avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp", "stddev", "variance", "percentile_cont")
 
 
 def filled(value: Value) -> Value:
@@ -23,6 +30,27 @@ def filled(value: Value) -> Value:
         return value
     given = duckdb_cast(fill(default), value.type)
     return Value(exp.Coalesce(this=value.expression, expressions=[given]), value.type, nullable=False)
+
+
+def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Scope) -> Value:
+    """The value of an aggregate function that, where it has no values, is the default of its type: 0, NaN of an average, an empty array.
+
+    An argument that reads a nullable column of the scope makes it NULL instead; an array leaves NULLs out.
+    """
+    if not value.nullable or (function != "array_agg" and _reads_null(argument, scope)):
+        return value
+    if function in _OF_NUMBERS and value.type == DOUBLE:
+        return Value(exp.Coalesce(this=value.expression, expressions=[fill("'NaN'::DOUBLE")]), DOUBLE, nullable=False)
+    return filled(value)
+
+
+def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
+    """True if an expression is of a nullable type in ClickHouse: it reads something that may be NULL. What it makes of it can't fail there."""
+    columns = [c for t in scope.tables for c in (*t.columns, *t.hidden)] + list(scope.visible)
+    known = {_key(c): c.value.nullable for c in columns}
+    return any(isinstance(n, (exp.Null, exp.Nullif, exp.Query, exp.JSONExtract, exp.JSONExtractScalar, exp.Bracket))
+               or (isinstance(n, exp.Case) and n.args.get("default") is None) or (isinstance(n, exp.Column) and known.get(str(n.sql()), True))
+               for n in argument.walk())
 
 
 def with_type_defaults(joined: tuple[Relation, Scope], left: Scope, right: Scope, binding: Binding) -> tuple[Relation, Scope]:

@@ -118,6 +118,8 @@ def _check(tree: exp.Expression, text: str) -> None:
             raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node))
         elif isinstance(node, exp.Group) and not _has_content(node):
             raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=place_of(tree))
+        elif isinstance(node, exp.Ordered) and node.args.get("with_fill"):
+            raise error("FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=place_of(node))
         elif isinstance(node, exp.Order) and not node.expressions:
             raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=place_of(tree))
 

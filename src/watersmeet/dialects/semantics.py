@@ -30,6 +30,7 @@ class Semantics:
     give nothing (RisingWave says so by FOR SYSTEM_TIME AS OF PROCTIME()); so ASOF decides each left row when it comes, out of the
     `keep_versions` newest records of its key. refused_joins: kinds of joins that it does not have. settings: what a query may
     say behind SETTINGS. join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
+    aggregates_of_nothing: what aggregate functions give for no values where these can't be NULL: NULL, or the default of the type (count always 0).
     asof_without_equality: the message for an ASOF join without one.
     records: relations are topics: SELECT STREAM or TABLE says what their records are, every query gives its records' key and
     time beside what it selects, and `*` leaves these out.
@@ -47,6 +48,7 @@ class Semantics:
     enrichment: bool = False
     keep_versions: int = 3
     join_max_buffered_bytes: int | None = None
+    aggregates_of_nothing: Literal["null", "default"] = "null"
     refused_joins: frozenset[str] = frozenset()
     settings: frozenset[str] = frozenset()
     records: bool = False
@@ -58,8 +60,9 @@ RISINGWAVE: Final = Semantics()
 
 #: Document 003; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(folding="none", schema="default", schema_word="database", unnamed="text", repeated="qualified", continuous="streams",
-                            history="new", enrichment=True, join_max_buffered_bytes=524_288_000, refused_joins=frozenset({"RIGHT", "CROSS"}),
-                            settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "join_restore_nulls", "join_date_diff", "max_join_range"}),
+                            history="new", enrichment=True, join_max_buffered_bytes=524_288_000, aggregates_of_nothing="default", refused_joins=frozenset({"RIGHT", "CROSS"}),
+                            settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "join_restore_nulls", "join_date_diff", "max_join_range",
+                                                "aggregate_functions_null_for_empty"}),
                             asof_without_equality="ASOF join needs at least one equal-join column")
 
 #: Document 004, "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.queries import is_marked, name_of
 from watersmeet.dialects.registry import language_named
@@ -21,7 +22,8 @@ def runs_on(session: Session, query: exp.Expression) -> bool:
 
 def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
     ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
-    return any(isinstance(t.this, exp.Identifier) and not t.args.get("static")
+    tables = [call.named if (call := window_call(t)) is not None else t for t in query.find_all(exp.Table)]
+    return any(t is not None and isinstance(t.this, exp.Identifier) and not t.args.get("static")
                and (t.args.get("db") is not None or name_of(t.this) not in ctes)
                and (found := relation_in_from(t, catalog)) is not None and found.external is None and found.dictionary is None
-               for t in query.find_all(exp.Table))
+               for t in tables)

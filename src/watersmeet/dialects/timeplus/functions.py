@@ -22,8 +22,8 @@ _RENAMED: Final[dict[str, str]] = {
     "lower_utf8": "lower", "upper_utf8": "upper", "reverse_utf8": "reverse", "substring_utf8": "$substring", "substr_utf8": "$substring",
     "mid": "$substring", "substr": "$substring", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim", "trim_both": "btrim",
     "if_null": "coalesce", "null_if": "nullif", "pow": "power", "ln": "ln", "log": "ln", "truncate": "trunc",
-    "position_utf8": "strpos", "locate": "strpos", "group_array": "array_agg", "to_string_utf8": "to_string",
-    "std_dev_pop": "stddev_pop", "std_dev_samp": "stddev_samp", "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
+    "position_utf8": "strpos", "locate": "strpos", "to_string_utf8": "to_string",
+    "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
     "concat": "$concat", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
     "emit_version": "$emit_version", "to_date": "$day", "to_date32": "$day",
 }  # fmt: skip
@@ -105,8 +105,17 @@ def _filtered(name: str) -> _Build:
     def build(*arguments: exp.Expression) -> exp.Expression:
         *inner, condition = arguments
         call = _call(name, *(inner or ([exp.Star()] if name == "count" else [])))
-        whole = exp.Filter(this=call, expression=exp.Where(this=condition))
-        return _call("coalesce", whole, exp.Literal.number(0)) if name == "sum" else whole
+        return exp.Filter(this=call, expression=exp.Where(this=condition))
+
+    return build
+
+
+def _array(*, distinct: bool) -> _Build:
+    """`group_array(x)`: of the values that are not NULL."""
+    def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
+        present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
+        call = _call("array_agg", exp.Distinct(expressions=[x]) if distinct else x)
+        return exp.Filter(this=call, expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present))
 
     return build
 
@@ -184,9 +193,11 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     "count_if": ((1,), _filtered("count")), "sum_if": ((2,), _filtered("sum")), "min_if": ((2,), _filtered("min")),
     "max_if": ((2,), _filtered("max")),
     "avg_if": ((2,), lambda x, c: _filtered("avg")(exp.Cast(this=x, to=tree_of("float64")), c)),
-    "avg": ((1,), lambda x: _call("avg", exp.Cast(this=x, to=tree_of("float64")))),
+    **{name: ((1,), lambda x, n=name: _call(n, exp.Cast(this=x, to=tree_of("float64"))))
+       for name in ("avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp")},
     **{name: ((1,), _distinct("count")) for name in ("count_distinct", "uniq", "uniq_exact", "unique", "unique_exact")},
-    "group_uniq_array": ((1,), _distinct("array_agg")),
+    "group_array": ((1,), _array(distinct=False)), "group_array_if": ((2,), _array(distinct=False)),
+    "group_uniq_array": ((1,), _array(distinct=True)),
     "now": ((0, 1), _clock("second")), "now64": ((0, 1, 2), _clock("milliseconds")),
     "to_datetime": ((1, 2), lambda x, *_zone: _call("date_trunc", _text("second"), _call("$moment", x))),
     "to_datetime64": ((1, 2, 3), _to_datetime64),

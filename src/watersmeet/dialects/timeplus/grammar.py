@@ -15,6 +15,8 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.timeplus.aliases import with_aliases
+from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_functions
 
@@ -56,7 +58,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             """The trees, in the form that the binder reads."""
             tokens, emit = cut_emit(raw_tokens, sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
-            made = [None if tree is None else adapted(tree) for tree in trees]
+            made = [None if tree is None else with_aliases(adapted(tree), sql) for tree in trees]
             if emit is not None and made[0] is not None:
                 made[0].set("emit", emit)
             return made
@@ -116,14 +118,15 @@ def adapted(tree: exp.Expression) -> exp.Expression:
                 node.set("quoted", True)
         elif isinstance(node, exp.Div):  # of whole numbers it is no whole number
             node.set("this", exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DOUBLE)))
-        elif isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
-            _read_relation_function(node)
     for node in list(tree.find_all(exp.Column)):
         interval = _interval(node)
         if interval is not None:
             if node is tree:
                 return interval
             node.replace(interval)
+    for node in list(tree.find_all(exp.Table)):
+        if isinstance(node.this, exp.Anonymous):
+            _read_relation_function(node)
     return with_functions(tree)
 
 
@@ -137,11 +140,26 @@ def _interval(node: exp.Column) -> exp.Expression | None:
     return made
 
 
+def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
+    """`tumble(s, 5s)` is by the time at which rows came; `tumble(table(s), 5s)` is marked as table(s) is."""
+    arguments = list(call.expressions)
+    if len(arguments) > 1 and not isinstance(arguments[1], exp.Column):
+        arguments.insert(1, exp.Column(this=exp.to_identifier(TIME_COLUMN, quoted=True)))
+    first = arguments[0] if arguments else None
+    if isinstance(first, exp.Anonymous) and str(first.this).lower() == "table" and [type(a) for a in first.expressions] == [exp.Column]:
+        arguments[0] = first.expressions[0]
+        node.set("static", exp.Var(this="table"))
+    call.set("expressions", arguments)
+
+
 def _read_relation_function(node: exp.Table) -> None:
     """`table(s)` and `changelog(s, key, …)`: the relation itself, marked."""
     call = node.this
     name = str(call.this).lower()
     arguments = call.expressions
+    if name in ("tumble", "hop"):
+        _read_window_function(node, call)
+        return
     if name == "table" and len(arguments) == 1 and isinstance(arguments[0], exp.Anonymous) and str(arguments[0].this).lower() == "changelog":
         node.set("this", arguments[0])
         _read_relation_function(node)
