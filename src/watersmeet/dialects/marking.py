@@ -27,11 +27,36 @@ class Marking:
         return join
 
     def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """Marks what is a function without parentheses with its place: it has no part that knows one."""
+        """Marks calls from their name to their last parenthesis, and what is a function without parentheses."""
         token: Token | None = self._curr  # type: ignore[attr-defined]
+        found = self._read_function(*args, **kwargs)
+        if found is not None and token is not None:
+            last: Token = self._prev  # type: ignore[attr-defined]
+            if last.token_type == TokenType.R_PAREN:
+                found.meta["start"], found.meta["end"] = token.start, last.end
+            elif isinstance(found, _BARE):
+                found.meta["start"], found.meta["end"] = token.start, token.end
+        return found
+
+    def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+        """What the dialect reads as a function: a call with its FILTER and OVER."""
         found: exp.Expression | None = super()._parse_function(*args, **kwargs)  # type: ignore[misc]
-        if isinstance(found, _BARE) and token is not None:
-            found.meta["start"], found.meta["end"] = token.start, token.end
+        return found
+
+    def _parse_window(self, this: exp.Expression | None, *args: Any, **kwargs: Any) -> exp.Expression | None:
+        """Marks the call in front of FILTER and OVER up to its parenthesis."""
+        last: Token = self._prev  # type: ignore[attr-defined]
+        if isinstance(this, exp.Func) and "start" in this.meta and last.token_type == TokenType.R_PAREN:
+            this.meta["end"] = last.end
+        found: exp.Expression | None = super()._parse_window(this, *args, **kwargs)  # type: ignore[misc]
+        return found
+
+    def _parse_paren(self) -> exp.Expression | None:
+        """Marks what stands in parentheses with them."""
+        first: Token | None = self._curr  # type: ignore[attr-defined]
+        found: exp.Expression | None = super()._parse_paren()  # type: ignore[misc]
+        if isinstance(found, exp.Paren) and first is not None:
+            found.meta["start"], found.meta["end"] = first.start, self._prev.end  # type: ignore[attr-defined]
         return found
 
     def raise_error(self, message: str, token: Token | None = None) -> None:

@@ -142,7 +142,7 @@ def test_files(content, tmp_path):
         ("SELECT id FROM a LIMIT 'x'", ('error[INVALID_VALUE] 22P02: invalid input syntax for type bigint: "x"\n'
          "LINE 1: SELECT id FROM a LIMIT 'x'\n                               ^^^")),
         ("SELECT id FROM a WHERE rank() OVER () = 1", ("error[COLUMN_NOT_GROUPED] 42803: window functions are not allowed in "
-         "WHERE\nLINE 1: SELECT id FROM a WHERE rank() OVER () = 1\n                               ^^^^")),
+         "WHERE\nLINE 1: SELECT id FROM a WHERE rank() OVER () = 1\n                               ^^^^^^^^^^^^^^")),
         ("SELECT (SELECT id, k FROM a)", ("error[SYNTAX_ERROR] 42601: subquery must return only one column\n"
          "LINE 1: SELECT (SELECT id, k FROM a)\n                       ^^^^^^^^^^^^")),
         ("SELECT id FROM a WHERE x IN (SELECT id FROM b)", ("error[DATATYPE_MISMATCH] 42804: operator does not exist: "
@@ -151,15 +151,15 @@ def test_files(content, tmp_path):
         ("SELECT * FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.id = b.id", ("error[FEATURE_NOT_SUPPORTED] 0A000: do not "
          "support temporal join for batch queries\n"
          "LINE 1: SELECT * FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.id = b.id\n"
-         "                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\nhint: Please use temporal join in streaming queries.")),
+         "                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\nhint: Please use temporal join in streaming queries.")),
         ("SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k", ("error[FEATURE_NOT_SUPPORTED] 0A000: do not support asof "
          "join for batch queries\nLINE 1: SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k\n"
          "                                  ^\nhint: Use an ASOF join in a materialized view.")),
         ("SELECT * FROM read_text('/etc/passwd')", ("error[UNDEFINED_FUNCTION] 42883: table function read_text does not exist\n"
-         "LINE 1: SELECT * FROM read_text('/etc/passwd')\n                      ^^^^^^^^^^^^^^^^^^^^^^^\n"
+         "LINE 1: SELECT * FROM read_text('/etc/passwd')\n                      ^^^^^^^^^^^^^^^^^^^^^^^^\n"
          'hint: Did you mean "read_parquet"?')),
         ("SELECT * FROM read_csv('/no/such.csv')", ('error[INVALID_VALUE] 22P02: No files found that match the pattern '
-         '"/no/such.csv"\nLINE 1: SELECT * FROM read_csv(\'/no/such.csv\')\n                      ^^^^^^^^^^^^^^^^^^^^^^^')),
+         '"/no/such.csv"\nLINE 1: SELECT * FROM read_csv(\'/no/such.csv\')\n                      ^^^^^^^^^^^^^^^^^^^^^^^^')),
     ],
 )
 def test_refused(sql, error):

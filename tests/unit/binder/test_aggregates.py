@@ -98,25 +98,25 @@ def test_having_without_calls_in_the_select_list():
          "clause or be used in an aggregate function\nLINE 1: SELECT k FROM t GROUP BY k HAVING b > 1\n"
          "                                          ^")),
         ("SELECT k FROM t WHERE sum(k) > 1", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in WHERE\n"
-         "LINE 1: SELECT k FROM t WHERE sum(k) > 1\n                              ^^^^^")),
+         "LINE 1: SELECT k FROM t WHERE sum(k) > 1\n                              ^^^^^^")),
         ("SELECT sum(count(*)) FROM t", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in the argument "
-         "of an aggregate function\nLINE 1: SELECT sum(count(*)) FROM t\n                   ^^^^^^^")),
+         "of an aggregate function\nLINE 1: SELECT sum(count(*)) FROM t\n                   ^^^^^^^^")),
         ("SELECT k FROM t GROUP BY count(*)", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed in "
-         "GROUP BY\nLINE 1: SELECT k FROM t GROUP BY count(*)\n                                 ^^^^^^^")),
+         "GROUP BY\nLINE 1: SELECT k FROM t GROUP BY count(*)\n                                 ^^^^^^^^")),
         ("SELECT k FROM t GROUP BY 2", ("error[SYNTAX_ERROR] 42601: GROUP BY position 2 is not in select list\n"
          "LINE 1: SELECT k FROM t GROUP BY 2\n                                 ^")),
         ("SELECT sum(x) FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum(character varying) does not exist\n"
-         "LINE 1: SELECT sum(x) FROM t\n               ^^^^^")),
+         "LINE 1: SELECT sum(x) FROM t\n               ^^^^^^")),
         ("SELECT min(j) FROM t", ("error[DATATYPE_MISMATCH] 42804: function min(jsonb) does not exist\n"
-         "LINE 1: SELECT min(j) FROM t\n               ^^^^^")),
+         "LINE 1: SELECT min(j) FROM t\n               ^^^^^^")),
         ("SELECT bool_and(k) FROM t", ("error[DATATYPE_MISMATCH] 42804: function bool_and(integer) does not exist\n"
-         "LINE 1: SELECT bool_and(k) FROM t\n               ^^^^^^^^^^")),
+         "LINE 1: SELECT bool_and(k) FROM t\n               ^^^^^^^^^^^")),
         ("SELECT sum(k, b) FROM t", ("error[DATATYPE_MISMATCH] 42804: sum takes one argument, not 2\n"
-         "LINE 1: SELECT sum(k, b) FROM t\n               ^^^^^^^^")),
+         "LINE 1: SELECT sum(k, b) FROM t\n               ^^^^^^^^^")),
         ("SELECT sum() FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
-         "LINE 1: SELECT sum() FROM t\n               ^^^")),
+         "LINE 1: SELECT sum() FROM t\n               ^^^^^")),
         ("SELECT sum(*) FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
-         "LINE 1: SELECT sum(*) FROM t\n               ^^^^^")),
+         "LINE 1: SELECT sum(*) FROM t\n               ^^^^^^")),
     ],
 )
 def test_refused(sql, error):

@@ -163,7 +163,7 @@ def test_nullability_of_a_using_column(join):
         ("SELECT 1 AS x FROM l JOIN r ON l.k", ("error[DATATYPE_MISMATCH] 42804: argument of JOIN/ON must be type boolean, not "
          "type integer\nLINE 1: SELECT 1 AS x FROM l JOIN r ON l.k\n                                       ^^^")),
         ("SELECT 1 AS x FROM l JOIN r ON count(*) = 1", ("error[COLUMN_NOT_GROUPED] 42803: aggregate functions are not allowed "
-         "in JOIN/ON\nLINE 1: SELECT 1 AS x FROM l JOIN r ON count(*) = 1\n                                       ^^^^^^^")),
+         "in JOIN/ON\nLINE 1: SELECT 1 AS x FROM l JOIN r ON count(*) = 1\n                                       ^^^^^^^^")),
         ("SELECT 1 AS x FROM l AS q (k, a, b)", ('error[SYNTAX_ERROR] 42601: table "q" has 2 columns available but 3 columns '
          "specified\nLINE 1: SELECT 1 AS x FROM l AS q (k, a, b)\n                           ^^^^^^^^^^^^^^^")),
     ],

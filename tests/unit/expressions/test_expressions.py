@@ -162,11 +162,11 @@ def test_nullability(text, nullable):
         ("i::date", ("error[DATATYPE_MISMATCH] 42804: cannot cast type integer to date\n"
          "LINE 1: SELECT i::date AS x FROM q\n               ^")),
         ("lower(i)", ("error[DATATYPE_MISMATCH] 42804: function lower(integer) does not exist\n"
-         "LINE 1: SELECT lower(i) AS x FROM q\n               ^^^^^^^\ndetail: The function exists as lower(character varying).")),
+         "LINE 1: SELECT lower(i) AS x FROM q\n               ^^^^^^^^\ndetail: The function exists as lower(character varying).")),
         ("lenght(t)", ("error[UNDEFINED_FUNCTION] 42883: function lenght does not exist\n"
-         'LINE 1: SELECT lenght(t) AS x FROM q\n               ^^^^^^^^\nhint: Did you mean "length" or "len" or "bit_length"?')),
+         'LINE 1: SELECT lenght(t) AS x FROM q\n               ^^^^^^^^^\nhint: Did you mean "length" or "len" or "bit_length"?')),
         ("(st).z", ('error[UNDEFINED_COLUMN] 42703: field "z" not found in struct<x integer, y character varying>\n'
-         "LINE 1: SELECT (st).z AS x FROM q\n                ^^^^^")),
+         "LINE 1: SELECT (st).z AS x FROM q\n               ^^^^^^")),
         ("st.x", ('error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "st"\n'
          "LINE 1: SELECT st.x AS x FROM q\n               ^^^^\nhint: A field of a struct is written (st).x.")),
         ("a[t]", ("error[DATATYPE_MISMATCH] 42804: array subscript must have type integer\n"
@@ -174,9 +174,9 @@ def test_nullability(text, nullable):
         ("DATE '2024-13-01'", ('error[INVALID_VALUE] 22P02: invalid input syntax for type date: "2024-13-01"\n'
          "LINE 1: SELECT DATE '2024-13-01' AS x FROM q\n                    ^^^^^^^^^^^^")),
         ("date_trunc('dya', ts)", ('error[INVALID_VALUE] 22P02: unit "dya" not recognized\n'
-         "LINE 1: SELECT date_trunc('dya', ts) AS x FROM q\n               ^^^^^^^^^^^^^^^^^^^^\nhint: Did you mean \"day\"?")),
+         "LINE 1: SELECT date_trunc('dya', ts) AS x FROM q\n               ^^^^^^^^^^^^^^^^^^^^^\nhint: Did you mean \"day\"?")),
         ("extract(foo FROM ts)", ('error[INVALID_VALUE] 22P02: unit "foo" not recognized for type timestamp without time zone\n'
-         "LINE 1: SELECT extract(foo FROM ts) AS x FROM q\n                                ^^")),
+         "LINE 1: SELECT extract(foo FROM ts) AS x FROM q\n               ^^^^^^^^^^^^^^^^^^^^")),
     ],
 )
 def test_type_errors_have_a_place_and_are_the_same_in_views_and_queries(text, error):

@@ -103,7 +103,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             found: exp.Expression | None = AnyParser._parse_value(self, values=values)
             return found
 
-        def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+        def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
             """Without ClickHouse's aggregates with combinators."""
             found: exp.Expression | None = AnyParser._parse_function(self, *args, **kwargs)
             return found

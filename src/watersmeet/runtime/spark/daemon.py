@@ -14,7 +14,8 @@ from pyspark import daemon
 
 #: Spark starts one daemon for each kind of worker; this is the kind that runs tasks.
 _TASKS: Final = "pyspark.worker"
-_LOADED: Final = ("duckdb", "numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "watersmeet.runtime.spark.worker")
+#: pandas is what PyArrow imports when it makes its first array: 0.4 s for every worker that was forked without it.
+_LOADED: Final = ("duckdb", "numpy", "pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "watersmeet.runtime.spark.worker")
 
 _invalidate = importlib.invalidate_caches
 _seen_path: list[tuple[str, ...]] = []
