@@ -70,3 +70,11 @@ def read_script(path: Path) -> str:
         raise error("INVALID_PARAMETER", f"{path} is not a text in UTF-8", detail=f"Byte {cause.start} is wrong.") from cause
     except OSError as cause:
         raise error("INVALID_PARAMETER", f"{path} can't be read: {cause.strerror}") from cause
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file. INVALID_PARAMETER if that can't be done."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as cause:
+        raise error("INVALID_PARAMETER", f"{path} can't be written: {cause.strerror}") from cause

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import watersmeet
-from watersmeet.cli.failures import read_script, reporting
+from watersmeet.cli.failures import read_script, reporting, write_text
 from watersmeet.cli.render import errors_output, output, print_json, print_result
 from watersmeet.cli.run import run_script
 from watersmeet.cli.shell import run_shell
@@ -145,7 +145,7 @@ def topology(path: Annotated[Path, typer.Option("--path", help="Directory of the
         if file is None:
             typer.echo(text, nl=False)
         else:
-            file.write_text(text, encoding="utf-8")
+            write_text(file, text)
 
 
 @app.command("test")

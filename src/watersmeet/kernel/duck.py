@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from typing import Any, Final
 
 import duckdb
@@ -20,6 +21,9 @@ _LEAST_MEMORY_BYTES: Final = 256 << 20
 
 #: What planning an expression needs: the others cost a fifth of a short statement's time.
 _OPTIMIZERS: Final = ("expression_rewriter", "common_subexpressions", "reorder_filter")
+
+#: How long an interrupted query has to end before it is told again.
+_INTERRUPT_S: Final = 0.05
 
 #: The Arrow extension under which DuckDB takes a string column as JSON without parsing it again.
 _JSON: Final = {b"ARROW:extension:name": b"arrow.json", b"ARROW:extension:metadata": b""}
@@ -49,6 +53,46 @@ def connect(memory_limit_bytes: int | None = None) -> duckdb.DuckDBPyConnection:
     connection.execute("SET enable_external_access = false")  # after the temporary directory, which it would refuse
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """The rows of a query that may take long. Ctrl-C ends it at once, and the connection serves on; raises duckdb.Error.
+
+    DuckDB looks for signals until the first rows are there, not while it makes the others, and leaves the query half done. So in
+    the main thread, which gets the signals, another thread runs it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return connection.execute(sql).to_arrow_table()
+    found: list[pa.Table] = []
+    failures: list[BaseException] = []
+    begun, ended, given_up = threading.Event(), threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.set()
+        try:
+            if not given_up.is_set():
+                found.append(connection.execute(sql).to_arrow_table())
+        except BaseException as cause:
+            failures.append(cause)
+        ended.set()
+
+    try:
+        threading.Thread(target=run, name="watersmeet-select", daemon=True).start()
+        ended.wait()  # not `join`: Python takes a thread whose `join` was interrupted for one that has ended
+    except BaseException:
+        given_up.set()  # a thread that begins after this does nothing
+        while begun.is_set() and not ended.is_set():
+            connection.interrupt()  # again and again: a query that is about to begin forgets it
+            ended.wait(_INTERRUPT_S)
+        raise
+    if failures:
+        raise failures[0]
+    return found[0]
+
+
+def is_interrupt(cause: BaseException) -> bool:
+    """Whether an error stands for Ctrl-C: DuckDB raises one of its own then."""
+    return isinstance(cause, KeyboardInterrupt) or (isinstance(cause, RuntimeError) and isinstance(cause.__cause__, KeyboardInterrupt))
 
 
 class Source:

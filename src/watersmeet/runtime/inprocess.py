@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
+from watersmeet.kernel.duck import is_interrupt
 from watersmeet.runtime.committer import commit_epoch, numbers_before, packs_before
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
@@ -131,7 +132,7 @@ class InProcessEngine:
             # What was planned is void: the next call starts from the log again.
             coordinator.abandon()
             self._coordinator = None
-            if isinstance(cause, Exception):
+            if isinstance(cause, Exception) and not is_interrupt(cause):
                 self._failure = view_failed(cause)
                 raise self._failure from cause
             raise

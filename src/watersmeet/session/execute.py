@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
+from watersmeet.kernel.duck import is_interrupt
 from watersmeet.session import (
     bounds,
     ddl,
@@ -139,6 +140,11 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
         except pa.ArrowException as cause:
             _fail(session)
             raise error("INTERNAL_ERROR", str(cause), sql=statement.text) from cause
+        except (KeyboardInterrupt, RuntimeError) as cause:
+            if not is_interrupt(cause):
+                raise
+            _fail(session)
+            raise KeyboardInterrupt from cause
     if isinstance(statement, (st.Insert, st.Update, st.Delete, st.Commit)):
         transactions.wait_if_wanted(session)
     return result

@@ -14,6 +14,7 @@ from sqlglot import exp
 from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import Error, error
+from watersmeet.kernel.duck import rows_of
 from watersmeet.session.context import Session
 from watersmeet.session.failures import check_running
 from watersmeet.store.merging import quoted
@@ -67,7 +68,7 @@ def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
     """
     with reading(session, query, newest=newest) as connection:
         try:
-            table = connection.execute(query.sql).to_arrow_table()
+            table = rows_of(connection, query.sql)
         except duckdb.Error as cause:
             raise failed_query(cause, query.text) from cause
     if query.exact is not None:

@@ -6,6 +6,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.dialects.statements import Select
+from watersmeet.kernel.duck import rows_of
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session
 from watersmeet.session.queries import bounded, conformed, failed_query, reading
@@ -26,7 +27,7 @@ def select(session: Session, statement: Select) -> Result:
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest) as connection:
         try:
-            table = connection.execute(query.sql).to_arrow_table()
+            table = rows_of(connection, query.sql)
         except duckdb.Error as cause:
             raise failed_query(cause, statement.text) from cause
     return rows_result("SELECT", *described(table, query.columns))
