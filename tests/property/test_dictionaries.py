@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 import watersmeet
+from tests.thorough import mostly_slow
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
@@ -108,12 +109,6 @@ def run(seed, tmp_path, runtime="inprocess"):
         connection.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow([*range(4), *range(1000, 1012)], 4))
 def test_dictionaries_answer_as_the_rules_say(seed, tmp_path):
-    run(seed, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1012))
-def test_dictionaries_answer_as_the_rules_say_at_length(seed, tmp_path):
     run(seed, tmp_path)

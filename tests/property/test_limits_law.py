@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 import watersmeet
+from tests.thorough import mostly_slow
 from watersmeet import Error
 
 
@@ -101,12 +102,6 @@ def run(seed, tmp_path):
         connection.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow([*range(4), *range(100, 112)], 4))
 def test_views_that_are_not_stopped_follow_their_inputs(seed, tmp_path):
-    run(seed, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 112))
-def test_views_that_are_not_stopped_follow_their_inputs_at_length(seed, tmp_path):
     run(seed, tmp_path)

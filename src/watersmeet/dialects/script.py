@@ -12,12 +12,10 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects import utility
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
-from watersmeet.dialects.registry import Language, language_named
+from watersmeet.dialects.registry import Language
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Refused, Select, SetVariable, Statement, Unit
-from watersmeet.dialects.timeplus.columns import read_columns
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.types import Schema
 
 _QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
@@ -137,15 +135,6 @@ def _definitions(part: Sequence[Token]) -> set[str]:
         if depth == 0 and token.token_type in (TokenType.WITH, TokenType.COMMA):
             found.add(following.text)
     return found
-
-
-def columns_of(text: str) -> Schema:
-    """The columns `id string, name string` in Timeplus' spelling."""
-    language = language_named("timeplus")
-    cursor = Cursor(tokenize(f"({text})", language), f"({text})", folding=language.semantics.folding)
-    columns, _ = read_columns(cursor)
-    cursor.end()
-    return columns
 
 
 def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:

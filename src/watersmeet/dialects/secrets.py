@@ -18,6 +18,12 @@ _SECRET: Final = ("password", "secret", "secret_key", "secret_access_key", "toke
 _SIGNS: Final = ("(", ")", ",", ".", "=")
 
 
+def has_secrets(text: str, dialect: str) -> bool:
+    """True for the text of a CREATE statement of which something is not shown."""
+    lowered = text.lower()
+    return any(word in lowered for word in _SECRET) and without_secrets(text, dialect) != text
+
+
 def without_secrets(text: str, dialect: str) -> str:
     """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`, `password = 'x'`)."""
     words = words_of(tokenize(text, language_named(dialect)))

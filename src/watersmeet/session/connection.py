@@ -14,8 +14,8 @@ import pyarrow as pa
 from watersmeet import errors
 from watersmeet.dialects import language_named, parse
 from watersmeet.dialects.schemas import relation_written
-from watersmeet.dialects.script import columns_of
 from watersmeet.dialects.statements import Select
+from watersmeet.dialects.timeplus.texts import columns_of
 from watersmeet.errors import error
 from watersmeet.session import transactions
 from watersmeet.session.context import Session

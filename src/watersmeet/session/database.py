@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from watersmeet.catalog import Catalog
+from watersmeet.dialects.secrets import has_secrets
 from watersmeet.errors import Error, error
 from watersmeet.kernel.times import microseconds
 from watersmeet.planner import assemble
@@ -21,6 +22,7 @@ from watersmeet.runtime.engine import Engine
 from watersmeet.session.engines import default_parallelism, make_engine
 from watersmeet.session.outside import Outside
 from watersmeet.session.plans import Plans
+from watersmeet.session.problems import Problems
 from watersmeet.session.rebuild import plans_made_anew
 from watersmeet.session.transaction import Change
 from watersmeet.store.catalogs import catalog_version, load_catalog, save_catalog
@@ -39,9 +41,7 @@ _INPROCESS_COMPACTION: Final = 256
 
 
 class Upkeep(Protocol):
-    """What is to be done whenever views are brought up to date. problems: by id of a view, why its stream does not take what it gives."""
-
-    problems: dict[str, Error]
+    """What is to be done whenever views are brought up to date."""
 
     def before(self) -> None:
         """Before it."""
@@ -58,7 +58,8 @@ class OpenDatabase:
 
     guard: held for whatever reads and then changes the catalog or tables. ddl: held for the whole of a
     statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by relation id, the times
-    of the newest rows of ordered streams to which this process wrote, in microseconds.
+    of the newest rows of ordered streams to which this process wrote, in microseconds. unwritten: of views with INTO, why their streams do not take
+    what they give.
     """
 
     def __init__(self, path: str | Path | None, *, read_only: bool, parallelism: int | None, runtime: str,
@@ -88,7 +89,8 @@ class OpenDatabase:
             self._catalog = load_catalog(self.layout)
             self.content = Content(self.layout, self.log, self.packs)
             opened.callback(self.content.close)
-            self.outside = Outside()
+            self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
+            self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
             self.upkeep: Upkeep | None = None
             self.sizes = RelationSizes(self.layout, self.log)
             opened.callback(self.sizes.close)
@@ -114,7 +116,7 @@ class OpenDatabase:
     def change_catalog(self, catalog: Catalog) -> None:
         """Make `catalog` the newest. If that fails, the one before stays, under a version that nobody may have seen."""
         try:
-            save_catalog(self.layout, catalog)
+            save_catalog(self.layout, catalog, private=any(has_secrets(r.sql, r.dialect) for r in catalog.relations.values()))
         except Error:
             self._catalog = replace(self._catalog, version=catalog.version)
             raise
@@ -153,7 +155,7 @@ class OpenDatabase:
             self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
     def flush(self, transaction: int | None = None) -> None:
-        """Wait until all views reflect transaction `transaction` (None: all of them). What streams don't take of views is in `upkeep.problems`."""
+        """Wait until all views reflect transaction `transaction` (None: all of them). What streams don't take of views is in `unwritten`."""
         if self._stale:
             self.reinstall()
         if self.upkeep is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from watersmeet.catalog import External
-from watersmeet.errors import Error
+from watersmeet.session.problems import Problems
 from watersmeet.sources.external import READERS, GivenReader, Reader, check_kind
 from watersmeet.types import Schema
 
@@ -18,9 +18,9 @@ class Outside:
     problems: why a content could not be read when that was last tried. versions: of what the database has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, problems: Problems) -> None:
         self.lock = threading.RLock()
-        self.problems: dict[str, Error] = {}
+        self.problems = problems
         self.versions: dict[str, Any] = {}
         self._given: dict[tuple[str, str], GivenReader] = {}
 

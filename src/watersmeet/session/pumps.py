@@ -51,7 +51,7 @@ def alter_pump(session: Session, statement: AlterPump) -> Result:
         _restart(session, relation)
     elif not statement.start and relation.kind == "materialized view":
         session.database.flush()  # what it gave until now is written
-        problem = session.database.upkeep.problems.get(relation.id) if session.database.upkeep is not None else None
+        problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise problem
         stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})

@@ -37,7 +37,7 @@ def refresh(session: Session, relation: Relation) -> bool:
             outside.problems[relation.id] = err
             raise
         outside.versions[relation.id] = version
-        outside.problems.pop(relation.id, None)
+        outside.problems.pop(relation.id)
         return changed
 
 

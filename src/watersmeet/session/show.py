@@ -118,7 +118,7 @@ def _errors(session: Session, statement: Show) -> Result:
     rows += [(v["name"], "expression", None, None, _nulls(v["expression_errors"]))
              for v in status["views"] if v["expression_errors"]]
     known = session.catalog.relations
-    rows += [(known[i].name, "problem", None, None, _message(p.to_json())) for i, p in session.database.outside.problems.items() if i in known]
+    rows += [(known[i].name, "problem", None, None, _message(p)) for i, p in session.database.outside.problems.to_json().items() if i in known]
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))
         rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]

@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
-from watersmeet.errors import Error, error
+from watersmeet.errors import error
 from watersmeet.kernel.memo import MEMO
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.run import Run
@@ -42,7 +42,7 @@ def database_status(session: Session) -> dict[str, Any]:
         status = database.engine.status()
     catalog = session.catalog
     status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
-    problems = database.upkeep.problems if database.upkeep is not None else {}
+    problems = database.unwritten.to_json()
     status["views"] = [_view(i, v, catalog.relations[i].what, problems.get(i)) for i, v in status["views"].items()
                        if i in catalog.relations and not catalog.relations[i].owner]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
@@ -103,9 +103,9 @@ def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:
     return int(Run.from_ipc(blob).diff.sum())
 
 
-def _view(relation_id: str, view: dict[str, Any], kind: str, problem: Error | None) -> dict[str, Any]:
+def _view(relation_id: str, view: dict[str, Any], kind: str, problem: dict[str, Any] | None) -> dict[str, Any]:
     return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view,
-            "writing": None if problem is None else problem.to_json()}
+            "writing": problem}
 
 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:

@@ -60,8 +60,8 @@ def flush(session: Session) -> None:
 
 def _flush(session: Session) -> None:
     session.database.flush()
-    upkeep = session.database.upkeep
-    for problem in [] if upkeep is None else [*upkeep.problems.values()]:
+    problem = session.database.unwritten.first()
+    if problem is not None:
         raise problem
 
 

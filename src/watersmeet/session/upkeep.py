@@ -38,8 +38,7 @@ class DictionaryUpkeep:
         self._following: dict[str, Changes] = {}
         self._lock = threading.RLock()
         self._wrote = False
-        self.problems: dict[str, Error] = {}
-        """By id of a view with INTO, why the stream does not take what it gave; the next round tries again."""
+        self._problems = session.database.unwritten
         self._ended = threading.Event()
         self.follow()
         session.database.upkeep = self
@@ -59,7 +58,7 @@ class DictionaryUpkeep:
     def after(self) -> bool:
         """Write what was found in sources to the caches that lack it, and what views give to their streams; whether there was any since the last call.
 
-        What a stream does not take is in `problems`; other views are written nevertheless.
+        What a stream does not take is in the database's `unwritten`; the next round tries again; other views are written nevertheless.
         """
         with self._lock:
             self._write_found()
@@ -73,7 +72,7 @@ class DictionaryUpkeep:
             for relation_id, changes in list(self._following.items()):
                 if relation_id not in known:
                     self._following.pop(relation_id).close()
-                    self.problems.pop(relation_id, None)
+                    self._problems.pop(relation_id)
                     continue
                 view = known[relation_id]
                 if not view.owner:
@@ -87,9 +86,9 @@ class DictionaryUpkeep:
         try:
             wrote = copy(self._session, view, stream, changes)
         except Error as problem:
-            self.problems[view.id] = problem
+            self._problems[view.id] = problem
             return False
-        self.problems.pop(view.id, None)
+        self._problems.pop(view.id)
         return wrote
 
     def follow(self) -> None:

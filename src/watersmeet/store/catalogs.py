@@ -15,10 +15,10 @@ from watersmeet.store.manifests import sealed, unsealed
 _KEPT_VERSIONS: Final = 8
 
 
-def save_catalog(layout: Layout, catalog: Catalog) -> None:
-    """Stores `catalog` under its version, which must be new; when it raises, the version before is the newest."""
+def save_catalog(layout: Layout, catalog: Catalog, *, private: bool = False) -> None:
+    """Stores `catalog` under its version, which must be new; when it raises, the version before is the newest. private: it has passwords."""
     try:
-        files.create_file(layout.catalog(catalog.version), sealed(catalog.to_json()), durable=layout.durable)
+        files.create_file(layout.catalog(catalog.version), sealed(catalog.to_json()), durable=layout.durable, private=private)
     except FileExistsError as cause:
         raise error("INTERNAL_ERROR", f"catalog version {catalog.version} exists") from cause
     if layout.durable:

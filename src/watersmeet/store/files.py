@@ -54,14 +54,14 @@ def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
             sync_directory(path.parent)
 
 
-def create_file(path: Path, data: Bytes, *, durable: bool) -> None:
-    """Puts `data` under `path` in one step; FileExistsError if the name is taken.
+def create_file(path: Path, data: Bytes, *, durable: bool, private: bool = False) -> None:
+    """Puts `data` under `path` in one step; FileExistsError if the name is taken. private: only the user of this process can read it.
 
     Does not flush the directory: the caller does (`sync_directory`), to tell "not there" from "not yet durable".
     """
     temporary = temporary_path(path.parent)
     with _cleaning(temporary, path):
-        _write(temporary, [data], durable=durable)
+        _write(temporary, [data], durable=durable, mode=0o600 if private else 0o644)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -171,8 +171,8 @@ def discard(path: Path) -> None:
         os.unlink(path)
 
 
-def _write(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+def _write(path: Path, pieces: Sequence[Bytes], *, durable: bool, mode: int = 0o644) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         _write_all(handle, pieces)
         if durable:

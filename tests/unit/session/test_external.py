@@ -126,6 +126,8 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
         file.unlink()
         orders(connection, ("o7", "p3"))  # what was read last counts, and SHOW ERRORS says why
         (problem,) = rows(connection, "SHOW ERRORS")
+        with connect(tmp_path / "db", read_only=True) as reader:
+            assert rows(reader, "SHOW ERRORS") == [problem]
         assert (problem[0], problem[1]) == ("d", "problem")
         connection.set_clock(START_US + 60 * SECOND_US)
         orders(connection, ("o8", "p1"))
@@ -315,5 +317,7 @@ def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
             [(_, text)] = rows(connection, statement)
             assert "'[HIDDEN]'" in text
             assert "geheim" not in text
+        for file in tmp_path.rglob("*"):  # others on the machine can't read it
+            assert not file.is_file() or b"geheim" not in file.read_bytes() or file.stat().st_mode & 0o077 == 0
         assert refused(connection, "SHOW CREATE DICTIONARY s").condition == "CATALOG_TYPE_MISMATCH"
         assert rows(connection, "SELECT id, name FROM e") == [("p1", "Laptop")]

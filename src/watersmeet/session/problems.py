@@ -1,0 +1,74 @@
+"""What is wrong beside the views and does not stop them, by relation: also in a file, so that other processes can show it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import Any
+
+from watersmeet.errors import Error
+from watersmeet.store import files
+from watersmeet.store.layout import Layout
+
+
+class Problems:
+    """Errors by relation id. Safe for several threads.
+
+    The writer's are its own, those of the writer before are forgotten: it tries anew. Who only reads the database sees those of the last writer.
+    """
+
+    def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
+        self._path = layout.root / "sources" / name
+        self._read_only = read_only
+        self._found: dict[str, Error] = {}
+        self._lock = threading.Lock()
+        self._written = ""
+        if not read_only:
+            files.discard(self._path)
+
+    def __setitem__(self, relation_id: str, problem: Error) -> None:
+        with self._lock:
+            self._found[relation_id] = problem
+            self._publish()
+
+    def pop(self, relation_id: str) -> None:
+        """The relation has no problem any more."""
+        with self._lock:
+            if self._found.pop(relation_id, None) is not None:
+                self._publish()
+
+    def get(self, relation_id: str) -> Error | None:
+        """The problem of a relation."""
+        with self._lock:
+            return self._found.get(relation_id)
+
+    def first(self) -> Error | None:
+        """That which has been there for the longest time."""
+        with self._lock:
+            return next(iter(self._found.values()), None)
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """All of them, as the JSON of errors."""
+        if self._read_only:
+            return self._read()
+        with self._lock:
+            return {i: p.to_json() for i, p in self._found.items()}
+
+    def _publish(self) -> None:
+        """Writes what is new; never fails, as nothing depends on it."""
+        text = json.dumps({i: p.to_json() for i, p in self._found.items()}, ensure_ascii=False)
+        if text == self._written:
+            return
+        with contextlib.suppress(Error, OSError):
+            self._path.parent.mkdir(exist_ok=True)
+            files.replace_file(self._path, text.encode(), durable=False)
+            self._written = text
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """What the writer wrote; empty if there is nothing to read."""
+        try:
+            found = json.loads(files.read_file(self._path))
+        except (Error, OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
