@@ -16,7 +16,6 @@ from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sayings import read_sayings
 from watersmeet.runtime.tasks import SCRATCH, held_bytes
 from watersmeet.store.commits import Commit
-from watersmeet.store.rejections import read_rejections
 
 Sizes = dict[str, tuple[int, int]]
 
@@ -64,7 +63,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
                 "expression_errors": 0, "watermark": None, "held_back_by": None, "error": failure}
     if sources is None:
         sources = read_sayings(db)
-    rejected = read_rejections(db.layout)
+    rejected = db.log.read(head).rejected
     scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.get("idle", ())
     for relation_id in known:
         if relation_id in scanned and (known[relation_id].connector or known[relation_id].event_time):

@@ -53,8 +53,8 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
             rows = _rows(view, stream, pa.concat_tables([c.rows for c in found]), np.concatenate([c.diff for c in found]))
             written = _columns(session, view, stream, rows)
             check_rows(stream, written.select([c.name for c in stream.columns]), None)
-            written = in_order(session, stream, by_time(stream, written))
-            apply(session, stream, upserted(session, stream, written), {_COPIED: {view.id: changes.taken}})
+            written, rejected = in_order(session, stream, by_time(stream, written))
+            apply(session, stream, upserted(session, stream, written), {_COPIED: {view.id: changes.taken}}, rejected=rejected)
         except BaseException:
             changes.back(since)
             raise

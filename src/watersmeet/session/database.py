@@ -138,10 +138,11 @@ class OpenDatabase:
         self.engine.install(self.plans.circuit, ())
         self._stale = False
 
-    def commit(self, changes: Mapping[str, Change], metrics: Mapping[str, Any] | None = None) -> Commit:
-        """Commit changes (by relation id) in one step, with what `metrics` say of it, and tell the engine."""
+    def commit(self, changes: Mapping[str, Change], metrics: Mapping[str, Any] | None = None,
+               rejected: Mapping[str, int] | None = None) -> Commit:
+        """Commit changes (by relation id) in one step, with what `metrics` say of it and the number of rows that were not taken, and tell the engine."""
         rows = {i: (c.table, c.diff) for i, c in changes.items()}
-        made = write_transaction(self.layout, self.log, rows, catalog_version=self._catalog.version, metrics=metrics)
+        made = write_transaction(self.layout, self.log, rows, catalog_version=self._catalog.version, metrics=metrics, rejected=rejected)
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None

@@ -67,6 +67,6 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     with database.guard:
         table = cut_times(relation, settled(relation, computed(session, rows, texts, taken), None))
         check_rows(relation, table, None)
-        table = in_order(session, relation, table)
-        apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table))
+        table, rejected = in_order(session, relation, table)
+        apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table), rejected=rejected)
     wait_if_wanted(session)

@@ -63,10 +63,10 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     """Insert rows that have the relation's columns. The caller holds the guard."""
     incoming = cut_times(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
-    incoming = in_order(session, relation, incoming)
+    incoming, rejected = in_order(session, relation, incoming)
     rows = incoming.select([c.name for c in relation.columns])
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
-    apply(session, relation, upserted(session, relation, incoming))
+    apply(session, relation, upserted(session, relation, incoming), rejected=rejected)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Rows of ordered streams come in the order of their times: one that is before another that came before it is rejected and counted.
+"""Rows of ordered streams come in the order of their times: one that is before another that came before it is rejected, and counted by the commit.
 
 Document 001: the clock of a stream is the rowtime of its newest row, and rowtimes do not go down; D-001-21: they are whole milliseconds.
 The order is that in which rows are written: of a statement, then of statements, of transactions that of their commits.
@@ -16,18 +16,17 @@ from watersmeet.session.context import Session
 from watersmeet.session.queries import Bounded, fetch
 from watersmeet.session.transaction import Change
 from watersmeet.store.merging import quoted
-from watersmeet.store.rejections import add_rejections
 
 _MILLISECOND_US = 1000
 
 
-def in_order(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows that may be written to a relation, in the order given; others are counted. The caller holds the guard.
+def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, int]:
+    """The rows that may be written to a relation, in the order given, and how many may not. The caller holds the guard.
 
     In a transaction they are in order with what it wrote before, and looked at once more when it commits.
     """
     if relation.event_time is None or not relation.event_time.ordered or not rows.num_rows:
-        return rows
+        return rows, 0
     transaction = session.transaction
     clock = stream_clock(session, relation)
     if transaction is not None:
@@ -35,12 +34,9 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
     kept, rejected, last = _ordered(rows, relation.event_time.column, clock)
     if rejected:
         session.notice(f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: before the rowtime of a row that came earlier')
-    if transaction is None:
-        _count(session, {relation.id: rejected})
-    else:
+    if transaction is not None:
         transaction.clocks[relation.id] = last
-        transaction.rejected[relation.id] = transaction.rejected.get(relation.id, 0) + rejected
-    return kept
+    return kept, rejected
 
 
 def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
@@ -51,17 +47,15 @@ def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.argsort(times, kind="stable")))
 
 
-def in_order_at_commit(session: Session, changes: dict[str, Change], rejected: dict[str, int]) -> dict[str, Change]:
-    """The changes of a transaction without rows that others have overtaken meanwhile. rejected: of its statements."""
-    found, counts = dict(changes), dict(rejected)
+def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[dict[str, Change], dict[str, int]]:
+    """The changes of a transaction without rows that others have overtaken meanwhile, and how many these were by relation id."""
+    found, rejected = dict(changes), {}
     for relation_id, change in changes.items():
         relation = session.catalog.relations[relation_id]
         if relation.event_time is not None and relation.event_time.ordered:
-            kept, late, _ = _ordered(change.table, relation.event_time.column, stream_clock(session, relation))
+            kept, rejected[relation_id], _ = _ordered(change.table, relation.event_time.column, stream_clock(session, relation))
             found[relation_id] = Change(kept)
-            counts[relation_id] = counts.get(relation_id, 0) + late
-    _count(session, counts)
-    return found
+    return found, rejected
 
 
 def stream_clock(session: Session, relation: Relation) -> int:
@@ -83,12 +77,6 @@ def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, in
     found = rows.set_column(index, rows.schema.field(index), whole)
     number = len(kept) - int(np.count_nonzero(kept))
     return (found.filter(pa.array(kept)) if number else found), number, int(highest[-1])
-
-
-def _count(session: Session, rejected: dict[str, int]) -> None:
-    more = {i: n for i, n in rejected.items() if n}
-    if more:
-        add_rejections(session.database.layout, more)
 
 
 def _stored(session: Session, relation: Relation) -> int:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from watersmeet.kernel.columns import has_floats, one_form
 from watersmeet.kernel.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
+from watersmeet.store.commits import added
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Change:
 class Transaction:
     """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left.
 
-    clocks, rejected: by relation id, of ordered streams: the time of the newest row written, in microseconds, and rows that were not taken.
+    clocks, rejected: by relation id, of ordered streams: the time of the newest row written, in microseconds, and how many rows were not taken.
     """
 
     read_only: bool = False
@@ -40,9 +41,11 @@ class Transaction:
     clocks: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
 
-    def add(self, relation_id: str, change: Change) -> None:
-        """Take a change into the transaction."""
-        self.changes.setdefault(relation_id, []).append(change)
+    def add(self, relation_id: str, change: Change, rejected: int) -> None:
+        """Take a change into the transaction, and the number of rows that were rejected with it."""
+        self.rejected = added(self.rejected, {relation_id: rejected})
+        if change.table.num_rows:
+            self.changes.setdefault(relation_id, []).append(change)
 
 
 def in_one_form(table: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ from watersmeet.session.context import Session
 from watersmeet.session.ordering import in_order_at_commit
 from watersmeet.session.result import Result
 from watersmeet.session.transaction import Change, Transaction, consolidated, in_one_form, joined, merged
+from watersmeet.store.commits import added
 
 
 def begin_statement(session: Session, statement: Begin) -> Result:
@@ -81,10 +82,11 @@ def commit(session: Session) -> None:
                             detail=f"{len(gone)} of its tables are gone.")
             streams = {r.id for r in database.catalog.relations.values() if r.mode is not None}
             changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
-            changes = in_order_at_commit(session, changes, transaction.rejected)
+            changes, overtaken = in_order_at_commit(session, changes)
             changes = {i: c for i, c in changes.items() if c.table.num_rows}
-            if changes:
-                database.commit(changes)
+            rejected = added(transaction.rejected, overtaken)
+            if changes or rejected:
+                database.commit(changes, rejected=rejected)
         finally:
             database.content.clear_overlay()
 
@@ -96,20 +98,23 @@ def rollback(session: Session) -> None:
         session.database.content.clear_overlay()
 
 
-def apply(session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None) -> None:
-    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard. metrics: of the commit.
+def apply(session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None, *, rejected: int = 0) -> None:
+    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
+
+    metrics: of the commit. rejected: how many rows were left out (`in_order`): they are counted if nothing else changes, too.
 
     A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its order.
     """
     plain = change.diff is None or relation.mode is not None
     change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
-    if not change.table.num_rows:
-        return
+    rows = change.table.num_rows
     if session.transaction is None:
-        session.database.commit({relation.id: change}, metrics)
+        if rows or rejected:
+            session.database.commit({relation.id: change} if rows else {}, metrics, {relation.id: rejected})
         return
-    session.transaction.add(relation.id, change)
-    session.database.content.overlay(relation.id, change.table, change.diffs)
+    session.transaction.add(relation.id, change, rejected)
+    if rows:
+        session.database.content.overlay(relation.id, change.table, change.diffs)
 
 
 @contextlib.contextmanager

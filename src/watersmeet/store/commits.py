@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -26,6 +27,16 @@ _HEAD: Final = "HEAD"
 _CACHED_COMMITS: Final = 1024
 _FIRST_POLL_S: Final = 0.002
 _LAST_POLL_S: Final = 0.05
+
+
+def added(*counts: Mapping[str, int]) -> dict[str, int]:
+    """The sums of counts by relation id, without those that are 0."""
+    sums: dict[str, int] = {}
+    for more in counts:
+        for relation_id, number in more.items():
+            if number:
+                sums[relation_id] = sums.get(relation_id, 0) + number
+    return sums
 
 
 class CommitLog:
@@ -143,16 +154,16 @@ class CommitLog:
                 os.close(handle)
 
     def _numbered(self, commit: Commit, before: Commit | None) -> Commit:
-        number = self._head + 1
+        number, rejected = self._head + 1, added(before.rejected if before is not None else {}, commit.rejected)
         last, earlier, transaction = (0, 0, 0)
         if before is not None:
             last, earlier, transaction = before.last_epoch, before.epoch_before, before.last_transaction
         if commit.kind == "transaction":
-            return replace(commit, number=number, last_epoch=last, epoch_before=earlier, last_transaction=number)
+            return replace(commit, number=number, last_epoch=last, epoch_before=earlier, last_transaction=number, rejected=rejected)
         previous = self.read(last).epoch if last else None
         if commit.epoch is None or (previous is not None and commit.epoch <= previous):
             raise error("INTERNAL_ERROR", f"epoch {commit.epoch} is committed after epoch {previous}")
-        return replace(commit, number=number, last_epoch=number, epoch_before=last, last_transaction=transaction)
+        return replace(commit, number=number, last_epoch=number, epoch_before=last, last_transaction=transaction, rejected=rejected)
 
     def _remember(self, commit: Commit) -> None:
         with self._lock:

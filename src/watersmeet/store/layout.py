@@ -51,7 +51,6 @@ class Layout:
         self.intents = self.root / "intents"
         self.checkpoint = self.root / "checkpoint"
         self.readers = self.root / "readers"
-        self.rejections = self.root / "REJECTED.json"
         self.lock = self.root / "LOCK"
         self._format = self.root / "FORMAT"
         if not self._check_format():

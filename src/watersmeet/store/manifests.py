@@ -96,6 +96,7 @@ class Commit:
     last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
         and of the one before that; 0 if there is none. Set by the log.
     last_transaction: number of the newest transaction up to this one; 0 if there is none. Set by the log.
+    rejected: by relation id, the rows that ordered streams did not take: of this step until it is appended, then of all steps up to it.
     """
 
     kind: CommitKind
@@ -112,6 +113,7 @@ class Commit:
     last_epoch: int = 0
     epoch_before: int = 0
     last_transaction: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """One line of compact JSON, one line with its checksum."""
@@ -131,6 +133,7 @@ class Commit:
             "packs": self.packs,
             "retired": self.retired,
             "metrics": self.metrics,
+            "rejected": self.rejected,
         }
         return sealed(value)
 

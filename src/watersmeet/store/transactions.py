@@ -19,9 +19,10 @@ _BLOB_ROWS = 1 << 18
 
 
 def write_transaction(layout: Layout, log: CommitLog, changes: Mapping[str, tuple[pa.Table, Diff | None]], *,
-                      catalog_version: int, metrics: Mapping[str, Any] | None = None) -> Commit:
+                      catalog_version: int, metrics: Mapping[str, Any] | None = None, rejected: Mapping[str, int] | None = None) -> Commit:
     """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step, with what `metrics` say of it.
 
+    rejected: by relation id, rows that ordered streams did not take.
     All or nothing: after an error the log is as it was.
     """
     writer = PackWriter(layout.packs, f"t{log.head() + 1}", durable=layout.durable)
@@ -32,7 +33,7 @@ def write_transaction(layout: Layout, log: CommitLog, changes: Mapping[str, tupl
         for i, change in pending.items()
     }
     return log.append(Commit("transaction", time_us=time.time_ns() // 1000, relations=relations,
-                             catalog_version=catalog_version, metrics=dict(metrics or {})))
+                             catalog_version=catalog_version, metrics=dict(metrics or {}), rejected=dict(rejected or {})))
 
 
 def _add(writer: PackWriter, table: pa.Table, diff: Diff | None) -> RelationChange:

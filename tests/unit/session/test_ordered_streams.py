@@ -76,6 +76,27 @@ def test_a_transaction_is_in_order_with_itself_and_counts_when_it_commits(path):
         insert(connection, (11, 5), (9, 6))
         connection.commit()
         assert (content(connection), late(connection)) == ([1, 5], 1)
+        connection.execute("BEGIN")
+        insert(connection, (1, 7))
+        connection.commit()
+    with open_(path) as connection:
+        assert (content(connection), late(connection)) == ([1, 5], 2)
+
+
+def test_rows_are_not_counted_that_a_statement_which_failed_would_have_rejected(path, monkeypatch):
+    with open_(path) as connection:
+        insert(connection, (10, 1))
+
+        def full(*args, **kwargs):
+            raise watersmeet.OperationalError("DISK_FULL", "no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("watersmeet.session.database.write_transaction", full)
+            with pytest.raises(watersmeet.OperationalError):
+                insert(connection, (9, 2), (11, 3))
+        assert late(connection) == 0
+        insert(connection, (9, 2), (11, 3))
+        assert (content(connection), late(connection)) == ([1, 3], 1)
 
 
 def test_rowtimes_are_whole_milliseconds(path):

@@ -40,7 +40,7 @@ def test_a_pump_goes_on_after_a_restart_and_writes_each_row_once(tmp_path):
         assert content(connection) == [10, 20, 500]
 
 
-def test_rows_of_a_pump_that_are_before_others_are_rejected(tmp_path):
+def test_rows_of_a_pump_that_are_before_others_are_rejected_once(tmp_path):
     with open_(tmp_path / "db") as connection:
         connection.execute("CREATE STREAM s (n INTEGER)")
         connection.execute("CREATE STREAM d (n INTEGER)")
@@ -48,6 +48,7 @@ def test_rows_of_a_pump_that_are_before_others_are_rejected(tmp_path):
         connection.execute("CREATE PUMP p STARTED AS INSERT INTO d SELECT STREAM n FROM s")
         connection.execute("INSERT INTO d (rowtime, n) VALUES (TIMESTAMP '2019-03-30 05:00:10', 0)")
         insert(connection, 9, 1)
+    with open_(tmp_path / "db") as connection:  # that the row was read is known, though nothing came of it
         insert(connection, 11, 2)
         assert content(connection) == [0, 2]
         assert {s["name"]: s["late"] for s in connection.status()["sources"]} == {"S": 0, "D": 1}

@@ -41,6 +41,14 @@ def test_a_commit_survives_its_file(layout):
     assert CommitLog(layout).last_epoch() == written
 
 
+def test_rejected_rows_add_up_over_commits(layout):
+    log = CommitLog(layout, writer=True)
+    log.append(Commit("transaction", rejected={"t1": 2, "t2": 0}))
+    log.append(COMMIT)
+    log.append(Commit("transaction", rejected={"t1": 1, "t3": 4}))
+    assert [log.read(n).rejected for n in (1, 2, 3)] == [{"t1": 2}, {"t1": 2}, {"t1": 3, "t3": 4}]
+
+
 @pytest.mark.parametrize("change", [lambda b: b[:-20], lambda b: b"", lambda b: b.replace(b"a.pack", b"b.pack")])
 def test_a_damaged_commit_is_named(layout, change):
     CommitLog(layout, writer=True).append(COMMIT)
