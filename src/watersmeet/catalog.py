@@ -168,13 +168,28 @@ class Relation:
 
     @property
     def what(self) -> str:
-        """What it is for people: its kind, or a query that runs until it is stopped."""
-        return "query" if self.hidden and not self.owner else self.kind
+        """What it is for people: its kind, a topic, or a query that runs until it is stopped."""
+        if self.hidden and not self.owner:
+            return "query"
+        return self.kind if self.topic is None else "topic"
+
+    @property
+    def role(self) -> str:
+        """What it is for people that runs and reads others: the processor of a topic, else as `what`."""
+        return "processor" if self.topic is not None and self.kind == "materialized view" else self.what
 
     @property
     def title(self) -> str:
         """What it is and its name, for messages."""
-        return f"running {self.name}" if self.what == "query" else f'{self.kind} "{self.shown}"'
+        return self._titled(self.what)
+
+    @property
+    def reader(self) -> str:
+        """What reads others and its name, for messages."""
+        return self._titled(self.role)
+
+    def _titled(self, what: str) -> str:
+        return f"running {self.name}" if what == "query" else f'{what} "{self.shown}"'
 
     @property
     def written(self) -> Schema:

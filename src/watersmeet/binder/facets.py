@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.endings import Item
 from watersmeet.binder.records import HIDDEN, RESERVED, packed
@@ -93,6 +94,14 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     if scope.facets.key is None:
         raise error("COLUMN_NOT_GROUPED", "records without key can't be grouped by it", sql=text, span=place_of(node), hint="Add GROUP BY.")
     return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
+
+
+def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
+    """FEATURE_NOT_SUPPORTED for a condition on a stream that time changes: its records are not taken back."""
+    for part in parts:
+        if mentions_time(bind_value(part, ctx).finish()):
+            raise ctx.error("FEATURE_NOT_SUPPORTED", "now() in a condition on a stream is not supported", part,
+                            detail="What came of a record would have to go as time passes.", hint="Read the records by SELECT TABLE.")
 
 
 def _join_and_group(place: exp.Expression, text: str) -> Error:

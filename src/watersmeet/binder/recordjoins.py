@@ -12,11 +12,12 @@ from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.copartitions import check_keys, copartitioned
+from watersmeet.binder.facets import check_decided
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.onrules import check_on
 from watersmeet.binder.records import packed
-from watersmeet.binder.scope import Facets, Nature, Scope, ScopeColumn
+from watersmeet.binder.scope import Facets, Nature, Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.shared import Binding, Environment, read, value_of
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.withins import Within, length_of, time_of, windowed
@@ -45,6 +46,9 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
         raise error("FEATURE_NOT_SUPPORTED", "a join with this item of FROM is not supported", sql=env.text, span=place_of(node),
                     hint="Topics and names of WITH can be joined.")
     nature = _checked(node, one.nature, other.nature, env)
+    if nature == "stream":
+        both = Scope(left[1].tables + right[1].tables, left[1].visible + right[1].visible, env.outer)
+        check_decided(condition_parts(node.args["on"]), ScopeContext(env.text, both, "JOIN/ON"))
     layout = check_keys(left[1], right[1], node, env)
     length_us = length_of(node, env)
     node = windowed(_conditioned(node, left[1], right[1], env, binding), time_of(left[1]), time_of(right[1]))

@@ -13,7 +13,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.chains import Chain, SetFunctions
 from watersmeet.binder.endings import Ending, Item, ending_of, note_order, ordered_items
-from watersmeet.binder.facets import by_key, check_select, layout_of, with_facets
+from watersmeet.binder.facets import by_key, check_decided, check_select, layout_of, with_facets
 from watersmeet.binder.groupingsets import sets_of
 from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
@@ -196,6 +196,8 @@ class Selecting:
         subqueries = self._subqueries(scope)
         ctx = ScopeContext(self.env.text, scope, "WHERE", subqueries)
         check_condition(clause.this, scope, self.binding.windowed, ctx)
+        if scope.facets is not None and scope.facets.nature == "stream":
+            check_decided(condition_parts(clause.this), ctx)
         return subqueries.filtered(relation, condition_parts(clause.this), ctx, "WHERE")
 
     def _check_stream(self, scope: Scope) -> None:

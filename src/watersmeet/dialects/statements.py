@@ -167,12 +167,13 @@ class CreateDictionary(CreateRelation):
 class CreateTopic(CreateRelation):
     """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
 
-    columns: `_key` and the fields, as they are declared.
+    columns: `_key` and the fields, as they are declared. notices: what of it has no effect.
     """
 
     key_format: str
     value_format: str
     partitions: int | None = None
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,9 +36,9 @@ _LISTS: Final = (
     ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
     ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
     ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
-    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",),
+    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("TOPICS",), ("PROCESSORS",),
 )  # fmt: skip
-_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("DICTIONARY",))
+_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("DICTIONARY",), ("TOPIC",), ("PROCESSOR",))
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:
@@ -192,7 +192,9 @@ def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DESCRIBE name."""
+    """DESCRIBE name, also with TABLE or (Lenses) FORMATTED in front."""
+    if len(cursor.rest) > 1 and not cursor.take("TABLE"):
+        cursor.take("FORMATTED")
     name = cursor.relation_name()
     cursor.end()
     return Describe(**base, name=name)

@@ -43,7 +43,7 @@ def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequenc
 
 
 def _kind(relation: Relation) -> list[str]:
-    kind = f"append-only {relation.kind}" if relation.append_only and relation.kind == "table" else relation.what
+    kind = f"append-only {relation.what}" if relation.append_only and relation.what == "table" else relation.role
     connector = relation.connector.get("connector")
     return [f"{kind} ({connector})" if connector else kind]
 

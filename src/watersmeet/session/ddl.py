@@ -105,7 +105,7 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
                        hint=f"Write CREATE INDEX {quoted(statement.name)} ON {quoted(table.schema)}.{quoted(table.name)}.")
     if not table.is_stored:
         raise error_at(statement, statement.table.span, "CATALOG_TYPE_MISMATCH",
-                       f'can\'t create an index on {table.kind} "{table.name}"')
+                       f"can't create an index on {table.title}")
     known = [c.name for c in table.columns]
     for name in (*statement.columns, *statement.include, *statement.distributed_by):
         if name not in known:
@@ -162,7 +162,7 @@ def _with_dependents(session: Session, found: Sequence[Relation], statement: Sta
         ids |= {r.id for r in above if r.kind == "index"}
         above = [r for r in above if r.kind != "index"]
         if above and not cascade:
-            detail = "; ".join(f"{r.title} depends on it" for r in above)
+            detail = "; ".join(f"{r.reader} depends on it" for r in above)
             raise error_at(statement, statement.span, "DEPENDENT_OBJECTS",
                            f"cannot drop {relation.title} because other objects depend on it", detail=detail[0].upper() + detail[1:] + ".",
                         hint="Use DROP … CASCADE to drop the dependent objects too.")
@@ -190,12 +190,12 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
         if if_not_exists:
             session.notice(f'relation "{existing.shown}" already exists, skipping')
             return False
-        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{existing.kind} "{existing.shown}" already exists')
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f"{existing.title} already exists")
     shown = Relation("", name, "table", (), schema=schema).shown.lower()
     folded = next((r for r in session.catalog.relations.values() if r.shown.lower() == shown and not r.hidden), None)
     if folded is not None:
         detail = "upper and lower case" if folded.schema == schema else "where a dot belongs to the name"
-        raise error_at(statement, span, "DUPLICATE_OBJECT", f'{folded.kind} "{folded.shown}" already exists',
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f"{folded.title} already exists",
                        detail=f"Two relations can't have names that differ only in {detail}.")
     return True
 

@@ -49,7 +49,7 @@ def _target(session: Session, name: str) -> Relation:
         raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist',
                     hint=did_you_mean(name, [r.shown for r in session.catalog.relations.values()]))
     if relation.kind not in ("table", "source"):
-        raise error("READ_ONLY_RELATION", f'can\'t give rows to {relation.kind} "{name}"')
+        raise error("READ_ONLY_RELATION", f'can\'t give rows to {relation.what} "{name}"')
     if relation.connector:
         raise error("READ_ONLY_RELATION", f'{relation.kind} "{name}" gets its rows from its connector',
                     hint="Connect with replace_connectors = True to give it rows.")

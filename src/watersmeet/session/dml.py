@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.catalog import DELTA_COLUMN, RECORD_NUMBER, VALUE_FACET, Relation
+from watersmeet.catalog import DELTA_COLUMN, KEY_COLUMN, RECORD_NUMBER, TOMBSTONE, VALUE_FACET, Relation
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import (
@@ -103,12 +103,28 @@ def accepting(relation: Relation) -> Relation:
 def delete(session: Session, statement: Delete) -> Result:
     """DELETE FROM."""
     with session.database.guard:
+        found = session.find(statement.table)
+        if session.semantics.records and found is not None and found.topic is not None:
+            return _buried(session, statement)
         relation = writable(session, statement.table, statement, "delete from", changing=True)
         query = _matching(session, relation, statement.alias, statement.where, (), statement)
         old = fetch(session, replace(query, exact=relation.columns), newest=True)
         result = _result("DELETE", session, relation, statement.alias, statement.returning, old, statement)
         apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
         return result
+
+
+def _buried(session: Session, statement: Delete) -> Result:
+    """DELETE FROM a topic writes, as in Lenses: a tombstone for each key of the records that match. FEATURE_NOT_SUPPORTED for RETURNING."""
+    if statement.returning is not None:
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "RETURNING of a DELETE from a topic is not supported",
+                       detail="It writes tombstones.")
+    topic = writable(session, statement.table, statement, "delete from")
+    key, gone = (exp.column(exp.to_identifier(n, quoted=True)) for n in (KEY_COLUMN, TOMBSTONE))
+    query = exp.select(key, exp.null()).distinct().from_(table_tree(topic, statement.alias)).where(exp.not_(gone), *filter(None, [statement.where]))
+    columns = tuple(Name(n, statement.span) for n in (KEY_COLUMN, VALUE_FACET))
+    made = Insert(text=statement.text, sql=statement.sql, span=statement.span, table=statement.table, columns=columns, query=query)
+    return replace(insert(session, made), command="DELETE")
 
 
 def update(session: Session, statement: Update) -> Result:
@@ -148,7 +164,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
                        detail="A processor writes it, or has written it.")
     if relation.kind != "table":
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} {relation.kind} "{relation.name}"',
+                       f'can\'t {what} {relation.what} "{relation.name}"',
                        detail="Only tables are changed by statements.")
     if relation.connector:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
@@ -156,6 +172,9 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
     if relation.external is not None:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
                        f'can\'t {what} table "{relation.name}": its content is outside of the database')
+    if changing and relation.topic is not None and session.semantics.records:
+        raise error_at(statement, name.span, "READ_ONLY_RELATION", f"can't {what} {relation.title}: its records stay as they are",
+                       hint="Insert a record with the same key: as a table the topic has the last one.")
     if changing and relation.append_only:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
                        f'can\'t {what} append-only table "{relation.name}"')

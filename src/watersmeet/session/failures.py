@@ -26,7 +26,7 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
         if relation.id in failed:
             found = error_from_json(failed[relation.id])
             if found.condition != "VIEW_FAILED":  # which says so itself
-                found.message = f'{relation.kind} "{relation.shown}" was stopped: {found.message}'
+                found.message = f"{relation.reader} was stopped: {found.message}"
             raise found
         if relation.kind == "view":
             todo += relation.depends_on

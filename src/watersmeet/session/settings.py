@@ -14,7 +14,7 @@ from watersmeet.session.variables import VARIABLES
 
 #: What SHOW shows beside variables, for hints.
 SHOWN: Final = ("dead letters", "errors", "indexes", "jobs", "materialized views", "parameters", "relations", "sources",
-                "tables", "views")
+                "processors", "tables", "topics", "views")
 
 
 def set_variable(session: Session, statement: SetVariable) -> Result:
@@ -27,7 +27,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
         err.sql, err.span = statement.text, statement.span
         raise
     if not variable.effect:
-        session.notice(f"{variable.name} has no effect: Watersmeet chooses by itself what it controls in RisingWave")
+        session.notice(f"{variable.name} has no effect: Watersmeet chooses by itself what it controls in {variable.system}")
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)
     return Result("SET")

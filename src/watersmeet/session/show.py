@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from watersmeet.catalog import COMMON_SCHEMA, KEY_COLUMN, Relation, RelationKind
+from watersmeet.catalog import COMMON_SCHEMA, Relation, RelationKind
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import Describe, Show
@@ -14,6 +14,7 @@ from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.like import like
 from watersmeet.session.result import Result, text_result, typed_result
 from watersmeet.session.schemas import undefined_schema
+from watersmeet.session.showtopics import described, processors, required, topics
 from watersmeet.session.status import database_status
 from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, Field, Schema
@@ -26,10 +27,15 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
     "indexes": ("index",),
     "relations": ("table", "source", "view", "materialized view", "index"),
     "streams": ("table", "source"),
+    "topics": ("table", "materialized view"),
 }
 
+#: What queries over records read: SHOW TABLES of their dialect.
+_READ: Final[tuple[RelationKind, ...]] = ("table", "source", "materialized view")
+
 #: What SHOW CREATE calls otherwise than the catalog.
-_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "dictionary": ("table", "view")}
+_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "dictionary": ("table", "view"),
+                                                        "processor": ("materialized view",), "topic": ("table", "materialized view")}
 
 #: Lists that RisingWave has and that are always empty here.
 _EMPTY: Final = ("sinks", "functions", "connections", "subscriptions", "secrets", "internal tables")
@@ -60,11 +66,18 @@ def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
     if what in _KINDS:
-        rows = [r for r in _listed(session, statement) if r.kind in _KINDS[what] and not r.hidden and _is_like(r.name, statement)]
+        kinds = _KINDS[what]
+        if what == "tables" and session.semantics.records:
+            kinds = _READ
+        rows = [r for r in _listed(session, statement) if r.kind in kinds and not r.hidden and _is_like(r.name, statement)]
         if what == "streams":
             rows = [r for r in rows if r.kind == "source" or r.mode is not None]
+        if what == "topics":
+            return topics(r for r in rows if r.topic is not None)
+        if kinds is _READ:
+            return topics(rows)
         if what == "relations":
-            return text_result("SHOW", ("Name", "Kind"), [(r.name, r.kind) for r in rows])
+            return text_result("SHOW", ("Name", "Kind"), [(r.name, r.what) for r in rows])
         if what == "indexes":
             return _indexes(session, rows)
         return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
@@ -102,7 +115,7 @@ def _jobs(session: Session, statement: Show) -> Result:
                      view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
                      view["expression_errors"], detail if failure is None else _message(failure),
                      view["watermark"], view["held_back_by"]))
-    rows += [(s["name"], session.catalog.relations[s["id"]].kind, state, None, s["rows"], None, None, None, None, None,
+    rows += [(s["name"], session.catalog.relations[s["id"]].what, state, None, s["rows"], None, None, None, None, None,
               sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s), s["watermark"], None) for s in status["sources"]]
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
@@ -196,6 +209,7 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "errors": _errors,
     "jobs": _jobs,
     "parameters": _parameters,
+    "processors": lambda session, statement: processors(session, lambda name: _is_like(name, statement)),
     "schemas": _schemas,
 }
 
@@ -212,15 +226,23 @@ def _create(session: Session, statement: Show) -> Result:
     kind = statement.what.removeprefix("create ")
     relation = session.find(statement.name)
     if relation is None:
-        names = [r.shown for r in session.catalog.relations.values() if r.kind in _CREATED.get(kind, (kind,))]
+        names = [r.shown for r in session.catalog.relations.values() if _is_created_as(r, kind, session)]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
-    if relation.kind not in _CREATED.get(kind, (kind,)) or (kind == "dictionary" and relation.dictionary is None):
-        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH",
-                       f'"{relation.shown}" is a {relation.kind}, not a {kind}',
-                    hint=f"Use SHOW CREATE {relation.kind.upper()}.")
+    if not _is_created_as(relation, kind, session):
+        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is a {relation.what}, not a {kind}',
+                       hint=f"Use SHOW CREATE {relation.role.upper()}.")
     plain = relation.kind.endswith("view") and relation.external is None and relation.dictionary is None
     text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
     return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
+
+
+def _is_created_as(relation: Relation, kind: str, session: Session) -> bool:
+    """True if SHOW CREATE `kind` shows the relation; topics are the tables of a dialect of records."""
+    if kind == "table" and session.semantics.records and relation.topic is not None:
+        return True
+    if (kind == "dictionary" and relation.dictionary is None) or (kind in ("processor", "topic") and relation.topic is None):
+        return False
+    return relation.kind in _CREATED.get(kind, (kind,))
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:
@@ -228,9 +250,10 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
 
     Of a topic a field is not NULL that every record with a value has: what is stored of a tombstone is nobody's value.
     """
-    required = () if relation.topic is None else (*relation.topic.required, KEY_COLUMN)
-    rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable or c.name in required) for c in relation.columns]
-    if command == "DESCRIBE":
+    rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable or c.name in required(relation)) for c in relation.columns]
+    if command == "DESCRIBE" and relation.topic is not None and session.semantics.records:
+        rows = [*described(relation)]
+    elif command == "DESCRIBE":
         if relation.primary_key:
             rows.append(("primary key", ", ".join(relation.primary_key), None))
         if relation.append_only:
@@ -239,7 +262,7 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
             rows.append(("watermark", ", ".join(relation.time_columns), None))
         rows += [(r.name, f"index({', '.join(r.index_columns)})", None) for r in session.catalog.relations.values()
                  if r.kind == "index" and relation.id in r.depends_on]
-        rows.append(("table description", "dictionary" if relation.dictionary else "external table" if relation.external else relation.kind, None))
+        rows.append(("table description", "dictionary" if relation.dictionary else "external table" if relation.external else relation.what, None))
     return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
 
 

@@ -43,7 +43,7 @@ def database_status(session: Session) -> dict[str, Any]:
     catalog = session.catalog
     status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
     problems = database.unwritten.to_json()
-    status["views"] = [_view(i, v, catalog.relations[i].what, problems.get(i)) for i, v in status["views"].items()
+    status["views"] = [_view(i, v, catalog.relations[i].role, problems.get(i)) for i, v in status["views"].items()
                        if i in catalog.relations and not catalog.relations[i].owner]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
     sizes = database.sizes.read()

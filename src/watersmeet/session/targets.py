@@ -20,7 +20,7 @@ def target_of(session: Session, statement: CreateMaterializedView, columns: Sche
         return None
     stream = session.relation(name, statement)
     if stream.mode is None or stream.connector or stream.external is not None:
-        raise error_at(statement, name.span, "READ_ONLY_RELATION", f'can\'t write {stream.kind} "{stream.shown}" by a view',
+        raise error_at(statement, name.span, "READ_ONLY_RELATION", f"can't write {stream.title} by a view",
                        hint="INTO takes a stream of CREATE STREAM or CREATE MUTABLE STREAM.")
     if stream.id in session.catalog.upstream(depends_on, writers=True):
         raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f'a view INTO the stream "{stream.shown}", which it reads, is not supported',

@@ -32,6 +32,8 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     check_columns(statement.columns, statement)
+    for notice in statement.notices:
+        session.notice(notice)
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
     columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in statement.columns), _TIME, _DELETED)
     topic = Topic(statement.key_format, statement.value_format, statement.partitions or _partitions(session), required)
@@ -68,7 +70,7 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'no processor writes "{relation.shown}"')
     above = session.catalog.dependents(relation.id)
     if above:
-        detail = "; ".join(f"{r.title} reads it" for r in above)
+        detail = "; ".join(f"{r.reader} reads it" for r in above)
         raise error_at(statement, statement.span, "DEPENDENT_OBJECTS", f'cannot stop the processor of "{relation.shown}"',
                        detail=f"{detail[0].upper()}{detail[1:]}.", hint="Stop or drop these first.")
     database = session.database

@@ -1,7 +1,7 @@
 """Session variables: the names that SET and SHOW know, with RisingWave's defaults.
 
-A variable without `effect` is accepted, because scripts written for RisingWave set it, and says so in a
-notice: the results are the same, only RisingWave's way of getting them would differ.
+A variable without `effect` is accepted, because scripts written for another system set it, and says so in a
+notice: the results are the same, only that system's way of getting them would differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FALSE: Final = ("false", "f", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer."""
+    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer. system: that has it."""
 
     name: str
     kind: Kind
@@ -32,6 +32,7 @@ class Variable:
     effect: bool = False
     choices: tuple[str, ...] = ()
     least: int | None = None
+    system: str = "RisingWave"
 
 
 def _flag(name: str, default: bool, description: str, effect: bool = False) -> Variable:
@@ -48,7 +49,7 @@ VARIABLES: Final[dict[str, Variable]] = {
         Variable("client_min_messages", "text", "notice", "Smallest level of message that the client gets."),
         _flag("defaults.topic.autocreate", False, "A processor makes its target topic (Lenses).", effect=True),
         Variable("defaults.topic.partitions", "integer", "1", "Partitions of topics that are made for processors (Lenses).", effect=True, least=1),
-        Variable("defaults.topic.replication", "integer", "1", "Copies of topics that are made for processors (Lenses).", least=1),
+        Variable("defaults.topic.replication", "integer", "1", "Copies of topics that are made for processors (Lenses).", least=1, system="Lenses"),
         Variable(DIALECT, "text", "risingwave", "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
         _flag("enable_index_selection", True, "Index choice for temporal and lookup joins."),
         _flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),

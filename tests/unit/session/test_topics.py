@@ -136,3 +136,14 @@ def test_parameters():
     with pytest.raises(watersmeet.ProgrammingError, match="a processor takes no parameters"):
         connection.execute("INSERT INTO c SELECT STREAM v FROM a WHERE _key = ?", (1,))
     connection.close()
+
+
+def test_properties_and_settings_without_effect_say_so():
+    connection = watersmeet.connect(dialect="lenses", runtime="inprocess")
+    told = [connection.execute(sql).notices for sql in (
+        "CREATE TABLE a (id int) FORMAT (INT, JSON) PROPERTIES (compacted=true, replication=3)",
+        "CREATE TABLE b (id int) FORMAT (INT, JSON) PROPERTIES (compacted=false, partitions=3)", "SET defaults.topic.replication=3")]
+    assert [[n.split(":")[0] for n in notices] for notices in told] == [
+        ["compacted has no effect", "replication has no effect"], [], ["defaults.topic.replication has no effect"]]
+    assert "Lenses" in told[2][0]
+    connection.close()

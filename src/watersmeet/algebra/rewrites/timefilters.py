@@ -26,7 +26,7 @@ def time_filters(tree: Relation) -> Relation:
     """The tree with a TimeFilter for each comparison with now(). TIME_FILTER for one that is not in a filter of this form."""
     if not any(mentions_time(s) for node in walk(tree) for s in node.scalars):
         return tree
-    ids = (f"#{i}" for i in count(1 + max(int(c.id[1:]) for node in walk(tree) for c in node.columns)))
+    ids = (f"#{i}" for i in count(1 + max(int(c.id[1:]) for node in walk(tree) for c in node.columns if c.id[1:].isdecimal())))
     made = transform_up(tree, lambda node: _timed(node, ids))
     for node in walk(made):
         for scalar in node.scalars:

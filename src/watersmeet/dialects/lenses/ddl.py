@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
@@ -13,13 +13,24 @@ from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateTopic, Drop, Name, Statement, StopProcessor
 from watersmeet.dialects.tokens import Cursor, span_of
-from watersmeet.errors import did_you_mean, error
-from watersmeet.types import BIGINT, Field
+from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
 
 #: Formats that a key or a value may be stored in. Only their names matter here: joined keys have to have the same (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
-#: Properties of a topic that say how Kafka keeps it; nothing here depends on them.
-_PROPERTIES: Final = ("replication", "compacted")
+#: The types of keys that are declared by their format alone.
+_KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
+#: What a topic says of properties that change nothing.
+_REPLICATION: Final = "replication has no effect: a topic is in the database, once"
+_COMPACTED: Final = "compacted has no effect: a topic keeps all its records, and as a table it has the last one of each key"
+
+
+@dataclass(frozen=True)
+class _Properties:
+    """PROPERTIES of a topic. partitions: None if it says nothing of them. notices: what has no effect."""
+
+    partitions: int | None = None
+    notices: tuple[str, ...] = ()
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:  # noqa: ARG001 - the signature of all dialects
@@ -35,7 +46,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     cursor.expect(",")
     value_format = read_format(cursor)
     cursor.expect(")")
-    partitions = _properties(cursor)
+    properties = _properties(cursor)
     cursor.end()
     for i, column in enumerate(columns):
         if column.name in [c.name for c in columns[:i]]:
@@ -44,9 +55,13 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
             raise error("INVALID_NAME", f'a field can\'t be called "{column.name}"', sql=cursor.text, span=places[i].span,
                         hint="Names of facets begin so: _key, _value, _meta.")
     if not any(c.name == KEY_COLUMN for c in columns):
-        raise error("SYNTAX_ERROR", f"the topic {name.name} needs a key", sql=cursor.text, span=name.span, hint="Declare it: _key int.")
+        if key_format not in _KEY_TYPES:
+            raise error("SYNTAX_ERROR", f"the topic {name.name} needs a key", sql=cursor.text, span=name.span,
+                        detail=f"{key_format} says nothing of its type.", hint="Declare it: _key int.")
+        columns = [Field(KEY_COLUMN, _KEY_TYPES[key_format], False), *columns]
     return CreateTopic(**base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(columns),
-                       if_not_exists=if_not_exists, key_format=key_format, value_format=value_format, partitions=partitions)
+                       if_not_exists=if_not_exists, key_format=key_format, value_format=value_format, partitions=properties.partitions,
+                       notices=properties.notices)
 
 
 def read_format(cursor: Cursor) -> str:
@@ -82,6 +97,8 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
     cursor.expect("(")
     while True:
         name = cursor.name(reserved=True)
+        if cursor.at("."):
+            raise not_supported("a field of a field", cursor.text, name.span, hint=f"Write {name.name} struct<…>.")
         kind = BIGINT if cursor.take("LONG") else read_type(cursor)
         nullable = cursor.take("NULL")
         if not nullable:
@@ -94,30 +111,42 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
     return columns, places
 
 
-def _properties(cursor: Cursor) -> int | None:
-    """The number of partitions of PROPERTIES (partitions=4), None if it says nothing of them."""
-    partitions = None
+def _properties(cursor: Cursor) -> _Properties:
+    """`PROPERTIES (partitions=4, …)`. FEATURE_NOT_SUPPORTED for others than those of the document, INVALID_PARAMETER for their values."""
+    found = _Properties()
     said: set[str] = set()
     if not cursor.take("PROPERTIES"):
-        return None
+        return found
     cursor.expect("(")
     while True:
-        name = cursor.name(reserved=True)
-        if name.name in said:
-            raise error("SYNTAX_ERROR", f"the property {name.name} is given twice", sql=cursor.text, span=name.span)
-        said.add(name.name)
+        start = cursor.index
+        name = "".join(t.text for t in cursor.until("=", ",", ")")).lower()
+        span = span_of(cursor.tokens[start : max(cursor.index, start + 1)])
+        if name in said:
+            raise error("SYNTAX_ERROR", f"the property {name} is given twice", sql=cursor.text, span=span)
+        said.add(name)
         cursor.expect("=")
         start = cursor.index
         value = read_value(cursor)
         place = span_of(cursor.tokens[start : cursor.index])
-        if name.name == "partitions":
-            if not value.isdecimal() or not int(value):
-                raise error("INVALID_PARAMETER", f'a topic can\'t have "{value}" partitions', sql=cursor.text, span=place,
-                            hint="It is a whole number above 0.")
-            partitions = int(value)
-        elif name.name not in _PROPERTIES:
-            raise not_supported(f"property {name.name} of a topic", cursor.text, name.span, hint=did_you_mean(name.name, ("partitions", *_PROPERTIES)))
+        if name == "partitions":
+            found = replace(found, partitions=_number(value, "partitions", cursor, place))
+        elif name == "replication":
+            _number(value, "copies", cursor, place)
+            found = replace(found, notices=(*found.notices, _REPLICATION))
+        elif name == "compacted":
+            if value.lower() not in ("true", "false"):
+                raise error("INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=place)
+            found = replace(found, notices=(*found.notices, _COMPACTED) if value.lower() == "true" else found.notices)
+        else:
+            raise not_supported(f"property {name} of a topic", cursor.text, span, hint=did_you_mean(name, ("partitions", "replication", "compacted")))
         if not cursor.take(","):
             break
     cursor.expect(")")
-    return partitions
+    return found
+
+
+def _number(value: str, what: str, cursor: Cursor, place: Span) -> int:
+    if not value.isdecimal() or not int(value):
+        raise error("INVALID_PARAMETER", f'a topic can\'t have "{value}" {what}', sql=cursor.text, span=place, hint="It is a whole number above 0.")
+    return int(value)

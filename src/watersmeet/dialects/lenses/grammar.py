@@ -139,6 +139,7 @@ def _read_facet(node: exp.Column, sql: str) -> None:
     elif node.name.lower() == "timestamp":
         node.set("this", exp.to_identifier(RECORD_TIME, quoted=True))
         node.this.meta.update(facet.meta)
+        node.meta["text"] = "timestamp"
         node.set("table", source)
     else:
         span = Span(facet.meta["start"], node.this.meta.get("end", facet.meta["end"]) + 1)
