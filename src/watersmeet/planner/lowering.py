@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -37,6 +37,7 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.retention import of_aggregate
 from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
+from watersmeet.algebra.trees import walk
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
 from watersmeet.planner.asof import AsofLowering
@@ -232,18 +233,27 @@ class Lowering:
 
     def _last_written(self, node: TopN, needed: _Ids) -> Stream:
         """Of each key the row that came last: what is there of a key is looked up and replaced, no other row is read."""
-        assert isinstance(node.input, Arrivals)
-        scan = node.input.scan
-        wanted = needed | {k.column for k in node.partition}
-        columns = [(c, n) for c, n in zip(scan.outputs, scan.source_names, strict=True) if c.id in wanted]
-        fields = tuple(Field(n, c.type, c.nullable) for c, n in columns)
-        op: Operator = self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), scan.append_only, scan.relation_id,
-                                                       tuple(n for _, n in columns), ordered=True))
-        places = {c.id: i for i, (c, _) in enumerate(columns)}
-        keys = tuple(dict.fromkeys(places[k.column] for k in node.partition if k.column is not None))
+        partition = [k.column for k in node.partition if k.column is not None]
+        columns = [c for c in node.input.columns if c.id in needed.union(partition)]
+        op = self._written(node.input, columns)
+        places = {c.id: i for i, c in enumerate(columns)}
+        keys = tuple(dict.fromkeys(places[i] for i in partition))
         op = self._grouped(op, keys, [])
-        made = self.builder.add(operators.Upsert((op.id,), positional((c.type, c.nullable) for c, _ in columns), append_only=False, keys=keys))
-        return of_operator(made, [(c, i) for i, (c, _) in enumerate(columns)])
+        schema = positional((f.type, f.nullable) for f in op.schema[:-1])
+        made = self.builder.add(operators.Upsert((op.id,), schema, append_only=False, keys=keys))
+        return of_operator(made, [(c, i) for i, c in enumerate(columns)])
+
+    def _written(self, node: Relation, columns: Sequence[Column]) -> Operator:
+        """These columns of what was written, and last a number that is greater for what came later in an epoch."""
+        if isinstance(node, Arrivals):
+            names = dict(zip((c.id for c in node.scan.outputs), node.scan.source_names, strict=True))
+            fields = tuple(Field(names[c.id], c.type, c.nullable) for c in columns)
+            return self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), node.scan.append_only,
+                                                   node.scan.relation_id, tuple(f.name for f in fields), ordered=True))
+        newest_first = next(n for n in walk(node) if isinstance(n, Arrivals)).age[1].id
+        below = self.lower(node, frozenset((*(c.id for c in columns), newest_first)))
+        newest_last = Scalar(exp.Neg(this=below.values[newest_first].expression), BIGINT, nullable=False)
+        return emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), newest_last])
 
     @lower.register
     def _(self, node: TemporalJoin, needed: _Ids) -> Stream:
@@ -370,11 +380,17 @@ def _number(value: int) -> Scalar:
 
 
 def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether the rows are those that came last of each key, and nobody asks when: of a relation whose rows only come."""
-    arrivals = node.input
-    if not isinstance(arrivals, Arrivals) or not arrivals.scan.append_only or arrivals.moment:
+    """Whether the rows are those that came last of each key, and nobody asks when: of rows that only come, and whose order is known.
+
+    In a backfill it is not where rows go again: what is there then has no order.
+    """
+    below, cut = node.input, False
+    while isinstance(below, (Cut, Filter, Project)):
+        cut = cut or isinstance(below, Cut)
+        below = below.input
+    if not isinstance(below, Arrivals) or not (cut or (below.scan.append_only and not below.moment)):
         return False
-    age = [c.id for c in arrivals.age]
+    age = [c.id for c in below.age]
     by_age = [k.value.column for k in node.order] == age and not any(k.descending for k in node.order)
-    plain = bool(node.partition) and all(k.column in arrivals.scan.ids for k in node.partition)
+    plain = bool(node.partition) and all(k.column in node.input.ids for k in node.partition)
     return by_age and plain and (node.limit, node.offset, node.with_ties) == (1, 0, False) and not needed & set(age)

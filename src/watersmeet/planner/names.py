@@ -142,6 +142,8 @@ class Names:
             return [f"{relation.shown}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):
             return self.columns(op.id)[: len(op.keys)]
+        if isinstance(op, Upsert):
+            return [self.columns(op.id)[k] for k in op.keys]
         if isinstance(op, AsofJoin):
             return self.keys(op.inputs[0])
         if (isinstance(op, Join) and op.join_kind not in ("semi", "anti")) or isinstance(op, TemporalJoin):
