@@ -37,7 +37,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
         now = Candidates(probe, right.new, op.right_value, op.ties)
         rows = np.arange(probe.run.num_rows)
         found = now.nearest(probe.of_rows(np.arange(probe.num_groups)), probe.run.arrays[op.left_value], op.comparison)
-        out.add(probe.run, rows, now.run, found, probe.run.diff)
+        out.add(probe.run, rows, now, found, probe.run.diff)
     for probe in right.probes:
         before, now = (Candidates(probe, runs, op.right_value, op.ties) for runs in (right.old, right.new))
         every = np.arange(probe.num_groups)
@@ -45,23 +45,13 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
             for groups, rows in probe.rows_of(every, run):
                 values = col.gather(run.arrays[op.left_value], rows)
                 was, is_now = (c.nearest(groups, values, op.comparison) for c in (before, now))
-                moved = np.flatnonzero(_differ(before.run, was, now.run, is_now))
+                moved = np.flatnonzero(before.differ(was, now, is_now))
                 diff = run.diff[rows[moved]]
-                out.add(run, rows[moved], before.run, was[moved], -diff)
-                out.add(run, rows[moved], now.run, is_now[moved], diff)
+                out.add(run, rows[moved], before, was[moved], -diff)
+                out.add(run, rows[moved], now, is_now[moved], diff)
     if op.join_kind == "left" and left.loose.num_rows:
         out.joined.add_loose(left.apart, None)
     return out.joined.delta()
-
-
-def _differ(before: Run | None, was: col.Positions, now: Run | None, is_now: col.Positions) -> col.Mask:
-    """Where the partner is another row than before."""
-    differs: col.Mask = (was == NONE) != (is_now == NONE)
-    both = np.flatnonzero((was != NONE) & (is_now != NONE))
-    if before is not None and now is not None and len(both):
-        same = col.rows_equal(col.gather_all(before.arrays, was[both]), col.gather_all(now.arrays, is_now[both]), len(both))
-        differs[both] = ~same
-    return differs
 
 
 class _Output:
@@ -72,8 +62,9 @@ class _Output:
         self._extended = op.join_kind == "left"
         self._residual = residual
 
-    def add(self, left: Run, rows: col.Positions, right: Run | None, nearest: col.Positions, diff: Diffs) -> None:
-        """Adds rows of `left` with the rows of `right` that are nearest to them."""
+    def add(self, left: Run, rows: col.Positions, candidates: Candidates, found: col.Positions, diff: Diffs) -> None:
+        """Adds rows of `left` with the candidates `found` for them."""
+        right, nearest = candidates.chosen(found)
         met = nearest != NONE
         if self._residual is not None and right is not None:
             some = np.flatnonzero(met)
