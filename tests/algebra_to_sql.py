@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import singledispatch
 
-from tests.circuit_to_sql import aggregate, bound_sql, over, topn_where
-from tests.moments import at_start, nearest, table
+from tests.circuit_to_sql import aggregate, over, topn_where
+from tests.moments import EPOCHS, START, at_start, bound_sql, changes, nearest, table, versions
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Join,
     Project,
     Punctual,
+    Records,
     Relation,
     Repartition,
     Repeat,
@@ -32,6 +33,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Versions,
     Window,
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
@@ -90,7 +92,42 @@ def _(node: Filter):
 
 @_from.register
 def _(node: TimeFilter):
-    return f'(SELECT * FROM {_from(node.input)} WHERE "{node.column}" {node.comparison} {bound_sql(node.bound)})'
+    untimed = f' OR "{node.column}" IS NULL' if node.untimed else ""
+    passed = f'(SELECT * FROM {_from(node.input)} WHERE "{node.column}" {node.comparison} {bound_sql(node.bound)}{untimed})'
+    started = at_start(node)
+    if not node.stays or started == node:
+        return passed
+    before = to_sql(started)
+    return f"({before} UNION ALL (SELECT {_columns(node)} FROM {passed} EXCEPT ALL {before}))"
+
+
+@_from.register
+def _(node: Records):
+    columns = _columns(node.input)
+    started = at_start(node)
+    first = started == node
+    came = f"SELECT {columns}, FALSE, {EPOCHS[START if first else 'main']} FROM "
+    if first:
+        parts = [came + _from(node.input)]
+    else:
+        then, now = to_sql(at_start(node.input)), to_sql(node.input)
+        parts = [to_sql(started), f"{came} ({now} EXCEPT ALL {then})"]
+        if node.key is not None:
+            same = " AND ".join(f'o."{k}" IS NOT DISTINCT FROM g."{k}"' for k in node.key)
+            kept = ", ".join(f'"{c.id}"' if c.id in node.kept else "NULL" for c in node.input.columns)
+            parts.append(f"SELECT DISTINCT {kept}, TRUE, {EPOCHS['main']} FROM ({then} EXCEPT ALL {now}) AS g "
+                         f"WHERE NOT EXISTS (SELECT 1 FROM ({now} EXCEPT ALL {then}) AS o WHERE {same})")
+    return f"(SELECT * FROM ({' UNION ALL '.join(parts)}) AS r({_columns(node)}))"
+
+
+@_from.register
+def _(node: Versions):
+    names = {c.id: f'"{n}"' for c, n in zip(node.scan.outputs, node.scan.source_names)}
+    moment = START if at_start(node) == node else "main"
+    made = versions(changes(node.scan.relation_id, list(names.values()), moment=moment), list(names.values()), [names[k] for k in node.scan.key],
+                    names[node.time], ("_since", "_live"))
+    shown = ", ".join(f'{n} AS "{c.id}"' for c, n in zip(node.columns, (*names.values(), "_since", "_live")))
+    return f"(SELECT {shown} FROM {made})"
 
 
 @_from.register
@@ -230,10 +267,20 @@ def _(node: Union):
     return f"(SELECT * FROM ({parts}) AS u({names}))"
 
 
-@_from.register(Punctual)
-@_from.register(Repartition)
-def _(node: Punctual | Repartition):
+@_from.register
+def _(node: Repartition):
     return _from(node.input)
+
+
+@_from.register
+def _(node: Punctual):
+    """What is late is left out of what is new; nothing is at the start."""
+    started = at_start(node.input)
+    if started == node.input:
+        return f"(SELECT * FROM {_from(node.input)} WHERE FALSE)" if node.late else _from(node.input)
+    now = to_sql(node.input)
+    late = f'SELECT {_columns(node)} FROM ({now} EXCEPT ALL {to_sql(started)}) WHERE "{node.column}" < {bound_sql(node.bound, START)}'
+    return f"({late})" if node.late else f"({now} EXCEPT ALL {late})"
 
 
 @_from.register

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import duckdb
 
-from tests.moments import START, nearest, table
+from tests.moments import EPOCHS, KEYED, START, bound_sql, changes, nearest, table, versions
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import (
     COLLECTED,
@@ -27,6 +27,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Punctual,
+    Records,
     Repartition,
     Repeat,
     Scan,
@@ -37,12 +38,9 @@ from watersmeet.circuit.operators import (
     Union,
     Unnest,
     Upsert,
+    Versions,
     Window,
 )
-from watersmeet.watermarks import NOW, value
-
-#: The numbers of sources for which time filters are told.
-NUMBERS = {NOW: 2}
 
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
@@ -61,8 +59,12 @@ def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: st
     return sorted(connection.execute(f'SELECT * EXCLUDE (_b) FROM "{found.id}"').fetchall(), key=repr)
 
 
-def _scan(op: Scan, circuit):
-    """Where a row is says nothing of its columns, but is the same at both moments."""
+def _scan(op: Scan, circuit, moment):
+    """Where a row is says nothing of its columns, but is the same at both moments. Keyed tables are read with all that was done to them."""
+    if op.ordered and op.relation_id in KEYED:
+        read = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate(op.names))
+        done = changes(op.relation_id, [f'"{n}"' for n in op.names], moment=moment)
+        return f"SELECT {read}, _seq AS c{len(op.names)}, hash(t) % {circuit.buckets} AS _b FROM ({done}) AS t"
     names = [f'"{n}"' for n in op.names] + ["-(1000 * _epoch + _seq)"] * op.ordered  # rises with every row
     columns = ", ".join(f"{n} AS c{i}" for i, n in enumerate(names))
     return f"SELECT {columns}, hash(t) % {circuit.buckets} AS _b FROM {table(op.relation_id, came=op.ordered)} AS t"
@@ -266,19 +268,53 @@ def _dynamic_filter(op: DynamicFilter, circuit):
     return f'SELECT {columns}, l._b FROM "{left}" l JOIN "{right}" r ON l._b = r._b AND l.c{op.column} {op.comparison} r.c0'
 
 
-def bound_sql(bound):
-    """A watermark as a timestamp."""
-    return f"make_timestamp({value(bound, NUMBERS)})"
+def _time_filter(op: TimeFilter, circuit, moment):
+    def passed(then):
+        columns = ", ".join(f"c{k} AS c{i}" for i, k in enumerate(op.keep))
+        untimed = f" OR c{op.column} IS NULL" if op.untimed else ""
+        return f'SELECT {columns}, _b FROM {then}."{op.inputs[0]}" WHERE c{op.column} {op.comparison} {bound_sql(op.bound, then)}{untimed}'
+    if not op.stays or moment == START:
+        return passed(moment)
+    return _as_at_start(op, f"({passed('main')} EXCEPT ALL {passed(START)})")
 
 
-def _time_filter(op: TimeFilter, circuit):
-    columns = ", ".join(f"c{k} AS c{i}" for i, k in enumerate(op.keep))
-    return f'SELECT {columns}, _b FROM "{op.inputs[0]}" WHERE c{op.column} {op.comparison} {bound_sql(op.bound)}'
-
-
-def _repartition(op: Repartition | Punctual, circuit):
-    """Nothing is late in the first epoch."""
+def _repartition(op: Repartition, circuit):
     return f'SELECT * FROM "{op.inputs[0]}"'
+
+
+def _punctual(op: Punctual, circuit, moment):
+    """Nothing is late in the first epoch."""
+    rows = f'SELECT * FROM "{op.inputs[0]}"'
+    if moment == START:
+        return f"{rows} WHERE FALSE" if op.late else rows
+    late = f"SELECT * FROM ({_new(op.inputs[0])}) WHERE c{op.column} < {bound_sql(op.bound, START)}"
+    return late if op.late else f"({rows} EXCEPT ALL {late})"
+
+
+def _records(op: Records, circuit, moment):
+    width = len(op.schema) - 2
+    columns = ", ".join(f"c{i}" for i in range(width))
+    came = f"SELECT {columns}, FALSE AS c{width}, {EPOCHS[moment]} AS c{width + 1}, _b FROM "
+    if moment == START:
+        return f'{came}"{op.inputs[0]}"'
+    new, parts = _new(op.inputs[0]), []
+    if op.keys is not None:
+        assert set(op.kept) <= set(op.keys), "which of several rows is told"
+        kept = ", ".join(f"c{i}" if i in op.kept else f"NULL AS c{i}" for i in range(width))
+        same = " AND ".join(["o._b = g._b", *(f"o.c{k} IS NOT DISTINCT FROM g.c{k}" for k in op.keys)])
+        gone = f'SELECT * FROM {START}."{op.inputs[0]}" EXCEPT ALL SELECT * FROM "{op.inputs[0]}"'
+        parts.append(f"SELECT DISTINCT {kept}, TRUE, {EPOCHS[moment]}, _b FROM ({gone}) AS g WHERE NOT EXISTS (SELECT 1 FROM ({new}) AS o WHERE {same})")
+    return _as_at_start(op, f"{came}({new})", *parts)
+
+
+def _versions(op: Versions, circuit, moment):
+    """The input has each change once, by its place in the order; what kind of change it was the table's history tells."""
+    scan = next(circuit.by_id[i] for i in circuit.upstream({op.id}) if isinstance(circuit.by_id[i], Scan))
+    width = len(op.schema) - 2
+    columns = [f"c{i}" for i in range(width)]
+    done = changes(scan.relation_id, [f'"{scan.names[0]}"'], moment=moment)
+    told = f'SELECT i.*, _seq, _transaction, _diff FROM "{op.inputs[0]}" AS i JOIN ({done}) ON _seq = c{width}'
+    return versions(told, columns, [f"c{k}" for k in op.keys], f"c{op.time}", (f"c{width}", f"c{width + 1}"), more=", _b")
 
 
 def _repeat(op: Repeat, circuit):
@@ -380,8 +416,7 @@ def _arrange(op: Arrange, circuit):
 
 
 #: Of operators that know of moments.
-_MOMENTS = {Cut: _cut, TemporalJoin: _temporal, ArrivalJoin: _arrival_join, ArrivalAsofJoin: _arrival_asof}
-_BODIES = {Scan: _scan, Upsert: _upsert, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           MultiJoin: _multijoin, Aggregate: _aggregate, Punctual: _repartition, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
-           TimeFilter: _time_filter, TopN: _topn,
-           Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}
+_MOMENTS = {Scan: _scan, Cut: _cut, Punctual: _punctual, Records: _records, TimeFilter: _time_filter, Versions: _versions, TemporalJoin: _temporal, ArrivalJoin: _arrival_join, ArrivalAsofJoin: _arrival_asof}
+_BODIES = {Upsert: _upsert, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
+           MultiJoin: _multijoin, Aggregate: _aggregate, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
+           TopN: _topn, Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}

@@ -14,6 +14,8 @@ from watersmeet.algebra.relations import (
     Join,
     KeyPair,
     Project,
+    Punctual,
+    Records,
     Scan,
     SortKey,
     TemporalJoin,
@@ -22,6 +24,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Versions,
     Window,
     WindowCall,
     WindowFrame,
@@ -31,9 +34,9 @@ from watersmeet.algebra.trees import exactly, read
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
-from watersmeet.watermarks import NOW, Step, Term
+from watersmeet.watermarks import NOW, Step, Term, Watermark
 
-TYPES = {"int": INTEGER, "bigint": BIGINT, "varchar": VARCHAR, "double": DOUBLE, "boolean": BOOLEAN,
+TYPES = {"timestamp": TIMESTAMP, "int": INTEGER, "bigint": BIGINT, "varchar": VARCHAR, "double": DOUBLE, "boolean": BOOLEAN,
          "numeric": SqlType("numeric", 10, 2)}
 
 
@@ -109,11 +112,39 @@ def project(node, **exprs) -> Project:
     return Project(node, tuple(Column(n, n, s.type) for n, s in zip(exprs, scalars)), tuple(scalars))
 
 
-def recent(node, column, comparison, shift_us, name):
-    """The rows of `node` whose integer `column`, as a time, compares with the clock plus `shift_us`."""
+def timed(node, column, name) -> Project:
+    """The rows of `node` with the time that its integer `column` is."""
     time = Column(name, name, TIMESTAMP)
-    timed = Project(node, (*node.columns, time), (*map(read, node.columns), e(f"make_timestamp(CAST({column} AS BIGINT))", TIMESTAMP)))
-    return exactly(TimeFilter(timed, name, comparison, (Term(NOW).after(Step("add", shift_us)),)), node.columns)
+    return Project(node, (*node.columns, time), (*map(read, node.columns), e(f"make_timestamp(CAST({column} AS BIGINT))", TIMESTAMP)))
+
+
+def moved(source, shift_us) -> Watermark:
+    """The number of a source, and so much more."""
+    return (Term(source).after(Step("add", shift_us)),)
+
+
+def recent(node, column, comparison, shift_us, name, **more):
+    """The rows of `node` whose integer `column`, as a time, compares with the clock plus `shift_us`."""
+    return exactly(TimeFilter(timed(node, column, name), name, comparison, moved(NOW, shift_us), **more), node.columns)
+
+
+def punctual(node, column, bound, *, late=False) -> Punctual:
+    """The rows of `node` of which the time in `column` was not below `bound` when they came; late: the others."""
+    return Punctual(node, column, bound, late=late)
+
+
+def records(node, key, prefix="log") -> Records:
+    """The changes of `node` by `key` (ids; None: rows that only come), with two columns more."""
+    made = Column(f"{prefix}0", "deleted", BOOLEAN, nullable=False), Column(f"{prefix}1", "offset", BIGINT, nullable=False)
+    return Records(node, key, key or (), made)
+
+
+def as_of(left, node, kind, key, time, residual=None, prefix="version") -> AsofJoin:
+    """Each left row with the version of the table of the scan `node`, by its key and time, that holds at the left row's `time`."""
+    made = Column(f"{prefix}0", "_since", TIMESTAMP, nullable=False), Column(f"{prefix}1", "_live", BOOLEAN, nullable=False)
+    right = Versions(node, node.outputs[-1].id, made)
+    live = f'"{made[1].id}"' + (f" AND ({residual})" if residual else "")
+    return AsofJoin(left, right, kind, pairs_of(left, right, key), ">=", e(f'"{time}"', TIMESTAMP), read(made[0]), residual=p(live))
 
 
 def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggregate:
