@@ -40,9 +40,9 @@ def prompt_session(names: Callable[[], Iterable[str]], dialect: Callable[[], str
 
 
 def is_complete(text: str, dialect: str = "risingwave") -> bool:
-    """True if Enter should run the text: nothing, a backslash command, `quit`, or statements that have ended."""
+    """True if Enter should run the text: nothing, a backslash command, `quit` or `help`, or statements that have ended."""
     stripped = text.strip()
-    if not stripped or stripped.startswith("\\") or stripped.lower() in ("quit", "exit"):
+    if not stripped or stripped.startswith("\\") or stripped.lower() in ("quit", "exit", "help"):
         return True
     complete, rest = split_statements(text, dialect)
     return not rest and (bool(complete) or not _is_open(text, dialect))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,10 @@ _INTERRUPTED: Final = 130
 
 @contextmanager
 def reporting(*, as_json: bool = False) -> Iterator[None]:
-    """Inside, an `Error` is printed and ends the command with its exit code; so does Ctrl-C, without a traceback."""
+    """Inside, an `Error` is printed and ends the command with its exit code; so does Ctrl-C, without a traceback.
+
+    A reader of the output that goes away ends it quietly, with 0.
+    """
     try:
         yield
     except Error as err:
@@ -34,6 +38,10 @@ def reporting(*, as_json: bool = False) -> Iterator[None]:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         raise typer.Exit(_INTERRUPTED) from None
+    except BrokenPipeError:
+        # Python writes what is left when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
 
 
 def exit_code(err: Error) -> int:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.cli.render import NUMBERS, print_json
+from watersmeet.cli.tables import padded_cell, visible
 from watersmeet.session.cursor import Cursor
 from watersmeet.session.texts import shown
 
@@ -57,7 +58,7 @@ class Follower:
         if self._as_json:
             print_json(self._names, rows, self._kinds, query=self.title)
             return True
-        cells = [[shown(row[i], self._kinds[i]).replace("\n", "↵") for i in self._shown] for row in rows]
+        cells = [[visible(shown(row[i], self._kinds[i]).replace("\n", "↵")) for i in self._shown] for row in rows]
         if headed or not self._widths:
             self._head(cells)
         for row, line in zip(rows, cells, strict=True):
@@ -83,11 +84,8 @@ class Follower:
 
     def _joined(self, cells: Sequence[str]) -> str:
         """The cells under each other, numbers to the right."""
-        padded = []
-        for cell, width, i in zip(cells, self._widths, self._shown, strict=True):
-            space = " " * max(0, width - cell_len(cell))
-            padded.append(space + cell if self._kinds[i].name in NUMBERS else cell + space)
-        return _SEPARATOR.join(padded).rstrip()
+        return _SEPARATOR.join(padded_cell(cell, width, right=self._kinds[i].name in NUMBERS)
+                               for cell, width, i in zip(cells, self._widths, self._shown, strict=True)).rstrip()
 
 
 def follow(queries: Sequence[Follower], stop: threading.Event) -> None:

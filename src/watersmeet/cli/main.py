@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -167,12 +168,11 @@ def _connect(path: Path | None, dialect: str, parallelism: int | None, runtime: 
 
 
 def main() -> None:
-    """Run the command. A reader of the output that goes away ends it quietly."""
-    try:
-        app(prog_name="watersmeet")
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    """Run the command. What standard output and error can't write is written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="watersmeet")
 
 
 if __name__ == "__main__":

@@ -7,17 +7,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from watersmeet.cli.tables import NULL, Grid, visible
 from watersmeet.session.cursor import Cursor
 from watersmeet.session.texts import json_value, shown
 from watersmeet.types import SqlType
 
-#: Rows that a table shows; the rest is counted.
+#: Rows that a terminal shows; the rest is counted.
 MAX_ROWS: Final = 1000
 #: The width of what is no terminal: wide enough that nothing is folded.
 _FILE_WIDTH: Final = 100_000
@@ -25,16 +24,23 @@ _FILE_WIDTH: Final = 100_000
 NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 
 
+class _Console(Console):
+    """A console that says when its reader went away; rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def output() -> Console:
     """Standard output: as wide as the terminal; what goes to a file or a pipe is never folded."""
     width = None if sys.stdout.isatty() else _FILE_WIDTH
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return _Console(width=width, highlight=False, soft_wrap=False)
 
 
 def errors_output() -> Console:
     """Standard error, for notices, errors and progress."""
     width = None if sys.stderr.isatty() else _FILE_WIDTH
-    return Console(stderr=True, width=width, highlight=False)
+    return _Console(stderr=True, width=width, highlight=False)
 
 
 def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, expanded: bool = False) -> None:
@@ -45,15 +51,12 @@ def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, exp
     if cursor.description is None:
         return
     names = [d[0] for d in cursor.description]
-    kinds = [d[1] for d in cursor.description]
     if as_json:
-        print_json(names, cursor, kinds)
-        return
-    rows = cursor.fetchall()
-    if names == ["QUERY PLAN"]:
-        console.print("\n".join(str(row[0]) for row in rows), markup=False, soft_wrap=True)
-        return
-    _print_rows(names, kinds, rows, console, expanded=expanded)
+        print_json(names, cursor, [d[1] for d in cursor.description])
+    elif names == ["QUERY PLAN"]:
+        console.print("\n".join(str(row[0]) for row in cursor.fetchall()), markup=False, soft_wrap=True)
+    else:
+        _print_rows(cursor, console, expanded=expanded)
 
 
 def print_json(names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = (), *, query: str | None = None) -> None:
@@ -86,31 +89,37 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return keys
 
 
-def _print_rows(names: Sequence[str], kinds: Sequence[SqlType], rows: Sequence[tuple[Any, ...]], console: Console, *,
-                expanded: bool) -> None:
-    cells = [[_cell(v, k) for v, k in zip(row, kinds, strict=True)] for row in rows[:MAX_ROWS]]
-    table = _table(names, kinds, cells)
-    too_wide = Measurement.get(console, console.options.update(max_width=_FILE_WIDTH), table).maximum > console.width
-    if cells and (expanded or too_wide):
+def _print_rows(cursor: Cursor, console: Console, *, expanded: bool) -> None:
+    names, kinds = zip(*[(d[0], d[1]) for d in cursor.description or []], strict=True)
+    # Who looks on gets the first rows; a file or a program gets all.
+    rows = cursor.fetchmany(MAX_ROWS) if console.is_terminal else cursor.fetchall()
+    cells = [[_cell(v, k) for v, k in zip(row, kinds, strict=True)] for row in rows]
+    grid = Grid(names, cells, [k.name in NUMBERS for k in kinds])
+    if cells and (expanded or grid.width > console.width):
         _print_records(names, cells, console)
     else:
-        console.print(table)
-    count = f"({len(rows):,} row{'' if len(rows) == 1 else 's'}"
-    if len(rows) > MAX_ROWS:
-        count += f", the first {MAX_ROWS:,} shown"
+        _print_grid(grid, console)
+    count = f"({cursor.rowcount:,} row{'' if cursor.rowcount == 1 else 's'}"
+    if len(rows) < cursor.rowcount:
+        count += f", the first {len(rows):,} shown"
     console.print(count + ")", style="dim")
 
 
-def _table(names: Sequence[str], kinds: Sequence[SqlType], cells: Sequence[Sequence[Text]]) -> Table:
-    table = Table(header_style="bold", box=box.ROUNDED)
-    for name, kind in zip(names, kinds, strict=True):
-        table.add_column(Text(name), justify="right" if kind.name in NUMBERS else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*row)
-    return table
+def _print_grid(grid: Grid, console: Console) -> None:
+    if not console.is_terminal:
+        console.file.writelines(line + "\n" for line in (*grid.head(console), *(text for text, _ in grid.body(console)), grid.foot(console)))
+        return
+    for text, style in zip(grid.head(console), ("", "bold", ""), strict=True):
+        console.print(Text(text, style), soft_wrap=True)
+    for text, missing in grid.body(console):
+        line = Text(text)
+        for start, end in missing:
+            line.stylize("dim", start, end)
+        console.print(line, soft_wrap=True)
+    console.print(grid.foot(console), markup=False, soft_wrap=True)
 
 
-def _print_records(names: Sequence[str], cells: Sequence[Sequence[Text]], console: Console) -> None:
+def _print_records(names: Sequence[str], cells: Sequence[Sequence[str | None]], console: Console) -> None:
     """A block of lines `name  value` for each row."""
     for number, row in enumerate(cells, 1):
         console.rule(f"row {number}", align="left", style="dim")
@@ -118,9 +127,9 @@ def _print_records(names: Sequence[str], cells: Sequence[Sequence[Text]], consol
         record.add_column(style="bold", no_wrap=True)
         record.add_column(overflow="fold")
         for name, cell in zip(names, row, strict=True):
-            record.add_row(Text(name), cell)
+            record.add_row(Text(visible(name)), Text(NULL, style="dim") if cell is None else Text(cell))
         console.print(record)
 
 
-def _cell(value: Any, kind: SqlType) -> Text:
-    return Text("NULL", style="dim") if value is None else Text(shown(value, kind))
+def _cell(value: Any, kind: SqlType) -> str | None:
+    return None if value is None else visible(shown(value, kind))

@@ -76,8 +76,11 @@ class Shell:
         stripped = text.strip()
         if stripped.startswith("\\"):
             return self._command(stripped)
-        if stripped.rstrip(";").lower() in ("quit", "exit"):
+        word = stripped.rstrip(";").lower()
+        if word in ("quit", "exit"):
             return False
+        if word == "help":
+            return self._command("\\?")
         if stripped:
             self._execute(text)
         return True

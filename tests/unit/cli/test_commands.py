@@ -206,6 +206,13 @@ def test_query_reads_only(call, tmp_path):
         assert "│ a " in result.stdout
 
 
+def test_a_picture_that_can_not_be_written(call, tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (a int)")
+    result = call("topology", "--path", tmp_path / "db", "--output", tmp_path / "nowhere" / "x.svg")
+    assert (result.exit_code, "can't be written: No such file" in result.stderr) == (1, True)
+
+
 def test_a_second_writer_is_refused(call, script, tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess"):
         result = call("run", script("SELECT 1"), "--path", tmp_path / "db", *INPROCESS)

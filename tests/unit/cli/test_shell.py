@@ -112,6 +112,20 @@ def test_values_are_no_markup(shell):
     assert "[red]x[/red]" in out(shell)
 
 
+def test_control_characters_are_shown_not_obeyed(shell):
+    shell.enter("SELECT E'a\\x1b[31m\\rb\\tc\\nd' AS text, NULL::int AS n")
+    assert out(shell).splitlines()[3:5] == ["│ a\\x1B[31m\\rb    c │ NULL │", "│ d                │      │"]
+
+
+def test_a_terminal_gets_the_first_rows_a_pipe_gets_all(shell):
+    shell.enter("SELECT i FROM generate_series(1, 1500) s(i)")
+    lines = out(shell).splitlines()
+    assert (lines[-3:], len(lines)) == (["│ 1500 │", "╰──────╯", "(1,500 rows)"], 1505)
+    shell._out = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    shell.enter("SELECT i FROM generate_series(1, 1500) s(i)")
+    assert out(shell).splitlines()[-3:] == ["│ 1000 │", "╰──────╯", "(1,500 rows, the first 1,000 shown)"]
+
+
 @pytest.mark.parametrize("text", ["quit", "exit;", "\\q", "  \\q  "])
 def test_the_end(shell, text):
     assert shell.enter(text) is False
@@ -130,7 +144,7 @@ def test_a_failed_view_is_told_once(shell, tmp_path):
 
 
 @pytest.mark.parametrize("text", [
-    "", "  ", "\\d", "\\q", "quit", "SELECT 1;", "SELECT 1;\n", "SELECT ';';", "SELECT 1; -- the end", "-- only a comment",
+    "", "  ", "\\d", "\\q", "quit", "help", "SELECT 1;", "SELECT 1;\n", "SELECT ';';", "SELECT 1; -- the end", "-- only a comment",
     "SELECT 1; SELECT 2;", "/* a */",
 ])
 def test_complete(text):
