@@ -99,8 +99,9 @@ def _print_rows(cursor: Cursor, console: Console, *, expanded: bool) -> None:
         _print_records(names, cells, console)
     else:
         _print_grid(grid, console)
-    count = f"({cursor.rowcount:,} row{'' if cursor.rowcount == 1 else 's'}"
-    if len(rows) < cursor.rowcount:
+    total = max(cursor.rowcount, len(rows))  # a query that ran has no count
+    count = f"({total:,} row{'' if total == 1 else 's'}"
+    if len(rows) < total:
         count += f", the first {len(rows):,} shown"
     console.print(count + ")", style="dim")
 

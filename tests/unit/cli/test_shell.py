@@ -114,7 +114,7 @@ def test_values_are_no_markup(shell):
 
 def test_control_characters_are_shown_not_obeyed(shell):
     shell.enter("SELECT E'a\\x1b[31m\\rb\\tc\\nd' AS text, NULL::int AS n")
-    assert out(shell).splitlines()[3:5] == ["│ a\\x1B[31m\\rb    c │ NULL │", "│ d                │      │"]
+    assert out(shell).splitlines()[3:5] == ["│ a\\x1B[31m\\rb    c │ NULL │", "│ d                 │      │"]
 
 
 def test_a_terminal_gets_the_first_rows_a_pipe_gets_all(shell):
