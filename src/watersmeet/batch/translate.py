@@ -46,8 +46,7 @@ def to_duckdb(query: exp.Expression, catalog: Catalog, text: str, dialect: str =
     names (maybe repeated) and types of `columns`. `depends_on`: the ids of the relations whose content is read.
     Raises the errors of `bind_query`.
     """
-    query, settings = with_settings(query, language_named(dialect).semantics, text)
-    batch = Batch(catalog, relation_name, dialect, settings)
+    batch = Batch(catalog, relation_name, dialect)
     with depth_checked(text):
         found = translate(with_current_names(query, catalog, language_named(dialect).semantics), Environment(text), batch)
         sql = _renamed(found).sql(dialect="duckdb", copy=False)
@@ -67,7 +66,15 @@ def _renamed(found: Translated) -> exp.Expression:
 
 
 def translate(node: exp.Expression, env: Environment, batch: Batch) -> Translated:
-    """A query of any form."""
+    """A query of any form, with its settings, which are of the queries inside of it, too."""
+    node, own = with_settings(node, language_named(batch.dialect).semantics, env.text)
+    settings, batch.settings = batch.settings, {**batch.settings, **own}
+    found = _translated(node, env, batch)
+    batch.settings = settings
+    return found
+
+
+def _translated(node: exp.Expression, env: Environment, batch: Batch) -> Translated:
     env, ctes, recursive = _with(node, env, batch)
     made = _body(node, env, batch)
     if ctes:

@@ -67,7 +67,6 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     binding = Binding(catalog, dialect, moment)
     binding.part = binding.semantics.history  # also in views of other dialects
     binding.still = binding.semantics.rowtimes and is_marked(query)
-    query, binding.settings = with_settings(query, binding.semantics, text)
     with depth_checked(text):
         bound = bind(query, Environment(text), binding)
     if binding.semantics.rowtimes:
@@ -77,8 +76,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     names = [o.column.name for o in bound.outputs if o.hidden] + _names(own, column_names, text, needs_names=needs_names)
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-    given = binding.settings.get("join_max_buffered_bytes")
-    limit = binding.semantics.join_max_buffered_bytes if given is None else int(given)
+    limit = min(binding.limits, default=binding.semantics.join_max_buffered_bytes)
     rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
     return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets,
                       None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs), layout=bound.layout,
@@ -86,14 +84,29 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    """A query of any form."""
+    """A query of any form, with its settings, which are of the queries inside of it, too."""
+    node, own = with_settings(node, binding.semantics, env.text)
+    if not own:
+        return _among_names(node, env, binding)
+    settings, part = binding.settings, binding.part
+    binding.settings = {**settings, **own}
+    if "join_max_buffered_bytes" in own:
+        binding.limits.append(int(own["join_max_buffered_bytes"]))
+    if part in ("all", "new") and "seek_to" in own:
+        binding.part = "all" if own["seek_to"] == "earliest" else "new"
+    found = _among_names(node, env, binding)
+    binding.settings, binding.part = settings, part
+    return found
+
+
+def _among_names(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     env = with_ctes(node, env)
-    found = _bound(node, env, binding)
+    found = _of_kind(node, env, binding)
     check_unnamed(node, env, binding, bind)
     return found
 
 
-def _bound(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
+def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if not isinstance(node, exp.Select):
         check_arguments(node, QUERY_PARTS, env.text, "a query")
     if isinstance(node, exp.Select):

@@ -15,6 +15,7 @@ from watersmeet.errors import did_you_mean, error
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "join_algorithm": ("default", "direct"), "join_use_nulls": ("0", "1"), "join_restore_nulls": ("0", "1"), "join_date_diff": ("range", "scalar"), "keep_versions": None, "max_join_range": None,
     "join_max_buffered_bytes": None, "aggregate_functions_null_for_empty": ("0", "1"),
+    "seek_to": ("earliest", "latest"),
 }
 #: Values that exist elsewhere.
 _LACKING: Final = {"join_algorithm": ("hash", "parallel_hash", "hybrid", "full_sorting_merge")}

@@ -38,8 +38,8 @@ class Binding:
 
     windowed: the columns that TUMBLE and HOP give, by their SQL.
     dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
-    relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query,
-    behind SETTINGS. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
+    relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query
+    that is being bound, behind SETTINGS. limits: what they say that a join may keep, of all queries in it. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
     also where they select it.
     fills: what the query finds that caches of dictionaries lack. named: the CTEs that were bound because something names them.
     """
@@ -49,6 +49,7 @@ class Binding:
     moment: int = 0
     part: Part = "all"
     settings: Mapping[str, str] = field(default_factory=dict)
+    limits: list[int] = field(default_factory=list)
     still: bool = False
     fronted: bool = False
     next_id: int = 1

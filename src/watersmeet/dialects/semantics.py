@@ -62,7 +62,7 @@ RISINGWAVE: Final = Semantics()
 TIMEPLUS: Final = Semantics(folding="none", schema="default", schema_word="database", unnamed="text", repeated="qualified", continuous="streams",
                             history="new", enrichment=True, join_max_buffered_bytes=524_288_000, aggregates_of_nothing="default", refused_joins=frozenset({"RIGHT", "CROSS"}),
                             settings=frozenset({"keep_versions", "join_algorithm", "join_max_buffered_bytes", "join_use_nulls", "join_restore_nulls", "join_date_diff", "max_join_range",
-                                                "aggregate_functions_null_for_empty"}),
+                                                "aggregate_functions_null_for_empty", "seek_to"}),
                             asof_without_equality="ASOF join needs at least one equal-join column")
 
 #: Document 004, "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.

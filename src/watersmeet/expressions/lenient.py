@@ -15,7 +15,7 @@ from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, string, wrap
-from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
@@ -26,6 +26,22 @@ def _truncated(arguments: Arguments, _nodes: list[exp.Expression], _node: exp.Ex
     if value.unknown or not value.type.is_numeric or value.type.is_integer:
         return value
     return Value(call("trunc", value.expression), value.type, value.nullable)
+
+
+def _condition(arguments: Arguments, _nodes: list[exp.Expression], _node: exp.Expression, _ctx: Context) -> Value:
+    """A number as a condition: it holds unless it is 0; anything else as it is."""
+    value = arguments[0]
+    if value.type.is_numeric and (value.is_number_literal or not value.unknown):
+        return Value(fill("(a0 <> 0)", value.finish().expression), BOOLEAN, value.nullable)
+    return value
+
+
+def _number(arguments: Arguments, _nodes: list[exp.Expression], _node: exp.Expression, _ctx: Context) -> Value:
+    """1 or 0 for a condition; anything else as it is."""
+    value = arguments[0]
+    if value.unknown or value.type != BOOLEAN:
+        return value
+    return Value(duckdb_cast(value.expression, INTEGER), INTEGER, value.nullable)
 
 
 def _moment(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -128,6 +144,6 @@ def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp
 
 
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
-    "$as_date": _as_date, "$concat": _concat, "$date_diff": _date_diff, "$day": _day, "$element": _element, "$emit_version": _emit_version, "$empty": _empty("="), "$int_div": _int_div, "$length": _length, "$moment": _moment,
+    "$as_date": _as_date, "$concat": _concat, "$condition": _condition, "$date_diff": _date_diff, "$day": _day, "$element": _element, "$emit_version": _emit_version, "$empty": _empty("="), "$int_div": _int_div, "$length": _length, "$moment": _moment, "$number": _number,
     "$not_empty": _empty(">"), "$substring": _substring, "$truncated": _truncated,
 }

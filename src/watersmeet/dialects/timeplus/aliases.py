@@ -120,12 +120,12 @@ class _Select:
         return self.writing.put(column, value)
 
     def _keeps(self, column: exp.Column, value: exp.Expression) -> bool:
-        """True for a name that is read as it stands: in what has an alias (which is expanded), alone in ORDER BY, for a constant in GROUP BY."""
+        """True for a name that is read as it stands: in what has an alias (which is expanded), in SETTINGS, alone in ORDER BY, for a constant in GROUP BY."""
         above: exp.Expression | None = column.parent
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
             return True
         while above is not None and above is not self.node:
-            if isinstance(above, exp.Alias):
+            if isinstance(above, exp.Alias) or above.arg_key == "settings":
                 return True
             above = above.parent
         return False

@@ -40,6 +40,10 @@ _OPERATORS: Final[dict[str, type[exp.Binary]]] = {
     "bit_or": exp.BitwiseOr, "bit_xor": exp.BitwiseXor,
 }  # fmt: skip
 
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+#: What may be a number and is no call.
+_NUMBERS: Final = (exp.Column, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
+
 _UNIT_OF_DIGITS: Final = {"0": "second", "3": "milliseconds"}
 _UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 _FIELDS: Final = {"year": "year", "month": "month", "day_of_month": "day", "day_of_year": "doy", "day_of_week": "isodow", "hour": "hour",
@@ -104,6 +108,7 @@ def _filtered(name: str) -> _Build:
     """`sum_if(x, c)`: the aggregate over the rows for which c is true."""
     def build(*arguments: exp.Expression) -> exp.Expression:
         *inner, condition = arguments
+        inner = [_call("$number", x) for x in inner] if name == "sum" else inner
         call = _call(name, *(inner or ([exp.Star()] if name == "count" else [])))
         return exp.Filter(this=call, expression=exp.Where(this=condition))
 
@@ -190,6 +195,7 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     "not": ((1,), lambda x: exp.Paren(this=exp.Not(this=_wrapped(x)))),
     "is_null": ((1,), _is(negate=False)), "is_not_null": ((1,), _is(negate=True)),
     "count": ((0,), lambda: _call("count", exp.Star())),
+    "sum": ((1,), lambda x: _call("sum", _call("$number", x))),
     "count_if": ((1,), _filtered("count")), "sum_if": ((2,), _filtered("sum")), "min_if": ((2,), _filtered("min")),
     "max_if": ((2,), _filtered("max")),
     "avg_if": ((2,), lambda x, c: _filtered("avg")(exp.Cast(this=x, to=tree_of("float64")), c)),
@@ -235,6 +241,26 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
             tree = made
         else:
             node.replace(made)
+    return tree
+
+
+def with_conditions(tree: exp.Expression) -> exp.Expression:
+    """The tree with numbers where conditions stand (`WHERE flag`, `if(i % 2, …)`), and conditions that are compared with 0 or 1."""
+    for node in list(tree.walk()):
+        if isinstance(node, (exp.Where, exp.Having, exp.Not, exp.If)):
+            of_values = isinstance(node.parent, exp.Case) and node.parent.args.get("this") is not None  # `CASE i WHEN 1 THEN …`
+            places = [] if of_values else [node.this]
+        elif isinstance(node, (exp.And, exp.Or)):
+            places = [node.this, node.expression]
+        elif isinstance(node, _COMPARISONS) and node.arg_key != "settings" and any(isinstance(o, exp.Literal) and o.this in ("0", "1") and not o.is_string for o in node.iter_expressions()):
+            for operand in [o for o in node.iter_expressions() if isinstance(o.unnest(), (exp.Column, *_COMPARISONS))]:
+                operand.replace(_call("$number", operand.copy()))
+            continue
+        else:
+            continue
+        for place in places:
+            if isinstance(place.unnest(), _NUMBERS) or (isinstance(place, exp.Literal) and not place.is_string):
+                place.replace(_call("$condition", place.copy()))
     return tree
 
 

@@ -18,7 +18,7 @@ from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.timeplus.aliases import with_aliases
 from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
-from watersmeet.dialects.timeplus.functions import with_functions
+from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
@@ -127,7 +127,7 @@ def adapted(tree: exp.Expression) -> exp.Expression:
     for node in list(tree.find_all(exp.Table)):
         if isinstance(node.this, exp.Anonymous):
             _read_relation_function(node)
-    return with_functions(tree)
+    return with_conditions(with_functions(tree))
 
 
 def _interval(node: exp.Column) -> exp.Expression | None:
