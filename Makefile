@@ -23,8 +23,8 @@ test: setup ## all tests: fast ones first, then long random ones, then those on 
 	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "slow and not spark" tests
 	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m spark tests
 
-thorough: setup ## random tests with all their tries (hours)
-	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark" tests
+thorough: setup ## random tests with all their tries, others each time (hours)
+	@WATERSMEET_THOROUGH=1 WATERSMEET_RANDOM=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark" tests
 
 test-fast: setup ## the tests that need no Spark
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests

@@ -16,7 +16,8 @@ THOROUGH = bool(os.environ.get("WATERSMEET_THOROUGH"))
 
 def examples(many: int, *suppressed: HealthCheck) -> settings:
     """For @given: `many` examples, or a sixth of them."""
-    return settings(max_examples=many if THOROUGH else max(8, many // 6), deadline=None, suppress_health_check=suppressed)
+    return settings(max_examples=many if THOROUGH else max(8, many // 6), deadline=None,
+                    suppress_health_check=(HealthCheck.too_slow, *suppressed))
 
 
 def some(all_of_them: Sequence[int]) -> Sequence[int]:

@@ -52,7 +52,11 @@ def cluster(workers=2):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
             for process in processes:
-                process.wait(30)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(30)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def executors() -> list[int]:

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run: starting one takes seconds."""
+"""All that is below this folder needs Spark."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def test_every_view_equals_the_batch_answer_and_the_picture_is_drawn(tmp_path):
     done = subprocess.run([sys.executable, "examples/flights/delays.py", "--days", "4", "--plot", str(picture)],
                           check=False, cwd=ROOT,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "100"},
-                          capture_output=True, text=True, timeout=240)
+                          capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every view is equal to the batch answer" in done.stdout
     assert re.search(r"│ 10 to 14 +│ +\d+ │", done.stdout), done.stdout

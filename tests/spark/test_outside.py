@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.property.test_dictionaries import run
 
-from watersmeet.runtime.spark import session
-
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark():
-    """Spark stays between the tests."""
-    kept = session.acquire(None, 2)
-    yield kept
-    session.release(kept)
 
 
 @pytest.mark.parametrize("seed", [3])

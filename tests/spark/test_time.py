@@ -13,18 +13,11 @@ import watersmeet
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module", autouse=True)
-def spark_stays():
-    """Spark ends with its last user: this one keeps it between the tests."""
-    with watersmeet.connect(runtime="spark", parallelism=2):
-        yield
-
-
 def rows(connection, sql):
     return sorted(connection.cursor().execute(sql).fetchall())
 
 
-def until(connection, sql, wanted, seconds=20.0):
+def until(connection, sql, wanted, seconds=120.0):
     """Waits for a result without FLUSH: only time passes."""
     deadline = time.monotonic() + seconds
     while (found := rows(connection, sql)) != wanted:

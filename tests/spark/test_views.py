@@ -11,15 +11,6 @@ from tests.property.test_views import run as run_seed
 from tests.slt.test_text import files
 from tests.slt.test_text import run as run_text
 
-import watersmeet
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark_stays():
-    """Spark ends with its last user: this one keeps it between the tests, each of which would start it anew."""
-    with watersmeet.connect(runtime="spark", parallelism=2):
-        yield
-
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_views(seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 
 import pytest
 from rich.console import Console
@@ -167,7 +168,14 @@ def test_a_query_that_runs_shows_rows_with_their_sign_until_its_limit(shell):
     shell.enter("""SET dialect = 'timeplus'; CREATE STREAM m (k int, v string, PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv';
                    INSERT INTO m (k, v) VALUES (1, 'some text'), (20, 'b')""")
     assert shell._prompt() == "watersmeet:timeplus> "
-    thread = threading.Timer(0.3, lambda: shell.connection.execute("INSERT INTO m (k, v) VALUES (20, 'c')"))
+
+    def insert():
+        until_s = time.monotonic() + 120
+        while "some text" not in shell._out.file.getvalue() and time.monotonic() < until_s:
+            time.sleep(0.01)
+        shell.connection.execute("INSERT INTO m (k, v) VALUES (20, 'c')")
+
+    thread = threading.Thread(target=insert)
     thread.start()
     shell.enter("SELECT k, v FROM m LIMIT 4; SELECT 5 AS five")
     thread.join()

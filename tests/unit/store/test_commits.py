@@ -119,7 +119,7 @@ def test_waiting_for_the_next_commit(layout):
     assert not log.wait_past(0, 0.01)
     assert not foreign.wait_past(0, 0.01)
     found = []
-    threads = [threading.Thread(target=lambda r=reader: found.append(r.wait_past(0, 10))) for reader in (log, foreign)]
+    threads = [threading.Thread(target=lambda r=reader: found.append(r.wait_past(0, 120))) for reader in (log, foreign)]
     for thread in threads:
         thread.start()
     log.append(Commit("transaction"))
@@ -157,15 +157,16 @@ def test_two_writers(layout):
 
 def test_the_lock_goes_with_its_process(layout):
     text = ("import sys, time\nfrom watersmeet.store.layout import Layout\nfrom watersmeet.store.lock import WriterLock\n"
-            "lock = WriterLock(Layout(sys.argv[1]))\nprint('held', flush=True)\ntime.sleep(60)\n")
+            "lock = WriterLock(Layout(sys.argv[1]))\nprint('held', flush=True)\ntime.sleep(600)\n")
     process = subprocess.Popen([sys.executable, "-c", text, str(layout.root)], stdout=subprocess.PIPE,
                                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    assert process.stdout.readline() == b"held\n"
-    with pytest.raises(Error, match=f"process {process.pid}"):
-        WriterLock(layout)
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with process:
+        try:
+            assert process.stdout.readline() == b"held\n"
+            with pytest.raises(Error, match=f"process {process.pid}"):
+                WriterLock(layout)
+        finally:
+            process.kill()
     WriterLock(layout).release()
 
 
