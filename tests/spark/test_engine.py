@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 from watersmeet.errors import Error
@@ -358,6 +359,18 @@ print("closed")
     child = run(BODY.format(before="", after=after), str(tmp_path / "db"))
     out, err = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, out) == (0, "ready\nVIEW_FAILED\nclosed\n"), err
+
+
+def test_the_active_session_does_not_stand_in_the_way_of_another():
+    """Spark looks there for the source that the new session registers: that was "data source already exists" for good."""
+    first = session.acquire(None, 2)
+    try:
+        first.createDataFrame([(1,)], "a int")
+        assert SparkSession.getActiveSession()._jsparkSession.equals(first._jsparkSession)
+        session.release(session.acquire(None, 2))
+        assert SparkSession.getActiveSession()._jsparkSession.equals(first._jsparkSession)
+    finally:
+        session.release(first)
 
 
 @pytest.mark.parametrize("home", ["missing", "old"])

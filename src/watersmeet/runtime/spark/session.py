@@ -160,8 +160,26 @@ def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
     for name, value in _SESSION.items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.shuffle.partitions", str(parallelism))
-    session.dataSource.register(EpochSource)
+    _register(session)
     return session
+
+
+def _register(session: SparkSession) -> None:
+    """Lets the session read epochs.
+
+    Whether it has such a source already Spark asks the session that is active in this thread, and that may be one of ours which
+    has it: createDataFrame makes its session the active one. So the new one, which has none, is active meanwhile.
+    """
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(EpochSource)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _is_stopped(spark: SparkSession) -> bool:
