@@ -174,7 +174,8 @@ class Punctual(Operator):
 
     bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. clock: the greatest time that live epochs read of the
     column `name` of the relation `relation_id` is the number of this source, which the bound reads; empty: it reads those that are there
-    anyway, and nothing that a backfill reads is late. late: the rows that are late instead.
+    anyway, and nothing that a backfill reads is late. late: the rows that are late instead. apart: tells it from equal ones that had left rows
+    out when its view was made: it reads these as history, so that it has no operator in common with those above the others.
     """
 
     kind: ClassVar[str] = "punctual"
@@ -184,6 +185,7 @@ class Punctual(Operator):
     name: str
     clock: str
     late: bool = False
+    apart: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Punctual, Scan
 from watersmeet.planner.distribution import Placement
 from watersmeet.types import Field, Schema, SqlType
 from watersmeet.watermarks import Watermark
@@ -19,19 +19,23 @@ def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
 class Builder:
     """Operators by id, with what is known about their placement. buckets: 1 needs no exchange.
 
-    late: by relation, as in `Scan`, for the scans that are added from then on.
+    late: by relation, as in `Scan`, for the scans that are added from then on. left_out: the `Punctual` operators that have left rows out, or
+    let them pass as late: those that are added from then on are others.
     """
 
     def __init__(self, buckets: int) -> None:
         self.buckets = buckets
         self.operators: dict[str, Operator] = {}
         self.late: Mapping[str, int] = {}
+        self.left_out: frozenset[str] = frozenset()
         self.placement = Placement(self.operators)
 
     def add(self, op: Operator) -> Operator:
         """The operator, or the equal one that is there already."""
         if isinstance(op, Scan) and op.relation_id in self.late:
             op = replace(op, late=self.late[op.relation_id])
+        while isinstance(op, Punctual) and op.id in self.left_out:
+            op = replace(op, apart=op.apart + 1)
         return self.operators.setdefault(op.id, op)
 
     def exchange(self, op: Operator, keys: Sequence[int]) -> Operator:

@@ -22,7 +22,8 @@ Producers = Mapping[str, Sequence[Operator]]
 
 def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, buckets: int,
                  join_order: JoinOrder = "bushy", *, catalog: Catalog | None = None,
-                 share: bool = True, multiway: bool = True, late: Mapping[str, int] | None = None) -> tuple[Operator, ...]:
+                 share: bool = True, multiway: bool = True, late: Mapping[str, int] | None = None,
+                 left_out: frozenset[str] = frozenset()) -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`, inputs first, the Sink last.
 
     `tree` is as the binder gives it: rewrites happen here. Its columns are those of `sink`, in
@@ -31,10 +32,10 @@ def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, bu
     catalog: for keys, indexes and columns of the relations, which decide what joins of several views share.
     share: False gives the view's joins arrangements of their own, unless equal ones are there.
     multiway: False makes inner joins by one key joins of two inputs each.
-    late: by relation, how many of its rows were left out as late so far, if any.
+    late: by relation, how many of its rows were left out as late so far, if any. left_out: as in `Builder`.
     """
     builder, readable = builder_over(producers, buckets)
-    builder.late = late or {}
+    builder.late, builder.left_out = late or {}, left_out
     columns = list(zip(tree.columns, sink.columns, strict=True))
     produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
     sharing = Sharing(builder, produced, catalog or Catalog(), enabled=share)

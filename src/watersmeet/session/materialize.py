@@ -17,7 +17,7 @@ from watersmeet.binder import bind_view as bind_view_query
 from watersmeet.binder.requests import Request
 from watersmeet.binder.shared import Fill
 from watersmeet.catalog import Relation
-from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.circuit import operators
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
 from watersmeet.session.context import Session, error_at
@@ -79,12 +79,12 @@ def make(session: Session, bound: Bound) -> None:
     replaced = frozenset(n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only)
     if replaced:
         database.settle(replaced)  # only what is there when a query starts counts as having come
-    operators = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets,
-                             join_order(session.variables), catalog=session.catalog,
-                             share=shares(session.variables), multiway=joins_many(session.variables), late=_late(session))
-    if any(isinstance(o, TemporalJoin) and o.memo and o.owner == bound.relation.id for o in operators):
+    made = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets, join_order(session.variables),
+                        catalog=session.catalog, share=shares(session.variables), multiway=joins_many(session.variables),
+                        late=_late(session), left_out=_left_out(session))
+    if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
         session.notice(_MEMO)
-    fill(session, bound.relation, operators)
+    fill(session, bound.relation, made)
     try:
         for number, found in enumerate(bound.fills):
             make(session, _filling(session, bound.relation, found, number))
@@ -105,11 +105,21 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
     return Bound(found.tree, relation)
 
 
+def _totals(session: Session) -> dict[str, dict[str, int]]:
+    last = session.database.log.last_epoch()
+    return {} if last is None else last.metrics.get("totals", {})
+
+
 def _late(session: Session) -> dict[str, int]:
     """By relation, how many rows were left out as late, of those of which some were."""
-    last = session.database.log.last_epoch()
-    totals = last.metrics.get("totals", {}) if last is not None else {}
-    return {i: counts["late"] for i, counts in totals.items() if counts.get("late")}
+    return {i: counts["late"] for i, counts in _totals(session).items() if counts.get("late")}
+
+
+def _left_out(session: Session) -> frozenset[str]:
+    """The operators that decide in views which rows are late there, of those views that left some out."""
+    totals = _totals(session)
+    views = [ops for i, ops in session.database.plans.producers.items() if totals.get(i, {}).get("left_out")]
+    return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.Punctual))
 
 
 def moment(session: Session) -> int:
