@@ -9,8 +9,12 @@ numbers only, and every bucket knows every operator's watermark in the same epoc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
+
+import numpy as np
+
+from watersmeet.types import DAY_US
 
 #: The source whose number is the time of the epoch: what now() gives.
 NOW: Final = "now()"
@@ -41,11 +45,41 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class MonthStep:
+    """`add_months`: so many months more. `floor_months`: down to the beginning of a multiple of so many months (of 1, 3 or 12: of the year's)."""
+
+    kind: Literal["add_months", "floor_months"]
+    months: int
+
+    def apply(self, time_us: int) -> int:
+        """The time after the step; no time that is not before `time_us` comes before it."""
+        month = int(np.datetime64(time_us, "us").astype("datetime64[M]").astype(np.int64)) if _is_finite(time_us) else None
+        if month is None:
+            return time_us
+        if self.kind == "floor_months":
+            return _start_of(month - month % self.months)
+        start_us, target_us = _start_of(month), _start_of(month + self.months)
+        days, most = _start_of(month + 1) - start_us, _start_of(month + self.months + 1) - target_us
+        passed_us = time_us - start_us
+        # Of the days that the target month lacks each is its last one, whose midnight comes again for every one of them.
+        return within(target_us + (most - DAY_US if days > most and passed_us >= most - DAY_US else passed_us))
+
+
+def _is_finite(time_us: int) -> bool:
+    return abs(time_us) < _GREATEST_US
+
+
+def _start_of(month: int) -> int:
+    """The beginning of a month, counted from January 1970, in microseconds: also beyond what 64 bits hold."""
+    return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64)) * DAY_US
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """The number of `source` (a relation's id, or `NOW`) after `steps`."""
 
     source: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step | MonthStep, ...] = ()
 
     def value(self, sources: Mapping[str, int]) -> int | None:
         """In microseconds; None if the source has none yet."""
@@ -56,18 +90,17 @@ class Term:
             time_us = step.apply(time_us)
         return time_us
 
-    def after(self, step: Step) -> Term:
-        """The term with one step more; two additions are one."""
-        if step.kind == "add" and self.steps and self.steps[-1].kind == "add":
-            step, before = Step("add", self.steps[-1].amount_us + step.amount_us), self.steps[:-1]
-        else:
-            before = self.steps
+    def after(self, step: Step | MonthStep) -> Term:
+        """The term with one step more; two additions of a length are one."""
+        before, last = self.steps, self.steps[-1] if self.steps else None
+        if isinstance(step, Step) and isinstance(last, Step) and step.kind == last.kind == "add":
+            step, before = Step("add", last.amount_us + step.amount_us), before[:-1]
         return Term(self.source, before if step == Step("add", 0) else (*before, step))
 
     @staticmethod
     def from_json(*, source: str, steps: Any) -> Term:
         """The inverse of `asdict`."""
-        return Term(source, tuple(Step(**s) for s in steps))
+        return Term(source, tuple(MonthStep(**s) if "months" in s else Step(**s) for s in steps))
 
 
 Watermark = tuple[Term, ...]
@@ -91,9 +124,14 @@ def floored(watermark: Watermark, size_us: int, origin_us: int = 0) -> Watermark
     return least(t.after(Step("floor", size_us, origin_us % size_us)) for t in watermark)
 
 
+def by_months(watermark: Watermark, kind: Literal["add_months", "floor_months"], months: int) -> Watermark:
+    """The watermark of a column to which months are added, or that is cut down to them."""
+    return least(t.after(MonthStep(kind, months)) for t in watermark)
+
+
 def least(terms: Iterable[Term]) -> Watermark:
     """The watermark that all the terms keep, in an order that doesn't depend on theirs."""
-    return tuple(sorted(set(terms), key=lambda t: (t.source, [(s.kind, s.amount_us, s.origin_us) for s in t.steps])))
+    return tuple(sorted(set(terms), key=lambda t: (t.source, [(s.kind, *asdict(s).values()) for s in t.steps])))
 
 
 def both(*watermarks: Watermark) -> Watermark:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import asdict
 
-from hypothesis import given
+import duckdb
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watersmeet.watermarks import Step, Term, both, floored, shifted, value
+from watersmeet.watermarks import Step, Term, both, by_months, floored, shifted, value
 
+DUCKDB = duckdb.connect()
 A, B = (Term("s1"),), (Term("s2"),)
 TIMES = st.integers(-(10**15), 10**15)
 
@@ -37,5 +40,36 @@ def test_a_window_starts_at_or_before_its_times_and_never_falls_behind(time_us, 
 
 
 def test_terms_come_back_from_json():
-    for term in shifted(floored(shifted(A, 7), 60, 5), -3):
+    for term in shifted(by_months(floored(shifted(A, 7), 60, 5), "floor_months", 3), -3):
         assert Term.from_json(**asdict(term)) == term
+
+
+MOMENTS = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)) | st.builds(
+    lambda day, us: dt.datetime(2023, 1, 25) + dt.timedelta(days=day, microseconds=us), st.integers(0, 800), st.integers(0, 86_399_999_999))
+STEPS = [("floor_months", n, f"date_trunc('{unit}', ?::TIMESTAMP)") for n, unit in ((1, "month"), (3, "quarter"), (12, "year"))]
+STEPS += [("add_months", n, f"?::TIMESTAMP + INTERVAL '{n} months'") for n in (-13, -12, -1, 1, 2, 12)]
+
+
+@given(MOMENTS, MOMENTS, st.sampled_from(STEPS))
+def test_no_later_time_is_before_a_step_of_months(time, later, step):
+    kind, months, sql = step
+    time, later = sorted((time, later))
+    assume(dt.datetime(3, 1, 1) <= time and later <= dt.datetime(9997, 1, 1))
+    mark, after = (value(by_months(A, kind, months), {"s1": _us(t)}) for t in (time, later))
+    own, found = (_us(DUCKDB.execute(f"SELECT {sql}", [t]).fetchone()[0]) for t in (time, later))
+    assert mark <= after
+    assert mark <= min(own, found)
+    assert own - mark < 24 * 3600 * 10**6
+    assert kind == "add_months" or own == mark
+
+
+def test_steps_of_months_at_the_ends_of_time():
+    assert value(by_months(A, "add_months", 1), {"s1": _us(dt.datetime(2023, 1, 31, 5))}) == _us(dt.datetime(2023, 2, 28))
+    assert value(by_months(A, "add_months", 1), {"s1": _us(dt.datetime(2023, 1, 27, 5))}) == _us(dt.datetime(2023, 2, 27, 5))
+    for infinite in (2**63 - 1, 1 - 2**63, -(2**63)):
+        assert value(by_months(A, "floor_months", 12), {"s1": infinite}) == infinite
+    assert value(by_months(A, "add_months", 10**7), {"s1": 0}) == 2**63 - 1
+
+
+def _us(time):
+    return (time - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)

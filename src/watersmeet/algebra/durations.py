@@ -27,10 +27,25 @@ def duration_us(expression: exp.Expression) -> int | None:
     return None if months else days * DAY_US + nanoseconds // 1000
 
 
-def longest_us(expression: exp.Expression) -> int | None:
-    """The length of a constant interval if its months have 31 days; None if it is no constant."""
+def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
+    """The least and the greatest length of a constant interval, whenever it begins; None if it is no constant.
+
+    They are one but for months, of which each has 28 to 31 days and twelve at most 366; between intervals each counts as 30.
+    """
     found = _parts(expression)
-    return None if found is None else (found[0] * 31 + found[1]) * DAY_US + found[2] // 1000
+    if found is None:
+        return None
+    months, days, nanoseconds = found
+    years, rest = divmod(abs(months), 12)
+    least, most = 360 * years + 28 * rest, 366 * years + 31 * rest
+    low, high = (least, most) if months >= 0 else (-most, -least)
+    return (low + days) * DAY_US + nanoseconds // 1000, (high + days) * DAY_US + nanoseconds // 1000
+
+
+def months_of(expression: exp.Expression) -> int | None:
+    """The number of months of a constant interval that has nothing else; None for others."""
+    found = _parts(expression)
+    return found[0] if found is not None and found[0] and not any(found[1:]) else None
 
 
 def has_months(expression: exp.Expression) -> bool:

@@ -4,8 +4,8 @@
 joins"; 002). With watermarks on both sides such bounds tell which rows can't meet any others any more.
 
 Times are microseconds: a timestamptz is UTC, a date is its midnight. Bounds are necessary, not sufficient: `<` counts as
-`<=`, and what is no sum of times and constant intervals bounds nothing. An interval with months or years has no
-fixed length, so that a condition with one bounds nothing either.
+`<=`, and what is no sum of times and constant intervals bounds nothing. An interval with months or years is as short, or as long, as
+it can be.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import TIME_TYPES, duration_us
+from watersmeet.algebra.durations import TIME_TYPES, lengths_us
 from watersmeet.algebra.relations import Column, Join, KeyPair
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import read
@@ -80,26 +80,28 @@ def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapp
         return None
     low, high = sorted(difference.times, key=lambda i: difference.times[i], reverse=True)  # low - high + constant <= 0
     if low in left and high in right:
-        return TimeBound(read(left[low]), read(right[high]), None, -difference.constant_us)
+        return TimeBound(read(left[low]), read(right[high]), None, -difference.least_us)
     if low in right and high in left:
-        return TimeBound(read(left[high]), read(right[low]), difference.constant_us, None)
+        return TimeBound(read(left[high]), read(right[low]), difference.least_us, None)
     return None
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of times, each some times over, and `constant_us`.
+    """A sum of times, each some times over, and a constant that is `least_us` to `most_us`: one number but for months.
 
     kind: time (what stands for a timestamp of either type), date, interval, or days: their number, as an integer.
     """
 
     kind: Literal["time", "date", "interval", "days"]
     times: Mapping[str, int]
-    constant_us: int = 0
+    least_us: int = 0
+    most_us: int = 0
 
     def plus(self, other: _Sum, kind: Literal["time", "date", "interval", "days"], sign: int) -> _Sum:
         times = {i: self.times.get(i, 0) + sign * other.times.get(i, 0) for i in {**self.times, **other.times}}
-        return _Sum(kind, {i: n for i, n in times.items() if n}, self.constant_us + sign * other.constant_us)
+        least_us, most_us = (other.least_us, other.most_us) if sign > 0 else (-other.most_us, -other.least_us)
+        return _Sum(kind, {i: n for i, n in times.items() if n}, self.least_us + least_us, self.most_us + most_us)
 
 
 #: (kind, sign, kind) -> kind: the arithmetic of times that is exact.
@@ -119,7 +121,7 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
         name = columns[node.name].type.name if node.name in columns else ""
         return _Sum("date" if name == "date" else "time", {node.name: 1}) if name in TIME_TYPES else None
     if isinstance(node, exp.Literal):
-        return _Sum("days", {}, int(node.name) * DAY_US) if node.is_int else None
+        return _Sum("days", {}, *[int(node.name) * DAY_US] * 2) if node.is_int else None
     if isinstance(node, exp.Neg):
         inner = _sum_of(node.this, columns)
         return _Sum(inner.kind, {}).plus(inner, inner.kind, -1) if inner is not None and inner.kind in ("interval", "days") else None
@@ -138,8 +140,8 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
         return replace(inner, kind="date" if node.to.this == exp.DataType.Type.DATE else "time") if (
             inner.kind in _LOSSLESS.get(node.to.this, ())) else None
     if all(isinstance(n, _CONSTANT) for n in node.walk()):
-        length_us = duration_us(node)
-        return None if length_us is None else _Sum("interval", {}, length_us)
+        lengths = lengths_us(node)
+        return None if lengths is None else _Sum("interval", {}, *lengths)
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.types import TIMESTAMP, SqlType
+from watersmeet.types import DAY_US, TIMESTAMP, SqlType
 
 _START: Final = "time_bucket"
 _STARTS: Final = "generate_series"
@@ -60,8 +60,19 @@ class TimeWindow:
         return exp.Add(this=start.copy(), expression=interval_of(self.size_us))
 
 
+#: What date_trunc cuts down to: the length of a unit in microseconds, and a moment at which one begins (1970-01-05 was a Monday).
+UNITS_US: Final = {
+    "microseconds": (1, 0), "milliseconds": (1_000, 0), "second": (1_000_000, 0), "minute": (60_000_000, 0),
+    "hour": (3_600_000_000, 0), "day": (DAY_US, 0), "week": (7 * DAY_US, 4 * DAY_US)}
+#: The same of those that have no one length, in months.
+UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
+
+
 def floor_of(node: exp.Expression) -> tuple[exp.Expression, int, int] | None:
     """(time, size in microseconds, origin in microseconds) if `node` rounds a time down to a multiple; else None."""
+    truncated = _truncated(node)
+    if truncated is not None:
+        return (truncated[0], *UNITS_US[truncated[1]]) if truncated[1] in UNITS_US else None
     if not isinstance(node, exp.Anonymous) or node.name.lower() != _START or len(node.expressions) != 3:
         return None
     size, time, origin = node.expressions
@@ -70,6 +81,20 @@ def floor_of(node: exp.Expression) -> tuple[exp.Expression, int, int] | None:
         return None
     moment = dt.datetime.fromisoformat(origin.this.name.removesuffix("+00")).replace(tzinfo=dt.UTC)
     return time, size_us, (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def months_floor_of(node: exp.Expression) -> tuple[exp.Expression, int] | None:
+    """(time, months) if `node` rounds a time down to a month, a quarter or a year; else None."""
+    truncated = _truncated(node)
+    return (truncated[0], UNITS_MONTHS[truncated[1]]) if truncated is not None and truncated[1] in UNITS_MONTHS else None
+
+
+def _truncated(node: exp.Expression) -> tuple[exp.Expression, str] | None:
+    """(time, unit) of a call of date_trunc."""
+    if not isinstance(node, exp.Anonymous) or node.name.lower() != "date_trunc" or len(node.expressions) != 2:
+        return None
+    unit, time = node.expressions
+    return (time, unit.name.lower()) if isinstance(unit, exp.Literal) else None
 
 
 def least_of(array: exp.Expression) -> exp.Expression | None:

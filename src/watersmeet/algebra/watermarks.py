@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import TIME_TYPES, duration_us
+from watersmeet.algebra.durations import TIME_TYPES, duration_us, months_of
 from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.relations import (
     Aggregate,
@@ -41,9 +41,9 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.revisions import asked_on_arrival, stands_still
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import time_bounds
-from watersmeet.algebra.timewindows import floor_of, least_of
+from watersmeet.algebra.timewindows import floor_of, least_of, months_floor_of
 from watersmeet.algebra.trees import transform_up
-from watersmeet.watermarks import Term, Watermark, both, floored, shifted
+from watersmeet.watermarks import Term, Watermark, both, by_months, floored, shifted
 
 #: Window functions that read rows before a row and its peers only, and those that read others whatever their frame is.
 _BACK: Final = ("row_number", "rank", "dense_rank")
@@ -195,7 +195,8 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
     if window is not None:
         time, size_us, origin_us = window
         return floored(_rising(time, below), size_us, origin_us)
-    return ()
+    months = months_floor_of(node)
+    return () if months is None else by_months(_rising(months[0], below), "floor_months", months[1])
 
 
 def _unnested(node: Unnest, below: Watermarks) -> Watermarks:
@@ -210,8 +211,11 @@ def _moved(node: exp.Add | exp.Sub, below: Watermarks) -> Watermark:
     for time, amount in (sides, sides[::-1]) if isinstance(node, exp.Add) else (sides,):
         found = _rising(time, below)
         if found:
-            length = duration_us(amount)
-            return () if length is None else shifted(found, -length if isinstance(node, exp.Sub) else length)
+            sign = -1 if isinstance(node, exp.Sub) else 1
+            length, months = duration_us(amount), months_of(amount)
+            if months is not None:
+                return by_months(found, "add_months", sign * months)
+            return () if length is None else shifted(found, sign * length)
     return ()
 
 

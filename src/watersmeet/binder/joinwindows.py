@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import duration_us, has_months, longest_us
+from watersmeet.algebra.durations import has_months, lengths_us
 from watersmeet.binder.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.shared import Environment
@@ -162,11 +162,9 @@ def _bound(value: exp.Expression | str | None, side: str | None, node: exp.Windo
         raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write an interval: what is kept has to end somewhere.")
     _check_side(value, side, ctx)
     interval = bind_value(value, ctx).finish()
-    length_us = duration_us(interval.expression)
-    if length_us is None and has_months(interval.expression):
-        length_us = longest_us(interval.expression)
-    if length_us is None or interval.type.name != "interval":
+    lengths = lengths_us(interval.expression)
+    if lengths is None or interval.type.name != "interval":
         raise ctx.error("DATATYPE_MISMATCH", "the bound of a RANGE window is a constant interval", value, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
-    if length_us < 0:
+    if lengths[0] < 0:
         raise ctx.error("INVALID_VALUE", "the bound of a window can't be negative", value)
-    return length_us, interval.expression if has_months(interval.expression) else None
+    return lengths[1], interval.expression if has_months(interval.expression) else None

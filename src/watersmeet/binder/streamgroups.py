@@ -20,7 +20,6 @@ from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.shared import Bound, Environment
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
-from watersmeet.expressions.rounding import UNITS
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.watermarks import Watermark
 
@@ -50,8 +49,7 @@ def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment
     group = node.args.get("group")
     for key in [] if group is None else group.expressions:
         unit = key.args["to"].name.upper() if isinstance(key, exp.Floor) and key.args.get("to") else None
-        if not isinstance(key, (exp.Column, exp.Floor)) or (isinstance(key, exp.Column) and key.name.upper() != ROWTIME) or (
-                unit is not None and UNITS.get(unit) is None):
+        if not isinstance(key, (exp.Column, exp.Floor)) or (isinstance(key, exp.Column) and key.name.upper() != ROWTIME):
             continue
         if of_scalar(bind_value(key, ctx).finish(), marks):
             moment = key.copy() if unit is None else exp.Add(this=key.copy(), expression=exp.Interval(
@@ -61,7 +59,7 @@ def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment
             return Closing(made, "<" if unit is None else "<=", clock, first, promoted)
     raise error("EMIT_NOT_POSSIBLE", "GROUP BY of a stream needs an expression that rises with ROWTIME", sql=env.text,
                 span=place_of(group or node), detail="Otherwise no group is ever complete.",
-                hint="Write GROUP BY FLOOR(s.ROWTIME TO HOUR), …, with a unit up to a day.")
+                hint="Write GROUP BY FLOOR(s.ROWTIME TO HOUR), ….")
 
 
 def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:

@@ -2,7 +2,7 @@
 
 In WHERE, HAVING and ON a view may compare what it reads with the time of the epoch (RisingWave, "Temporal filters"):
 `input_expr cmp now_expr`, where now_expr never falls as time passes: now() with intervals added or taken away, cut down to the
-start of its minute, day, week. Everywhere else now() is refused, because nothing would say when it is read.
+start of its minute, day, week, month. Everywhere else now() is refused, because nothing would say when it is read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.comparisons import MIRRORED
+from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US
 from watersmeet.algebra.times import epoch_time, not_a_filter
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, boolean, call, columns_of, duckdb_cast, family, wrap
 from watersmeet.types import DATE, DAY_US, INTERVAL, TIMESTAMP
-from watersmeet.watermarks import NOW, Step, Term
+from watersmeet.watermarks import NOW, MonthStep, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]
 
@@ -29,11 +30,6 @@ CLOCKS: Final = frozenset({
     "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp", "transaction_timestamp"})
 _BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp)
 _CLAUSES: Final = ("WHERE", "HAVING", "JOIN/ON")
-#: The widths of date_trunc's units that have always the same, with the origin of their starts (1970-01-05 was a Monday).
-_WIDTHS_US: Final = {
-    "microseconds": (1, 0), "milliseconds": (1_000, 0), "second": (1_000_000, 0), "minute": (60_000_000, 0),
-    "hour": (3_600_000_000, 0), "day": (DAY_US, 0), "week": (7 * DAY_US, 4 * DAY_US)}
-
 
 def is_clock(node: exp.Expression) -> bool:
     """True for a call of now() and its like."""
@@ -134,11 +130,14 @@ class _Reader:
         name, arguments = str(node.this).lower(), node.expressions
         if name == "now":
             return Term(NOW)
-        if name == "date_trunc" and arguments[0].name.lower() in _WIDTHS_US:
-            return self.term(arguments[1]).after(Step("floor", *_WIDTHS_US[arguments[0].name.lower()]))
         if name == "date_trunc":
+            unit = arguments[0].name.lower()
+            if unit in UNITS_US:
+                return self.term(arguments[1]).after(Step("floor", *UNITS_US[unit]))
+            if unit in UNITS_MONTHS:
+                return self.term(arguments[1]).after(MonthStep("floor_months", UNITS_MONTHS[unit]))
             raise self._ctx.error("FEATURE_NOT_SUPPORTED", f"now() cut down to its {arguments[0].name} is not supported in a view",
-                                  self._node, hint="Units of one length are: " + ", ".join(_WIDTHS_US) + ".")
+                                  self._node, hint="Units are: " + ", ".join([*UNITS_US, *UNITS_MONTHS]) + ".")
         if name == "timezone" and arguments[0].name.upper() in ("UTC", "GMT", "ETC/UTC"):
             return self.term(arguments[1])
         raise self._refusal()

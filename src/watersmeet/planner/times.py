@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from watersmeet.algebra.timewindows import clock_text
 from watersmeet.types import DAY_US
-from watersmeet.watermarks import NOW, Term, Watermark
+from watersmeet.watermarks import NOW, MonthStep, Term, Watermark
 
 
 def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
@@ -18,9 +18,16 @@ def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
 def _term(term: Term, names: Mapping[str, str]) -> str:
     text = "now" if term.source == NOW else f"watermark({names.get(term.source, term.source)})"
     for step in term.steps:
-        length = interval_text(abs(step.amount_us))
-        text = f"({text} {'-' if step.amount_us < 0 else '+'} {length})" if step.kind == "add" else f"floor({text}, {length})"
+        amount = step.months if isinstance(step, MonthStep) else step.amount_us
+        length = _months_text(abs(amount)) if isinstance(step, MonthStep) else interval_text(abs(amount))
+        text = f"({text} {'-' if amount < 0 else '+'} {length})" if step.kind in ("add", "add_months") else f"floor({text}, {length})"
     return text
+
+
+def _months_text(months: int) -> str:
+    """A constant interval of months: `'1 year 2 months':Interval`."""
+    parts = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in zip(divmod(months, 12), ("year", "month"), strict=True) if n]
+    return f"'{' '.join(parts)}':Interval"
 
 
 def interval_text(length_us: int) -> str:

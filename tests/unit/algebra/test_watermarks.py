@@ -11,7 +11,7 @@ from watersmeet.catalog import Catalog, EventTime, Relation
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.types import Field, SqlType
-from watersmeet.watermarks import Term, both, floored, shifted
+from watersmeet.watermarks import Term, both, by_months, floored, shifted
 
 A, B = (Term("s1"),), (Term("s2"),)
 MINUTE = 60_000_000
@@ -38,8 +38,12 @@ def derived(query):
 @pytest.mark.parametrize(("query", "expected"), [
     ("SELECT k, ts, ts + INTERVAL '1 minute' AS u, INTERVAL '2 min' + ts AS w, ts - INTERVAL '1 minute' AS x FROM a WHERE k > 1",
      {"ts": A, "u": shifted(A, MINUTE), "w": shifted(A, 2 * MINUTE), "x": shifted(A, -MINUTE)}),
-    ("SELECT ts + INTERVAL '1 month' AS u FROM a", {}),
-    ("SELECT ts::timestamptz AS u, date_trunc('hour', ts) AS h, CASE WHEN k > 0 THEN ts END AS c FROM a", {"u": A}),
+    ("SELECT ts + INTERVAL '1 month' AS u, ts - INTERVAL '2 years' AS w, ts + INTERVAL '1 month 1 day' AS x FROM a",
+     {"u": by_months(A, "add_months", 1), "w": by_months(A, "add_months", -24)}),
+    ("SELECT ts::timestamptz AS u, date_trunc('hour', ts) AS h, date_trunc('week', ts) AS w, CASE WHEN k > 0 THEN ts END AS c FROM a",
+     {"u": A, "h": floored(A, 60 * MINUTE), "w": floored(A, 7 * 1440 * MINUTE, 4 * 1440 * MINUTE)}),
+    ("SELECT date_trunc('month', ts) AS m, date_trunc('quarter', ts) + INTERVAL '3 months' AS q, date_trunc('century', ts) AS c FROM a",
+     {"m": by_months(A, "floor_months", 1), "q": by_months(by_months(A, "floor_months", 3), "add_months", 3)}),
     ("SELECT ts, count(*) AS n, max(ts) AS m FROM a GROUP BY ts", {"ts": A}),
     ("SELECT k, max(ts) AS m FROM a GROUP BY k", {}),
     ("SELECT ts FROM a UNION ALL SELECT ts + INTERVAL '1 minute' FROM b", {"ts": both(A, shifted(B, MINUTE))}),
