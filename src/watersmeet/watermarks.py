@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MonthStep:
-    """`add_months`: so many months more. `floor_months`: down to the beginning of a multiple of so many months (of 1, 3 or 12: of the year's)."""
+    """`add_months`: so many months more. `floor_months`: down to the beginning of a multiple of so many months counted from 1970."""
 
     kind: Literal["add_months", "floor_months"]
     months: int

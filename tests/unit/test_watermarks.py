@@ -46,7 +46,7 @@ def test_terms_come_back_from_json():
 
 MOMENTS = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)) | st.builds(
     lambda day, us: dt.datetime(2023, 1, 25) + dt.timedelta(days=day, microseconds=us), st.integers(0, 800), st.integers(0, 86_399_999_999))
-STEPS = [("floor_months", n, f"date_trunc('{unit}', ?::TIMESTAMP)") for n, unit in ((1, "month"), (3, "quarter"), (12, "year"))]
+STEPS = [("floor_months", n, f"date_trunc('{unit}', ?::TIMESTAMP)") for n, unit in ((1, "month"), (3, "quarter"), (12, "year"), (120, "decade"))]
 STEPS += [("add_months", n, f"?::TIMESTAMP + INTERVAL '{n} months'") for n in (-13, -12, -1, 1, 2, 12)]
 
 

@@ -65,7 +65,7 @@ UNITS_US: Final = {
     "microseconds": (1, 0), "milliseconds": (1_000, 0), "second": (1_000_000, 0), "minute": (60_000_000, 0),
     "hour": (3_600_000_000, 0), "day": (DAY_US, 0), "week": (7 * DAY_US, 4 * DAY_US)}
 #: The same of those that have no one length, in months.
-UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
+UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
 
 def floor_of(node: exp.Expression) -> tuple[exp.Expression, int, int] | None:

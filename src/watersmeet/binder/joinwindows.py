@@ -19,7 +19,7 @@ from watersmeet.binder.shared import Environment
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.rounding import unit_of
+from watersmeet.expressions.rounding import Unit, unit_of
 from watersmeet.expressions.scalars import bind_value
 
 
@@ -47,7 +47,7 @@ class RowsWindow:
 class UnitWindow:
     """The rows of the current `unit` of time, all of which go when it ends."""
 
-    unit: str
+    unit: Unit
 
 
 JoinWindow = RangeWindow | RowsWindow | UnitWindow
@@ -100,7 +100,7 @@ def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
     kind = "" if spec is None or spec.args.get("exclude") else spec.args.get("kind", "").upper()
     if kind not in ("RANGE", "ROWS"):
         raise ctx.error("SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
-    unit = unit_of(node)
+    unit = unit_of(node, ctx, bind_value)
     if unit is not None:
         return UnitWindow(unit)
     order = node.args.get("order")

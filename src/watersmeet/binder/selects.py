@@ -15,6 +15,7 @@ from watersmeet.binder.chains import Chain, SetFunctions
 from watersmeet.binder.endings import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.binder.facets import by_key, check_decided, check_select, layout_of, with_facets
 from watersmeet.binder.groupingsets import sets_of
+from watersmeet.binder.groupkeys import aliased
 from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
@@ -31,7 +32,7 @@ from watersmeet.binder.sources import (
     not_supported,
 )
 from watersmeet.binder.stars import expanded, star_of
-from watersmeet.binder.streamgroups import closed, closing
+from watersmeet.binder.streamgroups import closed, closing, grouped_distinct
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.windows import Windows
@@ -218,8 +219,13 @@ class Selecting:
 
     def selected(self, relation: Relation, scope: Scope) -> Bound:
         """GROUP BY, HAVING, the select list and DISTINCT over what WHERE left."""
+        streams = self.binding.semantics.rowtimes and scope.stream is not None
+        what = "GROUP BY"
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
+        if streams and self.node.args.get("distinct") and not self.node.args.get("group") and not any(
+                has_aggregate(e, below) for e in self.node.expressions):
+            self.node, what = grouped_distinct(self.node) or self.node, "SELECT STREAM DISTINCT"
         having, group = self.node.args.get("having"), self.node.args.get("group")
         if scope.facets is not None and group is None and any(has_aggregate(e, below) for e in self.node.expressions):
             group = self.group = by_key(self.node, scope, self.env.text)
@@ -227,20 +233,20 @@ class Selecting:
         sorting, how = ordered_items(self.node), None
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
             self.groups = True
-            if self.binding.semantics.rowtimes and scope.stream is not None:
+            if streams:
                 self._check_stream(scope)
-                how = closing(self.node, relation, scope, self.env, fronted=self.binding.fronted)
+                how = closing(self.node, relation, scope, self.env, self.binding, what)
                 self.node, self.hidden = how.node, how.first and not how.promoted
+                group = self.node.args.get("group")
             relation, items, ending = self._grouped(relation, below, group, having, windows)
         else:
             items, ending = self._listed(below, scope, windows)
-            if self.binding.semantics.rowtimes and scope.stream is not None:
+            if streams:
                 self._check_stream(scope)
                 items, self.hidden = with_rowtime(items, relation, scope, self.env, fronted=self.binding.fronted)
                 items = self._qualified(items, scope)
             relation = subqueries.applied(relation)
         relation = self.sets.tree(windows.tree(relation))
-        streams = self.binding.semantics.rowtimes and scope.stream is not None
         if ending.limits is None and ending.on is None and not streams:
             note_order(sorting, self.binding)
         if self.node.args.get("distinct") and ending.on is None:
@@ -376,12 +382,7 @@ class Selecting:
         inside = ScopeContext(below.text, scope, "GROUP BY")
         if isinstance(node, exp.Literal) and not node.is_string:
             return [self._select_item(node, inside, scope)]
-        if isinstance(node, exp.Column) and node.args.get("table") is None:
-            name = name_of(node.this)
-            aliased = [e for e in self.node.expressions if isinstance(e, exp.Alias) and name_of(e.args["alias"]) == name]
-            if aliased and not any(c.name == name for c in scope.visible):
-                return [(bind_value(aliased[0].this, inside), name)]
-        return [(bind_value(node, inside), item_name(node))]
+        return [(bind_value(aliased(node, self.node.expressions, scope) or node, inside), item_name(node))]
 
     def _select_item(self, node: exp.Literal, ctx: ScopeContext, scope: Scope) -> tuple[Value, str | None]:
         """GROUP BY 1: the first item of the select list."""

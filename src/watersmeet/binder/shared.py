@@ -36,7 +36,7 @@ Part = Literal["all", "new", "new of streams", "before"]
 class Binding:
     """The state of one `bind_query`, shared by everything inlined into it.
 
-    windowed: the columns that TUMBLE and HOP give, by their SQL.
+    windowed: the columns that TUMBLE and HOP give, by their SQL. window_ends: those that hold the end of a window.
     dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
     relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query
     that is being bound, behind SETTINGS. limits: what they say that a join may keep, of all queries in it. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
@@ -56,6 +56,7 @@ class Binding:
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
+    window_ends: set[str] = field(default_factory=set)
     fills: list[Fill] = field(default_factory=list)
     named: set[Cte] = field(default_factory=set)
 

@@ -1,8 +1,8 @@
 """GROUP BY over a stream: a group comes out once, when the clock says that nothing can come to it any more.
 
 Document 001, "Working With Streaming Joins" (SS-28: hourly summaries that meet in one millisecond), "Output Rowtimes" (SS-30: the point
-at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), whose groups close at the end of the
-unit, which is their rowtime; or ROWTIME itself.
+at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), STEP, or an edge of the windows of TUMBLE and HOP,
+whose groups close at the end of the unit or window, which is their rowtime; or ROWTIME itself, also rounded up.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from sqlglot import exp
 
 from watersmeet.algebra.comparisons import Comparison
 from watersmeet.algebra.relations import Relation, TimeFilter
+from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.groupkeys import spelled_out
 from watersmeet.binder.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.shared import Bound, Environment
+from watersmeet.binder.shared import Binding, Bound, Environment
+from watersmeet.binder.stars import star_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.values import Value
 from watersmeet.watermarks import Watermark
 
 
@@ -38,28 +42,54 @@ class Closing:
     promoted: bool
 
 
-def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> Closing:
-    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE.
+def grouped_distinct(node: exp.Select) -> exp.Select | None:
+    """SELECT DISTINCT as what groups by all its items; None where a star or a window function is one of them, or rows are kept by ON."""
+    distinct = node.args["distinct"]
+    items = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
+    if distinct.args.get("on") is not None or any(star_of(e) is not None or e.find(exp.Window) for e in items):
+        return None
+    made: exp.Select = node.copy()
+    made.set("distinct", None)
+    made.set("group", exp.Group(expressions=[e.copy() for e in items]))
+    return made
 
-    fronted: the moment always stands in front. EMIT_NOT_POSSIBLE.
-    """
+
+def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, what: str = "GROUP BY") -> Closing:
+    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. what: the clause. EMIT_NOT_POSSIBLE."""
     assert scope.stream is not None
     marks = watermarks(relation)
     ctx = ScopeContext(env.text, scope, "GROUP BY")
     group = node.args.get("group")
+    if group is not None:
+        node = node.copy()
+        group = spelled_out(group, node.expressions, scope)
+        node.set("group", group)
     for key in [] if group is None else group.expressions:
-        unit = key.args["to"].name.upper() if isinstance(key, exp.Floor) and key.args.get("to") else None
-        if not isinstance(key, (exp.Column, exp.Floor)) or (isinstance(key, exp.Column) and key.name.upper() != ROWTIME):
-            continue
-        if of_scalar(bind_value(key, ctx).finish(), marks):
-            moment = key.copy() if unit is None else exp.Add(this=key.copy(), expression=exp.Interval(
-                this=exp.Literal.string("1"), unit=exp.Var(this=unit)))
+        value = bind_value(key, ctx) if isinstance(key, (exp.Column, exp.Floor, exp.Ceil)) else None
+        found = None if value is None or not of_scalar(value.finish(), marks) else _moment(key, value, binding)
+        if found is not None:
             clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
-            made, first, promoted = _with_moment(node, moment, fronted=fronted)
-            return Closing(made, "<" if unit is None else "<=", clock, first, promoted)
-    raise error("EMIT_NOT_POSSIBLE", "GROUP BY of a stream needs an expression that rises with ROWTIME", sql=env.text,
+            made, first, promoted = _with_moment(node, found[0], fronted=binding.fronted)
+            return Closing(made, found[1], clock, first, promoted)
+    raise error("EMIT_NOT_POSSIBLE", f"{what} of a stream needs an expression that rises with ROWTIME", sql=env.text,
                 span=place_of(group or node), detail="Otherwise no group is ever complete.",
-                hint="Write GROUP BY FLOOR(s.ROWTIME TO HOUR), ….")
+                hint=f"Write {what} FLOOR(s.ROWTIME TO HOUR), ….")
+
+
+def _moment(key: exp.Expression, value: Value, binding: Binding) -> tuple[exp.Expression, Comparison] | None:
+    """When a group with such a key, which rises, is complete, and how that compares with the clock then; None: it isn't known."""
+    if isinstance(key, exp.Floor) and key.args.get("to") is not None:
+        length = key.args["to"]
+        if not isinstance(length, exp.Interval):
+            length = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this=length.name.upper()))
+        return exp.Add(this=key.copy(), expression=length.copy()), "<="
+    window = binding.windowed.get(value.expression.sql())
+    if window is not None:
+        ends = value.expression.sql() in binding.window_ends
+        return (key.copy() if ends else exp.Add(this=key.copy(), expression=interval_of(window.size_us))), "<="
+    # the latest row of such a group may have the key itself as its rowtime
+    is_last = key.name.upper() == ROWTIME if isinstance(key, exp.Column) else key.args.get("to") is not None
+    return (key.copy(), "<") if is_last else None
 
 
 def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:

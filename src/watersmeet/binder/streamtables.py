@@ -35,7 +35,7 @@ from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.binder.shared import Binding, Environment, read, value_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.expressions.rounding import after, floor
+from watersmeet.expressions.rounding import Unit, after, floor
 from watersmeet.types import TIMESTAMP
 
 _EQUALITY_HINT: Final = "Compare a column of the stream with one of the table: ON s.k = t.k. Other conditions may stand beside it."
@@ -61,7 +61,7 @@ def stream_table_join(joined: Relation, scope: Scope, left: Scope, right: Scope,
     return relation, replace(scope, stream=StreamInput(rowtime))
 
 
-def _joined(joined: Relation, time: ScopeColumn, unit: str | None, node: exp.Join, env: Environment,
+def _joined(joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment,
             binding: Binding) -> tuple[Relation, ScopeColumn]:
     """The join and its rowtime. unit: what the window of the stream empties by; None if it does not."""
     place = place_of(node.this)
@@ -106,7 +106,7 @@ def _no_equality(text: str, span: Span | None) -> Error:
                  span=span, hint=_EQUALITY_HINT)
 
 
-def _with_the_rest(met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: str, binding: Binding) -> tuple[Relation, Column]:
+def _with_the_rest(met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: Unit, binding: Binding) -> tuple[Relation, Column]:
     """What the stream met, and for each `unit` in which it had rows those of the table that met none of them, at its end.
 
     No row of the stream changes a unit that is behind the clock, so these are final. columns: of the result.

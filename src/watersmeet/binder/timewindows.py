@@ -17,8 +17,9 @@ from watersmeet.algebra.relations import Project, Relation, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.scope import Scope, ScopeContext, single
-from watersmeet.binder.shared import Binding, Environment, check_alias_list, read, scope_columns, value_of
+from watersmeet.binder.rowtimes import item_scope
+from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.shared import Binding, Environment, check_alias_list, read, value_of
 from watersmeet.binder.sources import BindQuery, alias_of, bind_table, check_arguments
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error
@@ -169,9 +170,12 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
         made = Project(repeated, (*repeated.columns, end), (*passed, read(start), last))
     for column in (start, end):
         binding.windowed[value_of(column).expression.sql()] = window
+    binding.window_ends.add(value_of(end).expression.sql())
     title, names = call.alias
-    check_alias_list(names, len(shown) + 2, f'table "{title}"', env.text, place_of(call.node))
-    return made, single(title, scope_columns(made.columns, (*names, *[*shown, *NAMES][len(names) :])))
+    item = f'table "{title}"'
+    check_alias_list(names, len(shown) + 2, item, env.text, place_of(call.node))
+    called = (*names, *[*shown, *NAMES][len(names) :])
+    return made, item_scope(title, made, called, item, call.node, env, rowtimes=binding.semantics.rowtimes)
 
 
 def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ctx: Context) -> None:

@@ -14,8 +14,8 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.comparisons import MIRRORED
-from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US
 from watersmeet.algebra.times import epoch_time, not_a_filter
+from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context
@@ -132,12 +132,8 @@ class _Reader:
             return Term(NOW)
         if name == "date_trunc":
             unit = arguments[0].name.lower()
-            if unit in UNITS_US:
-                return self.term(arguments[1]).after(Step("floor", *UNITS_US[unit]))
-            if unit in UNITS_MONTHS:
-                return self.term(arguments[1]).after(MonthStep("floor_months", UNITS_MONTHS[unit]))
-            raise self._ctx.error("FEATURE_NOT_SUPPORTED", f"now() cut down to its {arguments[0].name} is not supported in a view",
-                                  self._node, hint="Units are: " + ", ".join([*UNITS_US, *UNITS_MONTHS]) + ".")
+            step = Step("floor", *UNITS_US[unit]) if unit in UNITS_US else MonthStep("floor_months", UNITS_MONTHS[unit])
+            return self.term(arguments[1]).after(step)
         if name == "timezone" and arguments[0].name.upper() in ("UTC", "GMT", "ETC/UTC"):
             return self.term(arguments[1])
         raise self._refusal()

@@ -112,3 +112,16 @@ def test_subqueries_of_tables_keep_nothing_of_a_stream(connection, query, clause
 
     assert not [o.kind for o in found if o.kind in ("arrange", "dynamicfilter", "aggregate", "join") and reads_the_stream(o)]
     assert not any(getattr(o, "memo", False) for o in found)
+
+
+@pytest.mark.parametrize("query", [
+    "SELECT STREAM o.ticker, p.price FROM orders OVER (RANGE INTERVAL '1' MONTH PRECEDING) AS o LEFT JOIN prices AS p ON o.ticker = p.ticker",
+    "SELECT STREAM o.ticker, p.price FROM orders OVER (ORDER BY FLOOR(ROWTIME TO MONTH) RANGE CURRENT ROW) AS o FULL JOIN prices AS p ON o.ticker = p.ticker",
+    "SELECT STREAM o.ticker, p.price FROM orders OVER (ORDER BY STEP(ROWTIME BY INTERVAL '5' MINUTE) RANGE CURRENT ROW) AS o JOIN prices AS p USING (ticker)",
+    "SELECT STREAM FLOOR(orders.ROWTIME TO YEAR) AS y, ticker, COUNT(*) AS n FROM orders GROUP BY y, ticker",
+])
+def test_windows_and_groups_by_months_are_forgotten(connection, query):
+    found = operators(connection, query)
+    kept = [o for o in found if o.kind in ("arrange", "aggregate")]
+    assert kept
+    assert all(o.retain for o in kept)

@@ -34,6 +34,17 @@ def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expressi
     return parser.expression(exp.Anonymous(this=name, expressions=arguments))
 
 
+def _step(parser: Any) -> exp.Expression:
+    """`STEP(time BY interval)`: FLOOR to a unit of that length; the parser stands behind the parenthesis."""
+    time = parser._parse_assignment()
+    if not parser._match_text_seq("BY"):
+        parser.raise_error("BY was expected")
+    interval = parser._parse_interval()
+    if interval is None:
+        parser.raise_error("an interval was expected")
+    return parser.expression(exp.Floor(this=time, to=interval))
+
+
 class WatersmeetSqlstream(Base):
     """SQLstream's SQL as Watersmeet reads it."""
 
@@ -41,7 +52,7 @@ class WatersmeetSqlstream(Base):
         """RisingWave's grammar with streams and windows of joins."""
 
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            **Base.Parser.FUNCTION_PARSERS, **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()}}
+            **Base.Parser.FUNCTION_PARSERS, **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()}, "STEP": _step}
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees, in the form that the binder reads."""
