@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Versions
@@ -33,8 +34,8 @@ class EpochContext:
 
     initial: the first epoch in the life of the active operators. active: which operators run; None: all.
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
-    given: operators that do not run, because their output comes with the sources, with the columns by whose hash it
-    goes to the buckets. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
+    given: operators that do not run, because their output comes with the sources, with the keys by whose hash it
+    goes to the buckets: each the first of some columns that is not NULL. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
     number `part[0]`. watermarks, before: see `StepContext`.
     """
 
@@ -43,7 +44,7 @@ class EpochContext:
     active: frozenset[str] | None = None
     scratch: frozenset[str] = frozenset()
     fresh: frozenset[str] = frozenset()
-    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    given: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     told: frozenset[str] = frozenset()
     part: tuple[int, int] = (0, 0)
     watermarks: Mapping[str, int] = field(default_factory=dict)
@@ -140,8 +141,9 @@ def _hand_out(circuit: Circuit, task: int, sources: Mapping[str, Sequence[Delta]
         if circuit.stages[operator_id] == 0:
             inputs.put(operator_id, delta)
         else:
-            exchange = Exchange((operator_id,), op.schema, op.append_only, keys)
-            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id))
+            exchange = Exchange((operator_id,), op.schema, op.append_only, tuple(k[0] for k in keys))
+            columns = [delta.columns.column(k[0]) if len(k) == 1 else pc.coalesce(*[delta.columns.column(i) for i in k]) for k in keys]
+            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns))
 
 
 def _state_id(op: Operator, ctx: EpochContext) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Exchange
 from watersmeet.errors import error
+from watersmeet.kernel import columns as col
 from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.hashing import hash_columns
 
@@ -63,16 +64,17 @@ def decode(body: pa.Buffer | bytes) -> Delta:
     return Delta(table.select(names[:-1]), diff)
 
 
-def send(exchange: Exchange, delta: Delta, buckets: int, sender: int, channel: str = "") -> Iterator[Frame]:
+def send(exchange: Exchange, delta: Delta, buckets: int, sender: int, channel: str = "",
+         keys: Sequence[col.Column] | None = None) -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
-    sender: number of the task or bucket. channel: if not that of the exchange.
+    sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they are not those of columns.
     """
     if delta.num_rows == 0:
         return
     assert buckets < 1 << 16
     numbers = [sender * _SENDER] * buckets
-    for bucket, part in _parts(exchange, delta, buckets):
+    for bucket, part in _parts(exchange, delta, buckets, keys):
         for piece in _pieces(part):
             body = encode(piece)
             for target in range(buckets) if bucket is None else (bucket,):
@@ -85,14 +87,14 @@ def receive(frames: Iterable[Frame]) -> Delta:
     return Delta.concat([decode(f.body) for f in sorted(frames, key=lambda f: f.seq)])
 
 
-def _parts(exchange: Exchange, delta: Delta, buckets: int) -> Iterator[tuple[int | None, Delta]]:
+def _parts(exchange: Exchange, delta: Delta, buckets: int, keys: Sequence[col.Column] | None) -> Iterator[tuple[int | None, Delta]]:
     if exchange.mode == "broadcast":
         yield None, delta
         return
     if not exchange.keys:
         yield 0, delta
         return
-    hashes = hash_columns([delta.columns.column(i) for i in exchange.keys])
+    hashes = hash_columns([delta.columns.column(i) for i in exchange.keys] if keys is None else keys)
     targets = (hashes % np.uint64(buckets)).astype(np.uint16)
     ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
     stop = 0

@@ -9,7 +9,9 @@ known.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from watersmeet.circuit.operators import (
     Aggregate,
@@ -38,6 +40,9 @@ from watersmeet.circuit.operators import (
     Window,
 )
 from watersmeet.planner.texts import columns_of, hash_form, renamed
+
+#: What `_coalesced` gives.
+_COALESCED: Final = re.compile(r"\??COALESCE\(c\d+, c\d+\)")
 
 Class = frozenset[str]
 Distribution = tuple[Class, ...]
@@ -197,6 +202,25 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
             return None
         found.append(positions[0])
     return tuple(found)
+
+
+def key_columns(distribution: Distribution | None) -> tuple[tuple[int, ...], ...] | None:
+    """For each class the columns of which the first that is not NULL says where a row is. None: nobody can tell from a row.
+
+    Where all are NULL, rows may be anywhere if nobody relies on more, and are where NULL is sent if somebody relies on a COALESCE of them.
+    """
+    found: list[tuple[int, ...]] = []
+    for members in distribution or ():
+        plain = sorted(int(m[1:]) for m in members if m[1:].isdecimal() and m[0] != "?")
+        weak = sorted(int(m[2:]) for m in members if m[0] == "?" and m[2:].isdecimal())
+        texts = [m for m in members if not m.removeprefix("?")[1:].isdecimal()]
+        if plain:
+            found.append((plain[0],))
+        elif weak and all(_COALESCED.fullmatch(t) and columns_of(t.removeprefix("?")) <= {f"c{k}" for k in weak} for t in texts):
+            found.append(tuple(weak))
+        else:
+            return None
+    return None if distribution is None else tuple(found)
 
 
 def _promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:

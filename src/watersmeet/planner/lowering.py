@@ -42,7 +42,7 @@ from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
 from watersmeet.planner.asof import AsofLowering
 from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.distribution import matching, plain_keys
+from watersmeet.planner.distribution import key_columns, matching, plain_keys
 from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.multiway import MultiwayLowering, cluster_of
 from watersmeet.planner.partners import PartneredLowering
@@ -89,8 +89,8 @@ class Lowering:
         columns = [(c, n) for c, n in zip(node.outputs, node.source_names, strict=True) if c.id in needed]
         columns = columns or [(node.outputs[0], node.source_names[0])]
         producer = self.producers.get(node.relation_id)
-        if producer is not None and not isinstance(producer.operator, operators.Scan):
-            return of_operator(producer.operator, [(c, producer.names.index(n)) for c, n in columns])
+        if producer is not None and not self._only_copies(producer.operator):
+            return of_operator(self._told_apart(producer.operator), [(c, producer.names.index(n)) for c, n in columns])
         relation_id, append_only = node.relation_id, node.append_only
         fields = {n: Field(n, c.type, c.nullable) for c, n in columns}
         if producer is not None:
@@ -103,6 +103,15 @@ class Lowering:
         names = tuple(fields)
         op = self.builder.add(operators.Scan((), tuple(fields.values()), append_only, relation_id, names))
         return of_operator(op, [(c, names.index(n)) for c, n in columns])
+
+    def _only_copies(self, op: Operator) -> bool:
+        """Whether a view has what its relation has: not if rows were left out as late since it was made."""
+        return isinstance(op, operators.Scan) and op.late == self.builder.late.get(op.relation_id, 0)
+
+    def _told_apart(self, op: Operator) -> Operator:
+        """A view's operator so that its reader may be filled with what the view shows, whose rows then have to say where they belong."""
+        known = self.builder.placement.distribution(op.id)
+        return self.builder.spread(op) if known and all(known) and key_columns(known) is None else op
 
     @lower.register
     def _(self, node: Values, needed: _Ids) -> Stream:

@@ -27,7 +27,7 @@ from watersmeet.circuit.operators import (
     TemporalJoin,
     Versions,
 )
-from watersmeet.planner.distribution import Placement, plain_keys
+from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
 from watersmeet.sources.base import Slice, Source
@@ -107,29 +107,27 @@ class Reach:
     """What a backfill runs: the operators `active`, `told` among them. given, told: as in `Intent`."""
 
     active: frozenset[str]
-    given: dict[str, tuple[int, ...]]
+    given: dict[str, tuple[tuple[int, ...], ...]]
     told: frozenset[str]
 
 
-def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Reach:
+def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int]) -> Reach:
     """What it takes to fill `views` where the content of the relations `complete` can be read.
 
-    An operator whose rows lie in their buckets by a key that it does not give is computed again: nobody could tell
-    where what was stored belongs. Arrangements of other views are told, unless they lack rows that a join shows, or forget rows.
+    late: by relation, how many rows were left out as late. Arrangements of other views are told, unless they lack rows that a join shows,
+    or forget rows.
     """
     filled, stored = set(views), set(complete)
     placement = Placement(circuit.by_id)
-    ends: dict[str, tuple[str, tuple[int, ...]]] = {}
+    ends: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {}
     for sink in circuit.sinks:
         top = circuit.by_id[sink.inputs[0]]
-        if sink.relation_id not in stored or isinstance(top, Scan):
-            continue
+        if sink.relation_id not in stored or (isinstance(top, Scan) and top.late == late.get(top.relation_id, 0)):
+            continue  # a copy of what its relation has
         distribution = placement.distribution(top.id)
-        # Nobody relies on where the rows are that lie anywhere, or by a key that is gone: they are spread.
-        anywhere = distribution is None or not all(distribution)
-        keys = tuple(range(len(top.schema))) if anywhere else plain_keys(distribution)
-        if keys is not None:
-            ends.setdefault(top.id, (sink.relation_id, keys))
+        keys = key_columns(distribution) if distribution is not None and all(distribution) else None
+        # Nobody relies on where the rows are that lie anywhere, or by a key that is gone (`Lowering`): they are spread.
+        ends.setdefault(top.id, (sink.relation_id, keys if keys is not None else tuple((i,) for i in range(len(top.schema)))))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
     later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # history gives them nothing
     looked_up = {i for o in circuit.operators for i in _first(o)}

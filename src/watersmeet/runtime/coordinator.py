@@ -17,7 +17,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import clocks, event_times
+from watersmeet.runtime.eventtimes import clocks, event_times, late_before
 from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
@@ -231,7 +231,7 @@ class Coordinator:
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
         self._reader.hold(0)
         complete = frozenset() if how.get("rebuild") else self.live_views
-        scope = reach(circuit, views, complete)
+        scope = reach(circuit, views, complete, late_before(self._db.log))
         ids = {o.relation_id for o in circuit.scans if o.id in scope.active} | scope.given.keys()
         known = self._db.catalog().relations
         if missing := ids - known.keys():
@@ -259,7 +259,7 @@ class Coordinator:
                         everywhere=not progress.started, rebuilding=progress.rebuild,
                         views_ready=progress.views if piece.after is None and not progress.rebuild else ())
         if not progress.rebuild:
-            scope = reach(circuit, progress.views, progress.stored)
+            scope = reach(circuit, progress.views, progress.stored, late_before(self._db.log))
             owned = circuit.upstream({o.id for o in circuit.sinks if o.relation_id not in progress.views})
             intent = replace(
                 intent, active=tuple(sorted(scope.active)), scratch=tuple(sorted(scope.active & owned - scope.told)),

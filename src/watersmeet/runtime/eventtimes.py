@@ -21,6 +21,7 @@ from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Punctual
 from watersmeet.kernel.times import microseconds
+from watersmeet.store.commits import CommitLog
 from watersmeet.watermarks import NOW, within
 
 Numbers = Mapping[str, int]
@@ -94,6 +95,13 @@ def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> d
     if not any(lost.values()):
         return {}
     return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}
+
+
+def late_before(log: CommitLog) -> dict[str, int]:
+    """By relation, how many rows were left out as late up to the newest epoch, of those of which some were."""
+    last = log.last_epoch()
+    totals = last.metrics.get("totals", {}) if last is not None else {}
+    return {i: counts["late"] for i, counts in totals.items() if counts.get("late")}
 
 
 def risen(before: Numbers, *more: Numbers) -> dict[str, int]:

@@ -27,7 +27,7 @@ class Intent:
     everywhere: every bucket runs, with or without rows.
     specs: by relation, what reading its slices needs. views_ready: relations that become readable by it.
     given: relations whose content is read in place of what the operator below their sink would give again, with the
-    columns by whose hash that goes to the buckets.
+    keys by whose hash that goes to the buckets: each the first of some columns that is not NULL.
     told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
     number `part[0]`; the state of these arrangements stays as it is.
     event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. clocks: see `eventtimes.clocks`. idle, lifts: see `idleness`.
@@ -46,7 +46,7 @@ class Intent:
     everywhere: bool = False
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
     views_ready: tuple[str, ...] = ()
-    given: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    given: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
     part: tuple[int, int] = (0, 0)
     rebuilding: bool = False
@@ -125,7 +125,7 @@ class Intent:
         for name in ("scratch", "fresh", "views_ready", "told", "part"):
             values[name] = tuple(value[name])
         values["idle"] = {i: tuple(others) for i, others in value["idle"].items()}
-        values["given"] = {i: tuple(keys) for i, keys in value["given"].items()}
+        values["given"] = {i: tuple(tuple(columns) for columns in keys) for i, keys in value["given"].items()}
         return Intent(**values)
 
     @staticmethod

@@ -20,6 +20,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit import operators
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
+from watersmeet.runtime.eventtimes import late_before
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import check_columns, may_create, new_relation, remove
 from watersmeet.session.failures import check_running
@@ -81,7 +82,7 @@ def make(session: Session, bound: Bound) -> None:
         database.settle(replaced)  # only what is there when a query starts counts as having come
     made = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets, join_order(session.variables),
                         catalog=session.catalog, share=shares(session.variables), multiway=joins_many(session.variables),
-                        late=_late(session), left_out=_left_out(session))
+                        late=late_before(session.database.log), left_out=_left_out(session))
     if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
         session.notice(_MEMO)
     fill(session, bound.relation, made)
@@ -105,19 +106,10 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
     return Bound(found.tree, relation)
 
 
-def _totals(session: Session) -> dict[str, dict[str, int]]:
-    last = session.database.log.last_epoch()
-    return {} if last is None else last.metrics.get("totals", {})
-
-
-def _late(session: Session) -> dict[str, int]:
-    """By relation, how many rows were left out as late, of those of which some were."""
-    return {i: counts["late"] for i, counts in _totals(session).items() if counts.get("late")}
-
-
 def _left_out(session: Session) -> frozenset[str]:
     """The operators that decide in views which rows are late there, of those views that left some out."""
-    totals = _totals(session)
+    last = session.database.log.last_epoch()
+    totals = last.metrics.get("totals", {}) if last is not None else {}
     views = [ops for i, ops in session.database.plans.producers.items() if totals.get(i, {}).get("left_out")]
     return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.Punctual))
 
