@@ -174,7 +174,7 @@ class Punctual(Operator):
 
     bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. clock: the greatest time that live epochs read of the
     column `name` of the relation `relation_id` is the number of this source, which the bound reads; empty: it reads those that are there
-    anyway, and nothing that a backfill reads is late. late: the rows that are late instead. apart: tells it from equal ones that had left rows
+    anyway. Nothing that is read as history is late. late: the rows that are late instead. apart: tells it from equal ones that had left rows
     out when its view was made: it reads these as history, so that it has no operator in common with those above the others.
     """
 

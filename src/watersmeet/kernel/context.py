@@ -19,7 +19,7 @@ class StepContext:
     append_only: the inputs' flags, in order; none if nothing is known. epoch: its number.
     watermarks: the sources' numbers in microseconds, with this epoch's rows, and the epoch's time as "now()"; a source
     without number is not there. before: these numbers after the epoch before, by which a row of this one is late.
-    filling: the step is one of a backfill.
+    filling: what the step reads is history: of a new view, or for state that is made anew.
     """
 
     bucket: int

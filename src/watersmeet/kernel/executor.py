@@ -36,7 +36,8 @@ class EpochContext:
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
     given: operators that do not run, because their output comes with the sources, with the keys by whose hash it
     goes to the buckets: each the first of some columns that is not NULL. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
-    number `part[0]`. watermarks, before: see `StepContext`.
+    number `part[0]`. watermarks, before: see `StepContext`. rebuilding: all operators read history, as those of a
+    backfill do.
     """
 
     epoch: int
@@ -49,6 +50,12 @@ class EpochContext:
     part: tuple[int, int] = (0, 0)
     watermarks: Mapping[str, int] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
+    rebuilding: bool = False
+
+    @property
+    def filling(self) -> bool:
+        """True if what operators read is history."""
+        return self.rebuilding or self.active is not None
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
                 step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch,
-                                   ctx.watermarks, ctx.before, filling=ctx.active is not None)
+                                   ctx.watermarks, ctx.before, filling=ctx.filling)
                 out = STEPS[op.kind](op, given, scoped, step)
             else:
                 out = Delta.empty(arrow_schema(op.schema, positional=True))

@@ -34,6 +34,13 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
         raise error("FEATURE_NOT_SUPPORTED", "the state of a view with join_restore_nulls = 0 can't be made anew",
                     detail="Which rows once had a partner is nowhere but in the state.",
                     hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.")
+    for sink in circuit.sinks:
+        late = totals.get(sink.relation_id, {}).get("left_out", 0)
+        if late:
+            name = known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id
+            raise error("FEATURE_NOT_SUPPORTED", f"the state of {name} can't be made anew",
+                        detail=f"{late} of the rows that it joins came late, which left no trace; its inputs' history has them.",
+                        hint="Drop it, rebuild, and create it again: nothing is late for it then.")
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.kind == "source" and ARRIVAL in relation.defaults.values():

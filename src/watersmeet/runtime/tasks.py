@@ -171,7 +171,7 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
                            fresh=frozenset(intent.fresh), told=frozenset(intent.told), part=intent.part,
                            given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given},
                            watermarks=promised(numbers, intent.time_us, complete=intent.is_complete),
-                           before=job.watermarks)
+                           before=job.watermarks, rebuilding=intent.rebuilding)
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
     operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}

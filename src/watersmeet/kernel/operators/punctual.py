@@ -17,7 +17,7 @@ from watersmeet.kernel.times import microseconds
 def step(op: Punctual, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
     """The changes that are not late by the numbers of the epochs before, or those that are."""
     delta = inputs[0]
-    bound_us = None if ctx.filling and not op.clock else watermarks.value(op.bound, ctx.before)
+    bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
     if bound_us is None or not delta.num_rows:
         return delta.take(np.zeros(0, np.int64)) if op.late else delta
     times, valid = microseconds(delta.columns.column(op.column))
