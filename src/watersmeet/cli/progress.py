@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rich import box
@@ -15,6 +16,11 @@ from watersmeet.cli.render import bytes_text
 
 #: Rates are means over so many seconds: epochs come in steps.
 _WINDOW_S: Final = 5.0
+#: The columns of the table, and which of them a narrow terminal goes without first.
+_COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")
+_LEAST_FIRST: Final = ("state rows", "rows out", "state", "rows in", "watermark", "errors", "rows/s")
+#: Lines around those of sources and views: title, head, caption, and the prompt above.
+_OTHER_LINES: Final = 8
 
 
 class Rates:
@@ -35,21 +41,43 @@ class Rates:
         return {i: max(0, n - before.get(i, 0)) / seconds if len(self._seen) > 1 else 0.0 for i, n in counts.items()}
 
 
-def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: float) -> Table:
-    """A line for each source and each view."""
-    table = Table(title=_title(status, seconds), title_justify="left", caption="Ctrl-C stops at the end of an epoch",
+def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: float, size: tuple[int, int] = (200, 200)) -> Table:
+    """A line for each source and each view, with the columns and as many lines as there is room for. size: columns and lines of the terminal."""
+    width, height = size
+    rows = [_source_cells(s, rates) for s in status["sources"]] + [_view_cells(v, rates) for v in status["views"]]
+    room = max(1, height - _OTHER_LINES)
+    hidden = max(0, len(rows) - room)
+    caption = f"… and {hidden:,} more, SHOW JOBS lists all. " if hidden else ""
+    table = Table(title=_title(status, seconds), title_justify="left", caption=caption + "Ctrl-C stops at the end of an epoch",
                   caption_justify="left", box=box.ROUNDED, header_style="bold")
-    for name in ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors"):
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=name != "")
-    for s in status["sources"]:
-        table.add_row(Text(f"source {s['name']}", style="cyan"), f"{s['rows']:,}", f"{rates.get(s['id'], 0):,.0f}", "", "",
-                      s["watermark"] or "", "", "", _source_errors(s))
-    for v in status["views"]:
-        name = v["name"] + (" (stopped)" if v["error"] else "" if v["ready"] else " (filling)")
-        table.add_row(Text(name), f"{v['rows_in']:,}", f"{rates.get(v['id'], 0):,.0f}", f"{v['rows_out']:,}",
-                      f"{v['rows']:,}", _watermark(v), f"{v['state_rows']:,}", bytes_text(v["state_bytes"]),
-                      _count(v["expression_errors"]))
+    named = _fitting(rows[:room], width)
+    for name in named:
+        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    for row in rows[:room]:
+        table.add_row(*(row.get(name, Text()) for name in named))
     return table
+
+
+def _source_cells(source: dict[str, Any], rates: dict[str, float]) -> dict[str, Text]:
+    return {"": Text(f"source {source['name']}", style="cyan"), "rows in": Text(f"{source['rows']:,}"), "rows/s": Text(f"{rates.get(source['id'], 0):,.0f}"),
+            "watermark": Text(source["watermark"] or ""), "errors": _source_errors(source)}
+
+
+def _view_cells(view: dict[str, Any], rates: dict[str, float]) -> dict[str, Text]:
+    name = view["name"] + (" (stopped)" if view["error"] else "" if view["ready"] else " (filling)")
+    return {"": Text(name), "rows in": Text(f"{view['rows_in']:,}"), "rows/s": Text(f"{rates.get(view['id'], 0):,.0f}"),
+            "rows out": Text(f"{view['rows_out']:,}"), "content": Text(f"{view['rows']:,}"), "watermark": Text(_watermark(view)),
+            "state rows": Text(f"{view['state_rows']:,}"), "state": Text(bytes_text(view["state_bytes"])), "errors": _count(view["expression_errors"])}
+
+
+def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
+    """The names of the columns that fit: names and content always, the others as long as there is room for them."""
+    widths = {name: max([len(name), *(row[name].cell_len for row in rows if name in row)]) for name in _COLUMNS}
+    named = list(_COLUMNS)
+    for name in _LEAST_FIRST:
+        if 1 + sum(widths[n] + 3 for n in named) > width:
+            named.remove(name)
+    return named
 
 
 def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: bool) -> str:

@@ -106,7 +106,8 @@ def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, 
     if failure is not None:
         print_error(failure, as_json=as_json)
         return FAILED
-    console.print("stopping …", style="dim")
+    if not as_json:
+        console.print("stopping …", style="dim")
     return 0
 
 
@@ -117,7 +118,7 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             status = connection.status()
-            live.update(progress_table(status, rates.update(status), time.monotonic() - began_s), refresh=True)
+            live.update(progress_table(status, rates.update(status), time.monotonic() - began_s, console.size), refresh=True)
             if stop.is_set() or pump.has_failed(status):
                 return
             stop.wait(_DRAW_S)

@@ -276,5 +276,5 @@ def _message(failure: dict[str, Any]) -> str:
 
 def _source_detail(source: dict[str, Any]) -> str | None:
     """What a source says of itself beside its counts, as JSON; None if all is well and there is nothing to say."""
-    said = {k: v for k, v in source.items() if k not in ("id", "name", "rows", "bytes", "dead", "watermark") and v}
+    said = {k: v for k, v in source.items() if k not in ("id", "name", "connector", "rows", "bytes", "dead", "watermark") and v}
     return json.dumps(said, ensure_ascii=False, default=str) if said else None

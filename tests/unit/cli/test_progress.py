@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 from rich.console import Console
@@ -27,3 +28,25 @@ def test_late_rows_and_watermarks_are_shown():
     console = Console(width=160, record=True)
     console.print(progress_table(status, {}, 1.0))
     assert "0 (1 late)" in console.export_text()
+
+
+def test_the_table_fits_its_terminal():
+    source = {"id": "s", "name": "orders", "rows": 123_456_789, "watermark": "2024-05-01 11:00:00", "dead": 1, "late": 0}
+    views = [{"id": str(i), "name": f"view_{i}", "error": None, "ready": True, "rows_in": 123_456_789, "rows_out": 123_456_789, "rows": 123_456_789,
+              "held_back_by": None, "watermark": None, "state_rows": 123_456_789, "state_bytes": 10**12, "expression_errors": 0} for i in range(40)]
+    status = {"behind": 0, "epoch": 12, "rows": 100, "duration_us": 1000, "sources": [source], "views": views}
+
+    def drawn(width, height):
+        console = Console(width=width, height=height, record=True, file=io.StringIO())
+        console.print(progress_table(status, {}, 1.0, console.size))
+        lines = console.export_text().splitlines()
+        head = next(line for line in lines if "content" in line)
+        assert "…" not in "".join(line for line in lines if line.startswith("│"))
+        return lines, [c.strip() for c in head.strip("│").split("│")]
+
+    assert drawn(130, 100)[1] == ["", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors"]
+    assert drawn(80, 100)[1] == ["", "rows/s", "content", "watermark", "errors"]
+    assert drawn(40, 100)[1] == ["", "rows/s", "content"]
+    lines, _ = drawn(80, 24)
+    assert len(lines) < 24
+    assert "… and 25 more, SHOW JOBS lists all." in lines[-1]

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import watersmeet
-from watersmeet.cli.main import app
+from watersmeet.cli.commands import app
 
 SCRIPT = """
 CREATE TABLE o (id INT PRIMARY KEY, c INT, amount INT);

@@ -1,0 +1,175 @@
+"""The `watersmeet` command: its subcommands and their exit codes.
+
+0: done. 1: a statement was refused, or a database or test failed. 2: wrong usage.
+3: data stopped it: a view or source failed, or a value can't be read. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import watersmeet
+from watersmeet.cli.failures import read_script, reporting, write_text
+from watersmeet.cli.render import errors_output, output, print_json, print_result
+from watersmeet.cli.run import run_script
+from watersmeet.cli.shell import run_shell
+from watersmeet.cli.texttests import run_text_tests
+from watersmeet.dialects import DIALECTS
+from watersmeet.errors import Error
+from watersmeet.session.connection import Connection
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  context_settings={"help_option_names": ["-h", "--help"]},
+                  help="Streaming SQL joins that follow every insert, update and delete, on Apache Spark.")
+
+
+class RuntimeName(StrEnum):
+    """What runs the views."""
+
+    spark = "spark"
+    inprocess = "inprocess"
+
+
+class PictureFormat(StrEnum):
+    """How a topology is written."""
+
+    svg = "svg"
+    dot = "dot"
+
+
+PathOption = Annotated[Path | None, typer.Option("--path", help="Directory of a persistent database. Without it "
+                                                 "everything is gone at the end.", file_okay=False)]
+DialectOption = Annotated[str, typer.Option("--dialect", help="SQL that is spoken at first: " + ", ".join(DIALECTS) + ".")]
+ParallelismOption = Annotated[int | None, typer.Option("--parallelism", min=1, help="State buckets, fixed when a "
+                                                       "database is made (default: cores).")]
+RuntimeOption = Annotated[RuntimeName, typer.Option("--runtime", help="inprocess needs no Spark; its views follow "
+                                                    "at FLUSH.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print rows, progress and errors as JSON.")]
+ScriptArgument = Annotated[Path, typer.Argument(help="A SQL script.", exists=True, dir_okay=False)]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"watersmeet {watersmeet.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.",
+                                                   callback=_print_version)] = False) -> None:
+    del version
+
+
+@app.command()
+def run(file: Annotated[Path | None, typer.Argument(help="A SQL script. None: go on with the database at --path.",
+                                                    exists=True, dir_okay=False)] = None,
+        path: PathOption = None, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
+        runtime: RuntimeOption = RuntimeName.spark,
+        once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
+        rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all state anew first, for another "
+                                              "--parallelism.")] = False,
+        as_json: JsonOption = False) -> None:
+    """Run a script; with streaming sources keep running and show progress. Ctrl-C stops cleanly."""
+    if file is None and path is None:
+        raise typer.BadParameter("give a script, or --path to go on with a database")
+    with reporting(as_json=as_json):
+        text = "" if file is None else read_script(file)
+        with _connect(path, dialect, parallelism, runtime, rebuild=rebuild) as connection:
+            try:
+                code = run_script(connection, text, once=once, as_json=as_json)
+            except Error as err:
+                if err.condition == "DUPLICATE_OBJECT" and err.hint is None and path is not None:
+                    err.hint = f"To go on with a database: watersmeet run --path {path}"
+                raise
+    raise typer.Exit(code)
+
+
+@app.command()
+def shell(path: PathOption = None, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
+          runtime: RuntimeOption = RuntimeName.spark) -> None:
+    r"""Open an interactive shell. \? lists its commands."""
+    with reporting(), _connect(path, dialect, parallelism, runtime) as connection:
+        code = run_shell(connection)
+    raise typer.Exit(code)
+
+
+@app.command()
+def query(sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.")],
+          path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+          dialect: DialectOption = "risingwave", as_json: JsonOption = False) -> None:
+    """Read a database, also while another process runs it. Needs no Spark."""
+    with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
+        out = output()
+        try:
+            for cursor in connection.execute_script(sql):
+                print_result(cursor, out, as_json=as_json)
+        except Error as err:
+            if err.condition == "READ_ONLY_SESSION":
+                err.hint = f"watersmeet query only reads. watersmeet shell --path {path} and watersmeet run FILE --path {path} do more."
+            raise
+
+
+@app.command()
+def explain(file: ScriptArgument, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
+            as_json: JsonOption = False) -> None:
+    """Print the plan of every view of a script. Runs no query and keeps nothing."""
+    with reporting(as_json=as_json):
+        text = read_script(file)
+        with watersmeet.connect(dialect=dialect, parallelism=parallelism, runtime="inprocess") as connection:
+            plans = connection.explain_script(text)
+        if as_json:
+            print_json(("view", "plan"), plans)
+            return
+        out = output()
+        for name, lines in plans:
+            out.print(f"-- {name}", style="bold", markup=False, soft_wrap=True)
+            out.print("\n".join(lines) + "\n", markup=False, soft_wrap=True)
+        if not plans:
+            errors_output().print("the script makes no materialized view", style="yellow")
+
+
+@app.command()
+def topology(path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+             kind: Annotated[PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")] = PictureFormat.svg,
+             file: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it (default: "
+                                                       "standard output).", dir_okay=False)] = None) -> None:
+    """Draw the tables, sources and views of a database, also while another process runs it. Needs no Spark."""
+    with reporting(), watersmeet.connect(path, read_only=True) as connection:
+        text = connection.topology(kind.value)
+        if file is None:
+            typer.echo(text, nl=False)
+        else:
+            write_text(file, text)
+
+
+@app.command("test")
+def text_tests(files: Annotated[list[Path], typer.Argument(help="sqllogictest files, or folders of them.", exists=True)],
+         runtime: RuntimeOption = RuntimeName.inprocess, parallelism: ParallelismOption = None,
+         as_json: JsonOption = False) -> None:
+    """Run text tests: sqllogictest files, and the rich form of the project's own tests."""
+    with reporting(as_json=as_json):
+        code = run_text_tests(files, runtime=runtime.value, parallelism=parallelism, as_json=as_json)
+    raise typer.Exit(code)
+
+
+def _connect(path: Path | None, dialect: str, parallelism: int | None, runtime: RuntimeName, *,
+             rebuild: bool = False) -> Connection:
+    console = errors_output()
+    shown = console.is_terminal and runtime == RuntimeName.spark
+    with console.status("starting Spark …") if shown else contextlib.nullcontext():
+        return watersmeet.connect(path, dialect=dialect, parallelism=parallelism, runtime=runtime.value, rebuild=rebuild)
+
+
+def main() -> None:
+    """Run the command. What standard output and error can't write is written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="watersmeet")
