@@ -168,10 +168,14 @@ class Relation:
 
     @property
     def what(self) -> str:
-        """What it is for people: its kind, a topic, or a query that runs until it is stopped."""
+        """What it is for people: its kind, what its statement called it, or a query that runs until it is stopped."""
         if self.hidden and not self.owner:
             return "query"
-        return self.kind if self.topic is None else "topic"
+        for word, is_one in (("topic", self.topic), ("pump", self.pump), ("dictionary", self.dictionary), ("stream", self.mode),
+                             ("external table", self.external)):
+            if is_one:
+                return word
+        return self.kind
 
     @property
     def role(self) -> str:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.binder.keys import condition_parts
 from watersmeet.dialects.queries import place_of
-from watersmeet.errors import error
+from watersmeet.errors import Span, error
 
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 _TURNED: Final[dict[type[exp.Expression], type[exp.Binary]]] = {
@@ -87,15 +87,22 @@ def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: M
     upper = [b.seconds for b in bounds if b.kind in (exp.LT, exp.LTE)]
     if not lower or not upper:
         return False
-    least, greatest = max(lower), min(upper)
-    if least > 0:
-        raise error("SYNTAX_ERROR", "Range join requires left bound of the range is less than or equal to zero, but got "
-                    f"lower_bound={least}", sql=text, span=place_of(part))
-    if greatest < 0:
-        raise error("SYNTAX_ERROR", "Range join requires right bound of the range is greater than or equal to zero, but got "
-                    f"upper_bound={greatest}", sql=text, span=place_of(part))
+    check_lengths(max(lower), min(upper), place_of(part), text, settings)
+    return True
+
+
+def check_lengths(least: float, greatest: float, span: Span | None, text: str, settings: Mapping[str, str], *, both_ways: bool = False) -> None:
+    """SYNTAX_ERROR for a range (seconds) without 0 or longer than `max_join_range`. both_ways: it goes as far back as ahead, and is not empty."""
+    wrong = f"left bound of the range is less than or equal to zero, but got lower_bound={_number(least)}" if least > 0 or (both_ways and least == 0) else (
+        f"right bound of the range is greater than or equal to zero, but got upper_bound={_number(greatest)}" if greatest < 0 else None)
+    if wrong is not None:
+        raise error("SYNTAX_ERROR", f"Range join requires {wrong}", sql=text, span=span,
+                    detail="The range goes as far back as ahead, and is not empty." if both_ways else None)
     most = settings.get("max_join_range")
     if most is not None and greatest - least > int(most):
-        raise error("SYNTAX_ERROR", f"The join range ({least}, {greatest}) is too big. If two streams have big difference in timestamps, "
-                    "set max_join_range to a greater number of seconds", sql=text, span=place_of(part))
-    return True
+        raise error("SYNTAX_ERROR", f"The join range ({_number(least)}, {_number(greatest)}) is too big. If two streams have big difference in timestamps, "
+                    "set max_join_range to a greater number of seconds", sql=text, span=span)
+
+
+def _number(seconds: float) -> str:
+    return f"{seconds:g}" if seconds % 1 else f"{seconds:.0f}"

@@ -12,7 +12,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.binder.datediffs import with_differences
+from watersmeet.binder.datediffs import check_lengths, with_differences
 from watersmeet.binder.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
@@ -52,7 +52,10 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
         raise error("SYNTAX_ERROR", f"wrong arguments of {_NAME}", sql=text, span=place_of(call),
                     hint=f"Write {_NAME}(2m) or {_NAME}(left_stream.time, right_stream.time, 2m).")
     bound = bounds[0]
-    _check_length(bound, call, text, settings)
+    length_us = duration_us(bound)
+    if length_us is not None:
+        seconds = length_us / 1_000_000
+        check_lengths(0 - seconds, seconds, place_of(call), text, settings, both_ways=True)
     one, other = columns or (_time_column(left, call, text), _time_column(right, call, text))
     within = [exp.GTE(this=one.copy(), expression=exp.Sub(this=other.copy(), expression=bound.copy())),
               exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=bound.copy()))]
@@ -61,21 +64,6 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
             if key in call.meta:
                 part.meta[key] = call.meta[key]
     return exp.Paren(this=exp.And(this=within[0], expression=within[1]))
-
-
-def _check_length(bound: exp.Expression, call: exp.Anonymous, text: str, settings: Mapping[str, str]) -> None:
-    """A range is longer than nothing, and no longer than `max_join_range`, if that is set."""
-    length_us = duration_us(bound)
-    if length_us is None:
-        return
-    seconds = length_us / 1_000_000
-    if seconds <= 0:
-        raise error("SYNTAX_ERROR", "Range join requires left bound of the range is less than or equal to zero, but got lower_bound="
-                    f"{0 - seconds:g}", sql=text, span=place_of(call), detail="The range goes as far back as ahead, and is not empty.")
-    most = settings.get("max_join_range")
-    if most is not None and 2 * seconds > int(most):
-        raise error("SYNTAX_ERROR", f"The join range ({-seconds:g}, {seconds:g}) is too big. If two streams have big difference in timestamps, "
-                    "set max_join_range to a greater number of seconds", sql=text, span=place_of(call))
 
 
 def _time_column(scope: Scope, call: exp.Anonymous, text: str) -> exp.Expression:

@@ -36,9 +36,9 @@ _LISTS: Final = (
     ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
     ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
     ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
-    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("TOPICS",), ("PROCESSORS",),
+    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("PUMPS",), ("TOPICS",), ("PROCESSORS",),
 )  # fmt: skip
-_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("DICTIONARY",), ("TOPIC",), ("PROCESSOR",))
+_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("PUMP",), ("DICTIONARY",), ("TOPIC",), ("PROCESSOR",))
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:

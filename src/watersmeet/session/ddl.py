@@ -38,7 +38,7 @@ from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
 
 #: What a word of DROP stands for, where it is no kind by its own name.
-_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "any view": ("view", "materialized view"), "pump": ("view", "materialized view"),
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {"any view": ("view", "materialized view"), "pump": ("view", "materialized view"),
                                                      "topic": ("table", "materialized view"), "dictionary": ("table", "view")}
 
 
@@ -292,16 +292,23 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
         if statement.if_exists:
             session.notice(f'{_word(statement)} "{name.shown}" does not exist, skipping')
             return None
-        kinds = _KINDS.get(statement.kind, (statement.kind,))
-        same_kind = [r.shown for r in session.catalog.relations.values() if r.kind in kinds]
+        same_kind = [r.shown for r in session.catalog.relations.values() if _is_dropped_as(r, statement) and not r.hidden]
         raise undefined_relation(session.catalog, name, statement, _word(statement), same_kind)
-    fits = relation.kind in _KINDS.get(statement.kind, (statement.kind,)) or (statement.kind == "stream" and relation.external is not None)
-    if not fits or (statement.kind == "dictionary" and relation.dictionary is None) or relation.pump != (statement.kind == "pump"):
-        kind = "pump" if relation.pump else relation.kind
+    if not _is_dropped_as(relation, statement):
+        kind = relation.what if relation.what in ("dictionary", "pump", "stream") and session.semantics.continuous != "never" else relation.kind
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH",
                        f'"{name.shown}" is not {_article(_word(statement))}',
                     hint=f"Use DROP {kind.upper()} to remove {_article(kind)}.")
     return relation
+
+
+def _is_dropped_as(relation: Relation, statement: Drop) -> bool:
+    """True if the word of the statement stands for such a relation."""
+    if statement.kind == "stream":
+        return relation.kind == "source" or relation.mode is not None or relation.external is not None
+    if (statement.kind == "dictionary" and relation.dictionary is None) or relation.pump != (statement.kind == "pump"):
+        return False
+    return relation.kind in _KINDS.get(statement.kind, (statement.kind,))
 
 
 def _word(statement: Drop) -> str:

@@ -171,13 +171,13 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
                        f'can\'t {what} table "{relation.name}": its rows come from its connector')
     if relation.external is not None:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} table "{relation.name}": its content is outside of the database')
+                       f'can\'t {what} {relation.what} "{relation.name}": its content is outside of the database')
     if changing and relation.topic is not None and session.semantics.records:
         raise error_at(statement, name.span, "READ_ONLY_RELATION", f"can't {what} {relation.title}: its records stay as they are",
                        hint="Insert a record with the same key: as a table the topic has the last one.")
     if changing and relation.append_only:
         raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} append-only table "{relation.name}"')
+                       f'can\'t {what} append-only {relation.what} "{relation.name}"')
     return relation
 
 

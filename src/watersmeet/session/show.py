@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.catalog import COMMON_SCHEMA, Relation, RelationKind
@@ -28,6 +28,7 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
     "relations": ("table", "source", "view", "materialized view", "index"),
     "streams": ("table", "source"),
     "topics": ("table", "materialized view"),
+    "pumps": ("view", "materialized view"),
 }
 
 #: What queries over records read: SHOW TABLES of their dialect.
@@ -35,7 +36,7 @@ _READ: Final[tuple[RelationKind, ...]] = ("table", "source", "materialized view"
 
 #: What SHOW CREATE calls otherwise than the catalog.
 _CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "dictionary": ("table", "view"),
-                                                        "processor": ("materialized view",), "topic": ("table", "materialized view")}
+                                                        "processor": ("materialized view",), "pump": ("view", "materialized view"), "topic": ("table", "materialized view")}
 
 #: Lists that RisingWave has and that are always empty here.
 _EMPTY: Final = ("sinks", "functions", "connections", "subscriptions", "secrets", "internal tables")
@@ -72,6 +73,12 @@ def show(session: Session, statement: Show) -> Result:
         rows = [r for r in _listed(session, statement) if r.kind in kinds and not r.hidden and _is_like(r.name, statement)]
         if what == "streams":
             rows = [r for r in rows if r.kind == "source" or r.mode is not None]
+        if what == "tables" and session.semantics.rowtimes:
+            rows = [r for r in rows if r.mode is None]
+        if what == "pumps":
+            return _pumps(session, [r for r in rows if r.pump])
+        if what in ("views", "materialized views"):
+            rows = [r for r in rows if not r.pump]
         if what == "topics":
             return topics(r for r in rows if r.topic is not None)
         if kinds is _READ:
@@ -91,6 +98,12 @@ def show(session: Session, statement: Show) -> Result:
     if what in _OTHERS:
         return _OTHERS[what](session, statement)
     raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", f"SHOW {what.upper()} is not supported")
+
+
+def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
+    known = session.catalog.relations
+    return text_result("SHOW", ("Name", "State", "Stream"), [
+        (r.name, "STARTED" if r.kind == "materialized view" else "STOPPED", known[r.feeds].shown) for r in pumps])
 
 
 def _late(view: dict[str, Any]) -> str | None:
@@ -229,8 +242,10 @@ def _create(session: Session, statement: Show) -> Result:
         names = [r.shown for r in session.catalog.relations.values() if _is_created_as(r, kind, session)]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
     if not _is_created_as(relation, kind, session):
-        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is a {relation.what}, not a {kind}',
-                       hint=f"Use SHOW CREATE {relation.role.upper()}.")
+        word = relation.role if relation.role in _CREATED else relation.kind
+        article = "an" if relation.what[0] in "ei" else "a"
+        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is {article} {relation.what}, not a {kind}',
+                       hint=f"Use SHOW CREATE {word.upper()}.")
     plain = relation.kind.endswith("view") and relation.external is None and relation.dictionary is None
     text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
     return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
@@ -240,7 +255,7 @@ def _is_created_as(relation: Relation, kind: str, session: Session) -> bool:
     """True if SHOW CREATE `kind` shows the relation; topics are the tables of a dialect of records."""
     if kind == "table" and session.semantics.records and relation.topic is not None:
         return True
-    if (kind == "dictionary" and relation.dictionary is None) or (kind in ("processor", "topic") and relation.topic is None):
+    if relation.pump != (kind == "pump") or (kind == "dictionary" and relation.dictionary is None) or (kind in ("processor", "topic") and relation.topic is None):
         return False
     return relation.kind in _CREATED.get(kind, (kind,))
 
@@ -262,7 +277,7 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
             rows.append(("watermark", ", ".join(relation.time_columns), None))
         rows += [(r.name, f"index({', '.join(r.index_columns)})", None) for r in session.catalog.relations.values()
                  if r.kind == "index" and relation.id in r.depends_on]
-        rows.append(("table description", "dictionary" if relation.dictionary else "external table" if relation.external else relation.what, None))
+        rows.append(("table description", relation.what, None))
     return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
 
 

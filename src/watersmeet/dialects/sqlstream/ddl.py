@@ -67,7 +67,8 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`ALTER PUMP name START` or `STOP`. The cursor stands behind ALTER."""
     if not cursor.take("PUMP"):
-        return Refused(**base, error=not_supported("ALTER", cursor.text, span_of(cursor.tokens[:1]), hint="ALTER PUMP name START and STOP exist."))
+        shown = " ".join(["ALTER", *([] if cursor.done else [cursor.tokens[cursor.index].text.upper()])])
+        return Refused(**base, error=not_supported(shown, cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="ALTER PUMP name START and STOP exist."))
     name = cursor.relation_name()
     start = cursor.take("START")
     if not start:
