@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import watersmeet
+from watersmeet.planner import compile_view
 
 START = dt.datetime(2024, 1, 1)
 DELAY = 20
@@ -111,6 +112,28 @@ def test_a_view_made_later_does_not_use_state_without_late_rows(query, paralleli
             assert run("SELECT * FROM later") == sorted(((k + 1, *v) for k, *v in run("SELECT * FROM early")), key=repr)
         else:
             assert run("SELECT * FROM later") == run(query.format(2))
+
+
+def test_a_row_that_is_late_while_a_view_is_made(monkeypatch):
+    """It was compiled to read what the older view keeps, which now lacks a row: it is compiled again."""
+    compiled = []
+    with watersmeet.connect(runtime="inprocess", parallelism=2) as connection:
+        connection.execute("CREATE TABLE e (k INT, ts TIMESTAMP, v INT, WATERMARK FOR ts AS ts - INTERVAL '20' SECOND) APPEND ONLY")
+        connection.execute("CREATE MATERIALIZED VIEW early AS SELECT k, count(*) * 2 AS n FROM e GROUP BY k")
+        connection.execute("INSERT INTO e VALUES (1, '2024-01-01 00:00:59', 1); FLUSH")
+
+        def then_late(*args, **kwargs):
+            made = compile_view(*args, **kwargs)
+            if not compiled:
+                connection.execute("INSERT INTO e VALUES (1, '2024-01-01 00:00:00', 9); FLUSH")
+            compiled.append(made)
+            return made
+
+        monkeypatch.setattr("watersmeet.session.materialize.compile_view", then_late)
+        connection.execute("CREATE MATERIALIZED VIEW later AS SELECT k, count(*) * 10 AS n FROM e GROUP BY k")
+        connection.execute("INSERT INTO e VALUES (1, '2024-01-01 00:01:00', 3); FLUSH")
+        assert connection.execute("SELECT early.n, later.n FROM early JOIN later ON early.k = later.k").fetchall() == [(4, 30)]
+        assert [len(made) > 0 for made in compiled] == [True, True]
 
 
 _COUNTED = "SELECT k, count(*) AS n, sum(v) AS s FROM early GROUP BY k"

@@ -17,13 +17,13 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import clocks, event_times, late_before
+from watersmeet.runtime.eventtimes import clocks, event_times, late_before, totals_before
 from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.limits import failed_views
 from watersmeet.runtime.plans import load_circuit, save_circuit
-from watersmeet.runtime.rebuilds import check_rebuild
+from watersmeet.runtime.rebuilds import check_rebuild, check_shared
 from watersmeet.runtime.status import state_sizes
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.sources.base import Slice
@@ -121,7 +121,7 @@ class Coordinator:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
         An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it is
-        through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. STATE_MISMATCH if `circuit` would need other state for a live view than there is.
+        through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. LateRowsError, with nothing done; STATE_MISMATCH if `circuit` would need other state for a live view than there is.
         """
         assert self.is_drained
         circuit = circuit.without(self._failed)
@@ -138,6 +138,9 @@ class Coordinator:
         live = self.live_views & sinks
         if self._stored is not None:
             _check_state(self._stored, circuit, live)
+        views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
+        if views and live:
+            check_shared(circuit, live, reach(circuit, views, live, late_before(self._db.log)), totals_before(self._db.log))
         before = self.circuit
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
@@ -145,7 +148,6 @@ class Coordinator:
             # Nothing shows an older moment: the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
         self._scan()
-        views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
         if views:
             self._begin(views, circuit)
         elif before is not None and before.fingerprint != circuit.fingerprint:
@@ -160,8 +162,7 @@ class Coordinator:
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state that could be made anew")
         circuit = circuit.without(self._failed)
-        last = self._db.log.last_epoch()
-        check_rebuild(circuit, last.metrics.get("totals", {}) if last else {}, self._db.catalog().relations)
+        check_rebuild(circuit, totals_before(self._db.log), self._db.catalog().relations)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()

@@ -97,11 +97,15 @@ def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> d
     return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}
 
 
+def totals_before(log: CommitLog) -> dict[str, dict[str, Any]]:
+    """By relation, what was counted up to the newest epoch (`committer`)."""
+    last = log.last_epoch()
+    return last.metrics.get("totals", {}) if last is not None else {}
+
+
 def late_before(log: CommitLog) -> dict[str, int]:
     """By relation, how many rows were left out as late up to the newest epoch, of those of which some were."""
-    last = log.last_epoch()
-    totals = last.metrics.get("totals", {}) if last is not None else {}
-    return {i: counts["late"] for i, counts in totals.items() if counts.get("late")}
+    return {i: counts["late"] for i, counts in totals_before(log).items() if counts.get("late")}
 
 
 def risen(before: Numbers, *more: Numbers) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""When state can be made anew from the inputs' history, and when not."""
+"""When state can be made from the inputs' history, and when not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,39 @@ from typing import Any
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Cut, Records, TemporalJoin, Versions
-from watersmeet.errors import error
+from watersmeet.circuit.operators import (
+    ArrivalAsofJoin,
+    ArrivalJoin,
+    Cut,
+    Punctual,
+    Records,
+    Scan,
+    TemporalJoin,
+    Versions,
+)
+from watersmeet.errors import OperationalError, error
+from watersmeet.runtime.backfill import Reach
+
+
+class LateRowsError(OperationalError):
+    """Rows were left out as late between the compilation of a view and its filling: it has to be compiled again."""
+
+    def __init__(self) -> None:
+        super().__init__("STATE_MISMATCH", "rows came late while a view was made", hint="Create the view again.")
+
+
+def check_shared(circuit: Circuit, live: frozenset[str], scope: Reach, totals: Mapping[str, Mapping[str, Any]]) -> None:
+    """LateRowsError if operators of live views, which new views are to read from their beginning on, left rows out since these were compiled.
+
+    live: the live views. scope: what fills the new ones. totals: counts by relation since it was made.
+    """
+    for sink in circuit.sinks:
+        if sink.relation_id not in live:
+            continue
+        lost = bool(totals.get(sink.relation_id, {}).get("left_out"))
+        for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & scope.active - scope.told]:
+            if (isinstance(op, Scan) and op.late != totals.get(op.relation_id, {}).get("late", 0)) or (isinstance(op, Punctual) and lost):
+                raise LateRowsError
 
 
 def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], known: Mapping[str, Relation]) -> None:

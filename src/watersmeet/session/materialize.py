@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,7 +20,8 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit import operators
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.planner import compile_view
-from watersmeet.runtime.eventtimes import late_before
+from watersmeet.runtime.eventtimes import late_before, totals_before
+from watersmeet.runtime.rebuilds import LateRowsError
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.ddl import check_columns, may_create, new_relation, remove
 from watersmeet.session.failures import check_running
@@ -80,12 +81,12 @@ def make(session: Session, bound: Bound) -> None:
     replaced = frozenset(n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only)
     if replaced:
         database.settle(replaced)  # only what is there when a query starts counts as having come
-    made = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets, join_order(session.variables),
-                        catalog=session.catalog, share=shares(session.variables), multiway=joins_many(session.variables),
-                        late=late_before(session.database.log), left_out=_left_out(session))
+    try:
+        made = _filled(session, bound)
+    except LateRowsError:
+        made = _filled(session, bound)  # now apart from what left them out, so that further ones are no matter
     if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
         session.notice(_MEMO)
-    fill(session, bound.relation, made)
     try:
         for number, found in enumerate(bound.fills):
             make(session, _filling(session, bound.relation, found, number))
@@ -94,6 +95,16 @@ def make(session: Session, bound: Bound) -> None:
     except BaseException:
         remove(session, {bound.relation.id})
         raise
+
+
+def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
+    """The operators of a view, which was compiled and filled. LateRowsError, with nothing done."""
+    database = session.database
+    made = compile_view(bound.tree, bound.relation, database.plans.producers, database.buckets, join_order(session.variables),
+                        catalog=session.catalog, share=shares(session.variables), multiway=joins_many(session.variables),
+                        late=late_before(database.log), left_out=_left_out(session))
+    fill(session, bound.relation, made)
+    return made
 
 
 def _filling(session: Session, view: Relation, found: Fill, number: int) -> Bound:
@@ -108,8 +119,7 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
 
 def _left_out(session: Session) -> frozenset[str]:
     """The operators that decide in views which rows are late there, of those views that left some out."""
-    last = session.database.log.last_epoch()
-    totals = last.metrics.get("totals", {}) if last is not None else {}
+    totals = totals_before(session.database.log)
     views = [ops for i, ops in session.database.plans.producers.items() if totals.get(i, {}).get("left_out")]
     return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.Punctual))
 
