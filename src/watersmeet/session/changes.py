@@ -1,4 +1,4 @@
-"""The changes of a relation as commits bring them."""
+"""The changes of a view as commits bring them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.session.database import OpenDatabase
-from watersmeet.session.emissions import Change
+from watersmeet.session.emissions import Change, added_up
 from watersmeet.store.changes import decode_change
+from watersmeet.store.manifests import Commit
 from watersmeet.store.readers import Reader
 
 
@@ -33,19 +34,32 @@ class Changes:
         return self._taken
 
     def take(self, relation_id: str) -> list[Change]:
-        """The changes of a relation since the last call, by commit; none is empty. Never waits."""
+        """The changes of a view since the last call, by commit; none is empty. Never waits.
+
+        History that is read for a view in several epochs is one change, once all of it was read: what the pieces show was never so.
+        """
         head = self._log.head()
-        found = []
+        found: list[Change] = []
+        pieces: list[Change] = []
+        before = head
         for number in range(self._taken + 1, head + 1):
             commit = self._log.read(number)
-            if relation_id in commit.relations:
-                parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs]
-                diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
-                if len(diff):
-                    found.append(Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff))
-        self._taken = head
-        self._reader.hold(head)
+            change = self._of(commit, relation_id) if relation_id in commit.relations else None
+            if change is not None:
+                before = before if pieces else number - 1
+                pieces.append(change)
+            if pieces and not _goes_on(commit):
+                whole = pieces[0] if len(pieces) == 1 else added_up(pieces)
+                found += [whole] if len(whole.diff) else []
+                pieces = []
+        self._taken = before if pieces else head
+        self._reader.hold(self._taken)
         return found
+
+    def _of(self, commit: Commit, relation_id: str) -> Change | None:
+        parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs]
+        diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
+        return Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff) if len(diff) else None
 
     def back(self, commit: int) -> None:
         """Give what came after `commit`, which is not before the last call, once more."""
@@ -55,3 +69,8 @@ class Changes:
     def close(self) -> None:
         """Let go of the commits. May be called again."""
         self._reader.close()
+
+
+def _goes_on(commit: Commit) -> bool:
+    """Whether history of new views is left to be read after it. Transactions that come in between end nothing."""
+    return commit.kind == "transaction" or (commit.frontier is not None and commit.frontier.backfill is not None)

@@ -74,7 +74,7 @@ class Emitter:
             periods.setdefault(max(0, change.time_us - self.started_us) // emission.length_us, []).append(change)
         present = (now_us - self.started_us) // emission.length_us
         self._waiting = [c for p, cs in periods.items() if p >= present for c in cs]
-        return [_added_up(cs) for p, cs in sorted(periods.items()) if p < present]
+        return [added_up(cs) for p, cs in sorted(periods.items()) if p < present]
 
     def _said(self, change: Change) -> Change:
         """The change as EMIT wants it, with its number: what goes comes before what takes its place."""
@@ -103,8 +103,10 @@ class Emitter:
         return rows.take(pa.array(shown)), (np.sign(diff) * kept)[shown]
 
 
-def _added_up(changes: list[Change]) -> Change:
-    """One change that does what all do."""
-    rows = pa.concat_tables([c.rows for c in changes])
-    whole = consolidate(Delta(positional([c.combine_chunks() for c in rows.columns]), np.concatenate([c.diff for c in changes])))
+def added_up(changes: list[Change]) -> Change:
+    """One change that does what all do, with the time of the last."""
+    rows, diff = pa.concat_tables([c.rows for c in changes]), np.concatenate([c.diff for c in changes])
+    if (diff > 0).all():
+        return Change(changes[-1].time_us, rows, diff)
+    whole = consolidate(Delta(positional([c.combine_chunks() for c in rows.columns]), diff))
     return Change(changes[-1].time_us, whole.columns, whole.diff)

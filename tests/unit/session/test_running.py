@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import time
@@ -9,6 +10,8 @@ import time
 import pytest
 
 import watersmeet
+from watersmeet.runtime import coordinator
+from watersmeet.runtime.budget import Budget
 
 
 @pytest.fixture
@@ -157,3 +160,39 @@ def test_a_query_that_reads_nothing_ends():
         assert list(cursor) == [(1,)]
         assert not cursor.runs
         assert hidden(connection) == []
+
+
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """History is read a few rows at a time."""
+    monkeypatch.setattr(coordinator, "Budget", functools.partial(Budget, first_rows=2, max_rows=2))
+
+
+def keyed(connection):
+    connection.execute("CREATE MUTABLE STREAM m (k int, v int) PRIMARY KEY k")
+    for k in range(10):
+        connection.execute(f"INSERT INTO m (k, v) VALUES ({k}, {k % 3})")
+    connection.execute("FLUSH")
+
+
+@pytest.mark.parametrize(("query", "rows"), [
+    ("SELECT v, count(*) AS n FROM m GROUP BY v", [(0, 4, 1), (1, 3, 1), (2, 3, 1)]),
+    ("SELECT count(*) AS n FROM m EMIT ON UPDATE", [(10,)]),
+    ("SELECT count(*) AS n, emit_version() AS e FROM m", [(10, 1, 1)]),
+    ("SELECT count(*) AS n FROM m LIMIT 1", [(10, 1)]),
+])
+def test_history_in_pieces_is_one_change(in_pieces, query, rows):
+    """What the pieces of it show was never so: nothing of it comes, counts for LIMIT, or stays where what goes isn't shown."""
+    with watersmeet.connect(runtime="inprocess", dialect="timeplus") as connection:
+        keyed(connection)
+        assert sorted(connection.execute(query).fetchall()) == rows
+
+
+def test_history_in_pieces_is_written_to_a_stream_as_one_change(in_pieces):
+    with watersmeet.connect(runtime="inprocess", dialect="timeplus") as connection:
+        connection.execute("CREATE STREAM seen (n int64)")
+        keyed(connection)
+        connection.execute("CREATE MATERIALIZED VIEW c INTO seen AS SELECT count(*) AS n FROM m; FLUSH")
+        assert connection.execute("SELECT n FROM table(seen)").fetchall() == [(10,)]
+        connection.execute("INSERT INTO m (k, v) VALUES (10, 0); FLUSH")
+        assert sorted(connection.execute("SELECT n FROM table(seen)").fetchall()) == [(10,), (11,)]
