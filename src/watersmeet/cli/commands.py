@@ -24,6 +24,7 @@ from watersmeet.cli.texttests import run_text_tests
 from watersmeet.dialects import DIALECTS
 from watersmeet.errors import Error
 from watersmeet.session.connection import Connection
+from watersmeet.session.engines import default_parallelism
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   context_settings={"help_option_names": ["-h", "--help"]},
@@ -119,10 +120,11 @@ def query(sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXP
 @app.command()
 def explain(file: ScriptArgument, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
             as_json: JsonOption = False) -> None:
-    """Print the plan of every view of a script. Runs no query and keeps nothing."""
+    """Print the plans of a script's views, pumps, processors and running queries. Runs no query and keeps nothing."""
     with reporting(as_json=as_json):
         text = read_script(file)
-        with watersmeet.connect(dialect=dialect, parallelism=parallelism, runtime="inprocess") as connection:
+        buckets = parallelism or default_parallelism("spark")  # the plan that `run` would make
+        with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
             plans = connection.explain_script(text)
         if as_json:
             print_json(("view", "plan"), plans)
@@ -132,7 +134,7 @@ def explain(file: ScriptArgument, dialect: DialectOption = "risingwave", paralle
             out.print(f"-- {name}", style="bold", markup=False, soft_wrap=True)
             out.print("\n".join(lines) + "\n", markup=False, soft_wrap=True)
         if not plans:
-            errors_output().print("the script makes no materialized view", style="yellow")
+            errors_output().print("the script makes no materialized view, and no query of it runs on", style="yellow")
 
 
 @app.command()

@@ -9,17 +9,18 @@ from watersmeet.binder.requests import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain
-from watersmeet.session import ddl
+from watersmeet.session import ddl, external
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.materialize import Bound, bind_running, bind_view, create_materialized_view
 from watersmeet.session.planning import join_order, joins_many, shares
+from watersmeet.session.pumps import create_pump
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
 from watersmeet.session.schemas import create_schema
 from watersmeet.session.settings import set_variable
 from watersmeet.session.streams import create_stream
-from watersmeet.session.topics import bind_processor, create_topic
+from watersmeet.session.topics import bind_processor, create_processor, create_topic
 
 _TITLE: Final = "QUERY PLAN"
 
@@ -27,8 +28,13 @@ _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "
 
 #: What EXPLAIN of a script really does, so that later statements find what they name.
 _MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
+    st.CreateDictionary: external.create_dictionary,
+    st.CreateExternalStream: external.create_external_stream,
+    st.CreateExternalTable: external.create_external_table,
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: create_materialized_view,
+    st.CreateProcessor: create_processor,
+    st.CreatePump: create_pump,
     st.CreateSchema: create_schema,
     st.CreateSource: ddl.create_source,
     st.CreateStream: create_stream,
@@ -46,20 +52,26 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     inner = statement.statement
     if isinstance(inner, st.Refused):
         raise inner.error
-    if isinstance(inner, st.CreateMaterializedView):
-        options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
-        return lines_result("EXPLAIN", _TITLE, view_lines(session, inner, options))
-    if isinstance(inner, st.CreateProcessor):
-        options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
-        return lines_result("EXPLAIN", _TITLE, _lines(session, bind_processor(session, inner), options))
-    if isinstance(inner, st.Select) and runs_on(session, inner.query):
-        options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
-        return lines_result("EXPLAIN", _TITLE, _lines(session, bind_running(session, request_of(inner.query, inner.text), inner.text, "query"), options))
-    if isinstance(inner, st.Select):
-        return lines_result("EXPLAIN", _TITLE, _batch_lines(session, inner, statement.format))
-    raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",
-                   "EXPLAIN of this statement is not supported",
-                   hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.")
+    options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
+    lines = _running_lines(session, inner, options)
+    if lines is None and isinstance(inner, st.Select):
+        lines = _batch_lines(session, inner, statement.format)
+    if lines is None:
+        raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",
+                       "EXPLAIN of this statement is not supported",
+                       hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.")
+    return lines_result("EXPLAIN", _TITLE, lines)
+
+
+def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
+    """The plan of what follows its inputs: a view, a pump, a processor, a query that runs until it is stopped. None for anything else."""
+    if isinstance(statement, st.CreateMaterializedView):
+        return view_lines(session, statement, options)
+    if isinstance(statement, st.CreateProcessor):
+        return _lines(session, bind_processor(session, statement), options)
+    if isinstance(statement, st.Select) and runs_on(session, statement.query):
+        return _lines(session, bind_running(session, request_of(statement.query, statement.text), statement.text, "query"), options)
+    return None
 
 
 def view_lines(session: Session, statement: st.CreateMaterializedView, options: ExplainOptions) -> list[str]:
@@ -79,16 +91,19 @@ def _planning(session: Session) -> dict[str, Any]:
 
 
 def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
-    """Name and plan of each materialised view of a script, which is run but for its rows and its connectors."""
+    """Name and plan of whatever in a script follows its inputs. The script is run but for its rows, its queries and its connectors."""
     session.replace_connectors = True
-    plans = []
+    plans: list[tuple[str, list[str]]] = []
+    queries = 0
     parsed = [s for p in parse(text, session.dialect) for s in (p.statements if isinstance(p, st.Unit) else (p,))]
     for statement in parsed:
         inner = statement.statement if isinstance(statement, st.Explain) else statement
-        if isinstance(inner, st.CreateMaterializedView):
-            plans.append((inner.name, view_lines(session, inner, ExplainOptions(**_planning(session)))))
         if isinstance(inner, st.Refused):
             raise inner.error
+        lines = _running_lines(session, inner, ExplainOptions(**_planning(session)))
+        if lines is not None:
+            queries += isinstance(inner, st.Select)
+            plans.append((inner.name if isinstance(inner, st.Create) else f"query {queries}", lines))
         handler = _MAKERS.get(type(inner))
         if handler is not None and inner is statement:
             handler(session, inner)

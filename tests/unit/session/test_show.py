@@ -175,6 +175,24 @@ def test_explain_script(connection):
     assert "StreamHashAgg" in "".join(plans[1][1])
 
 
+def test_explain_script_of_other_dialects(connection):
+    plans = connection.explain_script("""
+        -- dialect: lenses
+        CREATE TABLE a (_key int, x int) FORMAT (int, avro);
+        SET defaults.topic.autocreate=true;
+        INSERT INTO b SELECT STREAM x FROM a;
+        INSERT INTO c SELECT STREAM x + 1 AS y FROM b;
+        -- dialect: sqlstream
+        CREATE STREAM s (x INTEGER); CREATE STREAM u (x INTEGER);
+        CREATE PUMP p STARTED AS INSERT INTO u (x) SELECT STREAM x FROM s;
+        SELECT STREAM x FROM u;
+        -- dialect: timeplus
+        CREATE STREAM e (a int);
+        SELECT a FROM e; SELECT a FROM table(e)""")
+    assert [name for name, _ in plans] == ["b", "c", "P", "query 1", "query 2"]
+    assert all(lines[0].startswith("Stream") for _, lines in plans)
+
+
 def test_select_is_anything_that_duckdb_can(run, example):
     run("INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'y'); INSERT INTO log VALUES (1), (3); FLUSH")
     assert run("""WITH q AS (SELECT b, count(*) AS n, row_number() OVER (ORDER BY b) AS r FROM t GROUP BY b)
