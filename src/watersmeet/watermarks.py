@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -117,6 +118,11 @@ def value(watermark: Watermark, sources: Mapping[str, int]) -> int | None:
 def shifted(watermark: Watermark, amount_us: int) -> Watermark:
     """The watermark of a column to which `amount_us` is added."""
     return least(t.after(Step("add", amount_us)) for t in watermark)
+
+
+def delayed(watermark: Watermark, delay_us: int) -> Watermark:
+    """The watermark if the numbers of all sources were less by `delay_us`: a window is closed so much later."""
+    return least(reduce(Term.after, t.steps, Term(t.source).after(Step("add", -delay_us))) for t in watermark)
 
 
 def floored(watermark: Watermark, size_us: int, origin_us: int = 0) -> Watermark:

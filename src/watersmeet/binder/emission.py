@@ -35,7 +35,7 @@ from watersmeet.binder.strictness import nature
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import Error, error
-from watersmeet.watermarks import NOW, Watermark, shifted
+from watersmeet.watermarks import NOW, Watermark, delayed
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
@@ -44,7 +44,8 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
     asked, said = with_emit(statement.query)
-    query = bind_query(asked, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment)
+    query = bind_query(asked, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment,
+                       closing_us=None if said is None else closing_us(said))
     if said is not None:
         return _as_said(query, said, statement.text)
     emit = statement.emit
@@ -84,14 +85,19 @@ def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
     if said.mode != "window close":
         return query
     try:
-        return on_window_close(query, said.length_us)
+        return on_window_close(query, 0 if query.delayed else said.length_us)
     except Error as err:
         err.sql, err.span = text, err.span or said.span
         raise
 
 
+def closing_us(said: Emission) -> int | None:
+    """How long after the end of their windows rows come out; None: as they come."""
+    return said.length_us if said.mode == "window close" else None
+
+
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
-    """The query's rows once their time is below its watermark by more than the delay: the first column that has one."""
+    """The query's rows once their time is below its watermark, by sources that are behind by the delay: the first column that has one."""
     tree: Relation
     groups = _groups(query.tree)
     if groups is not None:
@@ -136,13 +142,13 @@ def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Wate
     whole = [c for c in timed if c.id not in extended]
     if whole or len(timed) == 1:
         time = (whole or timed)[0]
-        return TimeFilter(tree, time.id, "<", shifted(shown[time.id], -delay_us), final=True)
+        return TimeFilter(tree, time.id, "<", delayed(shown[time.id], delay_us), final=True)
     first, *others = timed
     cast = [exp.cast(column_ref(c.id), first.type.duckdb, dialect="duckdb") if c.type != first.type else column_ref(c.id) for c in others]
     value = Scalar(exp.Coalesce(this=column_ref(first.id), expressions=cast), first.type)
     time = Column("$time", "time", first.type)
     with_time = Project(tree, (*tree.columns, time), (*(read(c) for c in tree.columns), value))
-    past = TimeFilter(with_time, time.id, "<", shifted(of_scalar(value, shown), -delay_us), final=True)
+    past = TimeFilter(with_time, time.id, "<", delayed(of_scalar(value, shown), delay_us), final=True)
     return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
 
 
@@ -206,7 +212,7 @@ def _below(node: Relation, groups: Aggregate, delay_us: int) -> Relation:
     if node is groups:
         marks = watermarks(rewrite(groups))
         time = _timed(groups.outputs, marks)[0].id
-        return TimeFilter(groups, time, "<", shifted(marks[time], -delay_us), final=True)
+        return TimeFilter(groups, time, "<", delayed(marks[time], delay_us), final=True)
     return with_inputs(node, [_below(i, groups, delay_us) for i in node.inputs])
 
 

@@ -2,18 +2,20 @@
 
 Document 003, "Range Bidirectional JOIN"; notes on Proton, 1.3. Proton drops what is behind the lesser of both sides' greatest times by more than
 a bucket, which is as long as the range. Here a row is late if its time is behind the lesser of both sides' greatest times, as of the epochs
-before, by more than the range: no row within a range of the present is ever left out.
+before, by more than the range: no row within a range of the present is ever left out. So windows end (EMIT AFTER WINDOW CLOSE) where a stream has
+no watermark of its own: a row is late for those that were over at the greatest time of the epochs before.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Cut, Filter, Join, Project, Punctual, Relation, Scan
+from watersmeet.algebra.relations import Column, Cut, Filter, Join, Project, Punctual, Relation, Scan
 from watersmeet.algebra.timebounds import time_bounds
+from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.binder.shared import Binding
-from watersmeet.watermarks import Term, Watermark, both, shifted
+from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 
 def without_latecomers(joined: Join, binding: Binding) -> Join:
@@ -28,6 +30,19 @@ def without_latecomers(joined: Join, binding: Binding) -> Join:
             late = shifted(both(*marks), -max(-bound.lo_us, bound.hi_us))
             return replace(joined, left=_punctual(joined.left, left, one, late), right=_punctual(joined.right, right, other, late))
     return joined
+
+
+def without_closed(rows: Relation, start: Column, relation: Relation, time: str, window: TimeWindow, binding: Binding) -> Relation:
+    """The rows of a stream with the starts of their windows, without those whose window was over before they came.
+
+    relation: the stream, time: its column that the windows are by; over once that has passed their end by the delay of EMIT. As it is where that has a watermark, or can't be followed.
+    """
+    clock = _clock(relation, time, binding)
+    if clock is None or binding.closing_us is None:
+        return rows
+    binding.delayed = True
+    late = shifted(floored(shifted((Term(clock[2]),), -binding.closing_us), window.slide_us, window.offset_us), window.slide_us - window.size_us)
+    return Punctual(rows, start.id, late, *clock)
 
 
 def _mark(side: Relation, column: str, clock: tuple[str, str, str] | None) -> Watermark:

@@ -37,7 +37,7 @@ class BoundQuery:
     tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
     rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know, no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. fills: as in `Binding`. nature, facets, layout: of its
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. fills, delayed: as in `Binding`. nature, facets, layout: of its
     records, as in
     `shared.Bound`.
     """
@@ -53,18 +53,19 @@ class BoundQuery:
     hidden: bool = False
     layout: Layout = PLAIN
     fills: tuple[Fill, ...] = ()
+    delayed: bool = False
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
-               needs_names: bool = True, moment: int = 0) -> BoundQuery:
+               needs_names: bool = True, moment: int = 0, closing_us: int | None = None) -> BoundQuery:
     """The meaning of a view's query.
 
     text: the text that the places in `query` are in. column_names: of CREATE VIEW v (…).
-    moment: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
+    moment, closing_us: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
-    binding = Binding(catalog, dialect, moment)
+    binding = Binding(catalog, dialect, moment, closing_us=closing_us)
     binding.part = binding.semantics.history  # also in views of other dialects
     binding.still = binding.semantics.rowtimes and is_marked(query)
     with depth_checked(text):
@@ -80,7 +81,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str 
     rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
     return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets,
                       None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs), layout=bound.layout,
-                      fills=tuple(binding.fills))
+                      fills=tuple(binding.fills), delayed=binding.delayed)
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:

@@ -41,6 +41,8 @@ class Binding:
     relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query
     that is being bound, behind SETTINGS. limits: what they say that a join may keep, of all queries in it. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
     also where they select it.
+    closing_us: rows come out once their windows are over for so long (None: as they come). delayed: windows of streams without a watermark reckon with
+    that delay already.
     fills: what the query finds that caches of dictionaries lack. named: the CTEs that were bound because something names them.
     """
 
@@ -52,6 +54,8 @@ class Binding:
     limits: list[int] = field(default_factory=list)
     still: bool = False
     fronted: bool = False
+    closing_us: int | None = None
+    delayed: bool = False
     next_id: int = 1
     notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import Project, Relation, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.keys import condition_parts
+from watersmeet.binder.latecomers import without_closed
 from watersmeet.binder.rowtimes import item_scope
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.shared import Binding, Environment, check_alias_list, read, value_of
@@ -161,13 +162,14 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     scalar = time.finish()
     if window.function == "tumble":
         first = Scalar(window.last_start(scalar.expression, time.type), time.type, start.nullable)
-        made: Relation = Project(relation, (*relation.columns, start, end),
-                                 (*passed, first, Scalar(window.end(first.expression), time.type, start.nullable)))
+        made: Relation = Project(relation, (*relation.columns, start), (*passed, first))
     else:
         array = Scalar(window.starts(scalar.expression, time.type), SqlType("array", element=time.type), time.nullable)
-        repeated = Unnest(relation, (array,), (start,))
-        last = Scalar(window.end(read(start).expression), time.type, start.nullable)
-        made = Project(repeated, (*repeated.columns, end), (*passed, read(start), last))
+        made = Unnest(relation, (array,), (start,))
+    if binding.closing_us is not None and scalar.column is not None:
+        made = without_closed(made, start, relation, scalar.column, window, binding)
+    last = Scalar(window.end(read(start).expression), time.type, start.nullable)
+    made = Project(made, (*made.columns, end), (*passed, read(start), last))
     for column in (start, end):
         binding.windowed[value_of(column).expression.sql()] = window
     binding.window_ends.add(value_of(end).expression.sql())

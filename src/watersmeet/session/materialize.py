@@ -12,7 +12,7 @@ from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
-from watersmeet.binder import BoundQuery, bind_query, check_request, with_emission
+from watersmeet.binder import BoundQuery, bind_query, check_request, closing_us, with_emission
 from watersmeet.binder import bind_view as bind_view_query
 from watersmeet.binder.requests import Request
 from watersmeet.binder.shared import Fill
@@ -141,7 +141,8 @@ def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
 
 def bind_running(session: Session, request: Request, text: str, name: str) -> Bound:
     """What a query gives that runs until it is stopped, as a view `name` that no statement names."""
-    bound = _current(session, lambda: bind_query(request.query, readable(session.catalog), text, session.dialect, moment=moment(session)))
+    bound = _current(session, lambda: bind_query(request.query, readable(session.catalog), text, session.dialect, moment=moment(session),
+                                                    closing_us=closing_us(request.emission)))
     check_request(request, bound.tree, text)
     bound = with_emission(bound, request.emission, text)
     session.notices.extend(bound.notices)
