@@ -15,7 +15,7 @@ from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.typedefaults import of_nothing
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
-from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, result_type, written
+from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, check_over, result_type, written
 from watersmeet.expressions.calls import mismatch
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line, typed_null
@@ -171,9 +171,11 @@ class BatchContext(ScopeContext):
     # -- aggregates and windows ---------------------------------------------------------------------------------
 
     def _aggregate(self, node: exp.Expression, *, over: bool = False) -> Value:
+        found = written(node)
+        if not over and found is not None:
+            check_over(found.name, node, self)
         if not self.aggregates and not over:
             raise self.error("COLUMN_NOT_GROUPED", f"aggregate functions are not allowed in {self.clause}", node)
-        found = written(node)
         if not over and found is not None and found.name in AS_VIEWS and found.arguments:
             return self._as_view(found)
         if found is not None and found.name == "jsonb_object_agg":

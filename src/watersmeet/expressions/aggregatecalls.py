@@ -21,6 +21,8 @@ from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VAR
 
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+#: DuckDB lists them with the aggregates.
+_OF_WINDOWS: Final = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"})
 _BITS: Final = ("bit_and", "bit_or", "bit_xor")
 _WITHIN: Final = ("mode", "percentile_cont", "percentile_disc")
 #: Functions whose result depends on the order of the rows.
@@ -68,6 +70,12 @@ def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
     """The name of the aggregate function that `node` calls (under FILTER and WITHIN GROUP too), None if it calls none."""
     found = written(node)
     return found.name if found is not None and is_aggregate(found.name, ctx) else None
+
+
+def check_over(name: str, node: exp.Expression, ctx: Context) -> None:
+    """SYNTAX_ERROR for a function that only makes sense in a window and stands without OVER (PostgreSQL 17, 9.22)."""
+    if name in _OF_WINDOWS:
+        raise ctx.error("SYNTAX_ERROR", f"window function {name} requires an OVER clause", node)
 
 
 def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
@@ -132,6 +140,7 @@ def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
     FEATURE_NOT_SUPPORTED for an aggregate function that views do not have, DATATYPE_MISMATCH for arguments that it does not take.
     """
     ctx = place("the argument of an aggregate function")
+    check_over(call.name, call.node, ctx)
     name = _SAME.get(call.name, call.name)
     if name not in get_args(AggregateFunction):
         raise ctx.not_supported(f"the aggregate function {name} in a view", call.node)

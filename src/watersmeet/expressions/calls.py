@@ -82,8 +82,9 @@ def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node
     """DATATYPE_MISMATCH unless there are as many arguments as `wanted` says."""
     if len(arguments) not in wanted:
         shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
+        noun = "argument" if wanted == (1,) else "arguments"
         raise ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node,
-                        detail=f"It takes {' or '.join(map(str, wanted))} arguments, not {len(arguments)}.")
+                        detail=f"It takes {' or '.join(map(str, wanted))} {noun}, not {len(arguments)}.")
 
 
 def constant_text(value: Value, name: str, node: exp.Expression, ctx: Context) -> str:

@@ -155,6 +155,8 @@ def test_files(content, tmp_path):
         ("SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k", ("error[FEATURE_NOT_SUPPORTED] 0A000: do not support asof "
          "join for batch queries\nLINE 1: SELECT * FROM a ASOF JOIN b ON a.id = b.id AND a.k < b.k\n"
          "                                  ^\nhint: Use an ASOF join in a materialized view.")),
+        ("SELECT row_number() FROM a", ("error[SYNTAX_ERROR] 42601: window function row_number requires an OVER clause\n"
+         "LINE 1: SELECT row_number() FROM a\n               ^^^^^^^^^^^^")),
         ("SELECT * FROM read_text('/etc/passwd')", ("error[UNDEFINED_FUNCTION] 42883: table function read_text does not exist\n"
          "LINE 1: SELECT * FROM read_text('/etc/passwd')\n                      ^^^^^^^^^^^^^^^^^^^^^^^^\n"
          'hint: Did you mean "read_parquet"?')),

@@ -117,6 +117,8 @@ def test_having_without_calls_in_the_select_list():
          "LINE 1: SELECT sum() FROM t\n               ^^^^^")),
         ("SELECT sum(*) FROM t", ("error[DATATYPE_MISMATCH] 42804: function sum() does not exist\n"
          "LINE 1: SELECT sum(*) FROM t\n               ^^^^^^")),
+        ("SELECT lag(k) FROM t", ("error[SYNTAX_ERROR] 42601: window function lag requires an OVER clause\n"
+         "LINE 1: SELECT lag(k) FROM t\n               ^^^^^^")),
     ],
 )
 def test_refused(sql, error):
