@@ -412,6 +412,12 @@ def _arrange(op: Arrange, circuit):
         reads = zip(j.inputs, j.keys if j.kind == "multijoin" else (j.left_keys, j.right_keys))
         assert (op.id, op.keys) in reads
         assert op.null_safe == ((False,) * len(op.keys) if j.kind == "multijoin" else j.null_safe)
+    assert not op.order or {r.depth for r in readers} == {op.depth}
+    if op.order:
+        order = [(f"c{k.column}", k.descending, k.nulls_first) for k in op.order]
+        columns = [f"c{i}" for i in range(len(op.schema))]
+        number = over("row_number", [], None, [f"c{k}" for k in op.keys] + ["_b"], order, columns, ("range", None, None, "none"))
+        return f'SELECT * FROM "{op.inputs[0]}" QUALIFY {number} <= {op.depth}'
     return f'SELECT * FROM "{op.inputs[0]}"'
 
 

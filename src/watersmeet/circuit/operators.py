@@ -83,6 +83,7 @@ class Arrange(Operator):
     time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a watermark;
     NULL is of no use unless it meets NULL. Of others nobody may ask anything. time None: all rows are of use. newest: of the rows of a key that are
     below the bound the `depth` newest are of use as well, and those with the time of the last of these.
+    order: of the rows of a key only the first `depth` in this order are of use, and those that are equal to the last of these. The input only grows.
     """
 
     kind: ClassVar[str] = "arrange"
@@ -93,10 +94,16 @@ class Arrange(Operator):
     retain: Watermark = ()
     newest: bool = False
     depth: int = 1
+    order: tuple[SortKey, ...] = ()
 
     @property
     def is_timed(self) -> bool:
         return self.time is not None
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all rows are of use for ever."""
+        return self.time is None and not self.order
 
     @property
     def keeps_null_times(self) -> bool:
@@ -106,6 +113,7 @@ class Arrange(Operator):
     def __post_init__(self) -> None:
         assert (self.time is None) == (not self.retain)
         assert self.retain or not self.newest
+        assert self.time is None or not self.order
 
 
 @dataclass(frozen=True)
@@ -347,9 +355,11 @@ class ArrivalAsofJoin(AsofJoin):
     """As `AsofJoin`, but never revised: which row is the nearest is decided when the left row comes.
 
     The left input, of which nothing is kept, only grows and is not arranged. Rows that come in one epoch see each other.
+    depth: of the right rows of a key only those count that have fewer than so many rows with a greater value; None: all.
     """
 
     kind: ClassVar[str] = "arrivalasof"
+    depth: int | None = None
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from watersmeet.algebra.relations import AsofJoin, Scan, Versions
+from watersmeet.algebra.relations import AsofJoin, Scan, TopN, Versions
 from watersmeet.algebra.retention import of_asof
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
-from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.operators import Operator, SortKey
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.sharing import Side
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
 from watersmeet.planner.streams import Stream, at, of_operator
 from watersmeet.planner.texts import position, sql
+from watersmeet.planner.written import kept_versions
 from watersmeet.types import BIGINT, Field
 from watersmeet.watermarks import Watermark
 
@@ -48,9 +51,12 @@ class AsofLowering(Arranging):
         tokens = sorted(set(places.values())) or [("l", left.keys[0])]
         schemas = {"l": left.operator.schema, "r": right.operator.schema}
         schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
-        kind, append_only = operators.AsofJoin, False  # a later right row may be nearer
+        kind: Callable[..., operators.AsofJoin] = operators.AsofJoin
+        append_only = False  # a later right row may be nearer
         if node.arrival:
-            kind, append_only = operators.ArrivalAsofJoin, left.operator.append_only
+            append_only = left.operator.append_only
+            versions = kept_versions(node)
+            kind = partial(operators.ArrivalAsofJoin, depth=None if versions is None else versions.limit)
         made = self.builder.add(kind(
             (left.operator.id, right.operator.id), schema, append_only=append_only, join_kind=node.kind, left_keys=left.keys,
             right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=left.positions[_VALUE],
@@ -59,6 +65,10 @@ class AsofLowering(Arranging):
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
     def _right(self, join: AsofJoin, reads: _Ids, keys: list[Scalar]) -> Input:
+        versions = kept_versions(join)
+        if versions is not None:
+            below = self._input(versions.input, reads, keys, movable=False, more={_VALUE: join.right_value})
+            return replace(below, keep=_best(versions, join.ties))
         given = self._input(join.right, reads, keys, movable=False, more={_VALUE: join.right_value})
         _, asked = of_asof(join, grows=given.stream.operator.append_only)
         return replace(given, keep=_keeping(asked, newest=True))
@@ -97,6 +107,15 @@ def _keeping(bound: Watermark, *, newest: bool) -> Keep | None:
 
     def keep(builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
         return builder.arrange(side.operator, keys, null_safe, stage, time=side.positions[_VALUE], retain=bound, newest=newest)
+
+    return keep
+
+
+def _best(versions: TopN, ties: tuple[str, ...]) -> Keep:
+    """The arrangement of the versions that a join on arrival keeps."""
+    def keep(builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
+        order = (SortKey(side.positions[_VALUE], descending=True), *(SortKey(side.positions[i]) for i in ties))
+        return builder.arrange(side.operator, keys, null_safe, stage, depth=versions.limit or 0, order=order)
 
     return keep
 

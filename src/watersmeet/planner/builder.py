@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from watersmeet.circuit.operators import Arrange, Exchange, Operator, Punctual, Scan
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Punctual, Scan, SortKey
 from watersmeet.planner.distribution import Placement
 from watersmeet.types import Field, Schema, SqlType
 from watersmeet.watermarks import Watermark
@@ -51,10 +51,10 @@ class Builder:
         return self.exchange(op, range(len(op.schema)))
 
     def arrange(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, *, time: int | None = None,
-                retain: Watermark = (), newest: bool = False, depth: int = 1) -> Operator:
-        """The arrangement of `op` by `keys` in `stage`. time, retain, newest, depth: see `Arrange`; without `retain` they say nothing."""
+                retain: Watermark = (), newest: bool = False, depth: int = 1, order: tuple[SortKey, ...] = ()) -> Operator:
+        """The arrangement of `op` by `keys` in `stage`. time, retain, newest, depth, order: see `Arrange`; without `retain` the first three say nothing."""
         return self.add(Arrange((op.id,), _canonical(op), op.append_only, keys, null_safe, stage, time if retain else None, retain,
-                                newest and bool(retain), depth if retain else 1))
+                                newest and bool(retain), depth if retain or order else 1, order))
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
         """`top` and all that it reads, inputs first."""

@@ -144,6 +144,8 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
 
 
 def _arrange_bound(op: Arrange, circuit: Circuit, names: Names) -> str:
+    if op.order:
+        return f"unbounded: the best {op.depth} rows of every key"
     if op.newest:
         return _newest_bound("row" if op.depth == 1 else f"{op.depth} rows")
     if op.time is not None:

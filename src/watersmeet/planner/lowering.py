@@ -37,7 +37,6 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.retention import of_aggregate
 from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
-from watersmeet.algebra.trees import walk
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
 from watersmeet.planner.asof import AsofLowering
@@ -51,6 +50,7 @@ from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_
 from watersmeet.planner.temporal import TemporalLowering
 from watersmeet.planner.texts import position, sql
 from watersmeet.planner.windows import WindowLowering
+from watersmeet.planner.written import arrivals_below, is_last_written
 from watersmeet.types import BIGINT, INTEGER, Field
 
 _Ids = frozenset[str]
@@ -259,7 +259,9 @@ class Lowering:
             fields = tuple(Field(names[c.id], c.type, c.nullable) for c in columns)
             return self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), node.scan.append_only,
                                                    node.scan.relation_id, tuple(f.name for f in fields), ordered=True))
-        newest_first = next(n for n in walk(node) if isinstance(n, Arrivals)).age[1].id
+        arrivals = arrivals_below(node)
+        assert arrivals is not None
+        newest_first = arrivals.age[1].id
         below = self.lower(node, frozenset((*(c.id for c in columns), newest_first)))
         newest_last = Scalar(exp.Neg(this=below.values[newest_first].expression), BIGINT, nullable=False)
         return emit_exactly(self.builder, below, [*(below.values[c.id] for c in columns), newest_last])
@@ -386,20 +388,3 @@ def _spec(call: AggregateCall, place: Callable[[Scalar], int]) -> AggregateSpec:
 
 def _number(value: int) -> Scalar:
     return Scalar(exp.Literal.number(value), INTEGER, nullable=False)
-
-
-def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether the rows are those that came last of each key, and nobody asks when: of rows that only come, and whose order is known.
-
-    In a backfill it is not where rows go again: what is there then has no order.
-    """
-    below, cut = node.input, False
-    while isinstance(below, (Cut, Filter, Project)):
-        cut = cut or isinstance(below, Cut)
-        below = below.input
-    if not isinstance(below, Arrivals) or not (cut or (below.scan.append_only and not below.moment)):
-        return False
-    age = [c.id for c in below.age]
-    by_age = [k.value.column for k in node.order] == age and not any(k.descending for k in node.order)
-    plain = bool(node.partition) and all(k.column in node.input.ids for k in node.partition)
-    return by_age and plain and (node.limit, node.offset, node.with_ties) == (1, 0, False) and not needed & set(age)

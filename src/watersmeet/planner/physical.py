@@ -227,9 +227,10 @@ class PhysicalPrinter:
     def _asof(self, op: AsofJoin) -> tuple[str, Fields]:
         left, right = (self._names.columns(i) for i in op.inputs)
         nearest = f"({left[op.left_value]} {op.comparison} {right[op.right_value]})"
+        depth: Fields = (("versions", str(op.depth)),) if isinstance(op, ArrivalAsofJoin) and op.depth is not None else ()
         return "StreamAsOfJoin", (("type", ASOF_TYPES[op.join_kind]),
                                   ("predicate", " AND ".join([*self._equalities(op), nearest, *self._residual(op)])),
-                                  *_emission(op),
+                                  *_emission(op), *depth,
                                   ("output", listed(self._names.shown(op.id))))
 
     def _join(self, op: Join) -> tuple[str, Fields]:

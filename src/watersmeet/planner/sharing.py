@@ -122,7 +122,7 @@ class Sharing:
 
     def _same_key(self, wanted: _Wanted, null_safe: Sequence[bool]) -> Iterator[tuple[Arrange, _Content]]:
         for op in self._builder.operators.values():
-            if isinstance(op, Arrange) and op.keys and op.time is None:
+            if isinstance(op, Arrange) and op.keys and op.keeps_all:
                 content = self._content(op)
                 names = tuple(content.columns[k] for k in op.keys)
                 if ((content.relation, content.append_only) == (wanted.content.relation, wanted.content.append_only)

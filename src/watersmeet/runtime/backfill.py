@@ -133,7 +133,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
     looked_up = {i for o in circuit.operators for i in _first(o)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
     history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
-    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.time is None} | history
+    told = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
     if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
         told = told & looked_up | history  # what looks rows up has to come after all of them
     while True:

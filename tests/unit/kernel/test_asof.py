@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
 
@@ -12,10 +13,10 @@ from tests import reference
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
 
-from watersmeet.circuit.operators import Arrange, AsofJoin
+from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, SortKey
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.expressions import Evaluator
-from watersmeet.kernel.operators import arrange, asof
+from watersmeet.kernel.operators import arrange, arrival, asof
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 DECIMAL = SqlType("numeric", 20, 2)
@@ -27,8 +28,8 @@ COMPARISONS = ["<", "<=", ">", ">="]
 
 def make(kind, schema, comparison, *, keys=(0,), null_safe=(False,), ties=(2,)):
     output = tuple(f"{side}{i}" for side in "lr" for i in range(len(schema)))
-    fields = tuple(Field(name, schema[int(name[1:])].type) for name in output)
-    return AsofJoin(("l", "r"), fields, False, kind, keys, keys, null_safe, comparison, 1, 1, ties, output)
+    made = tuple(Field(name, schema[int(name[1:])].type) for name in output)
+    return AsofJoin(("l", "r"), made, False, kind, keys, keys, null_safe, comparison, 1, 1, ties, output)
 
 
 def step(op, deltas, state, schema):
@@ -112,6 +113,41 @@ def test_rows_that_nothing_tells_apart(monkeypatch):
     weaken_hashes(monkeypatch)
     for seed in range(30, 45):
         choose(seed)
+
+
+def keep(seed, depth, most):
+    """Each left row meets the nearest of the `depth` greatest versions that its key has had until then."""
+    rng = random.Random(seed)
+    schema = schema_of(INTEGER, BIGINT, INTEGER, VARCHAR)
+    comparison, kind = rng.choice(COMPARISONS), rng.choice(["inner", "left"])
+    plain = make(kind, schema, comparison)
+    op = ArrivalAsofJoin(**{f.name: getattr(plain, f.name) for f in fields(plain)}, depth=depth)
+    kept = Arrange(("right",), schema, True, (0,), (False,), 0, depth=depth, order=(SortKey(1, descending=True), SortKey(2)))
+    stored, rights = Stored(), []
+    for epoch in range(rng.randrange(2, 9)):
+        new = [[(rng.choice([None, 0, 1]), rng.choice([None, *range(8)]), 100 * epoch + i, "x") for i in range(rng.randrange(most))] for _ in "lr"]
+        rights += new[1]
+        state = stored.load()
+        context = StepContext(0, False, EVALUATOR, (schema, schema))
+        out = arrival.asof_step(op, [delta_of(schema, new[0]), arrange.step(kept, [delta_of(schema, new[1])], state, context)], state, context)
+        stored.save(state)
+        order = sorted((r for r in rights if r[1] is not None), key=lambda r: (-r[1], r[2]))
+        best = Counter(r for key in (0, 1) for r in [r for r in order if r[0] == key][:depth])
+        expected = reference.asof(kind, Counter(new[0]), best, left_keys=(0,), right_keys=(0,), null_safe=(False,), comparison=comparison,
+                                  left_value=1, right_value=1, ties=(2,), output=op.output, right_width=4)
+        assert Counter(map(reference.row, rows_of(out))) == expected
+        assert (out.diff == 1).all()
+    return state.trace(kept.id, "rows").num_rows
+
+
+def test_joins_on_arrival_with_so_many_versions(monkeypatch):
+    """TP-56, `keep_versions`; of a few keys nothing near all of their rows is kept."""
+    for seed in range(40):
+        keep(seed, 1 + seed % 4, 6)
+    assert max(keep(seed, 2, 900) for seed in range(4)) < 900
+    weaken_hashes(monkeypatch)
+    for seed in range(40, 55):
+        keep(seed, 1 + seed % 4, 6)
 
 
 def test_only_rows_whose_partner_changes_come_out():

@@ -11,6 +11,7 @@ from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.best import Best
 from watersmeet.kernel.cleaning import Retention
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.delta import Delta
@@ -38,7 +39,9 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
         return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
-    if bound is None or op.time is None:
+    if op.order:
+        Best(op.order, op.depth).take_in(trace, change)
+    elif bound is None or op.time is None:
         trace.append(change)
     elif op.newest:
         Newest(op.time, bound, op.depth).take_in(trace, change)

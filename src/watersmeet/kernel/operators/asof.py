@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import AsofJoin
+from watersmeet.circuit.operators import ArrivalAsofJoin, AsofJoin
 from watersmeet.kernel import columns as col
 from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
@@ -32,9 +32,10 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     if not any(a.num_rows for a in inputs):
         return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
     left, right = inputs
+    depth = op.depth if isinstance(op, ArrivalAsofJoin) else None
     out = _Output(op, None if op.residual is None else Residual(op, ctx))
     for probe in left.probes:
-        now = Candidates(probe, right.new, op.right_value, op.ties)
+        now = Candidates(probe, right.new, op.right_value, op.ties, depth)
         rows = np.arange(probe.run.num_rows)
         found = now.nearest(probe.of_rows(np.arange(probe.num_groups)), probe.run.arrays[op.left_value], op.comparison)
         out.add(probe.run, rows, now, found, probe.run.diff)
