@@ -260,7 +260,11 @@ class Trees:
         if rng.random() < 0.5:
             right, ties = self.newest(rng.choice("abcde"))
             if rng.random() < 0.5:
-                right = TopN(right, keys_of(right, self.ref(right)), order_of(right, ", ".join([self.ref(right) + " desc", *(f'"{a}"' for a in ties)])), 2)
+                key, value, own = self.ref(right), self.ref(right), rng.choice(self.ints(left))
+                right = TopN(right, keys_of(right, key), order_of(right, ", ".join([value + " desc", *(f'"{a}"' for a in ties)])), 2)
+                if {c.id: c.type for c in left.columns}[own] == {c.id: c.type for c in right.columns}[value.strip('"')]:
+                    return asof(left, right, rng.choice(["inner", "left"]), f"{self.ref(left)} = {key}", rng.choice(["<", "<=", ">", ">="]),
+                                (own, value.strip('"')), ties, self.residual(left, right), arrival)
         else:
             ties = [c.id for c in right.columns]
         kinds = {c.id: c.type for c in (*left.columns, *right.columns)}
