@@ -261,7 +261,8 @@ class Trees:
             right, ties = self.newest(rng.choice("abcde"))
             if rng.random() < 0.5:
                 key, value, own = self.ref(right), self.ref(right), rng.choice(self.ints(left))
-                right = TopN(right, keys_of(right, key), order_of(right, ", ".join([value + " desc", *(f'"{a}"' for a in ties)])), 2)
+                first, *rest = order_of(right, ", ".join([value + " desc", *(f'"{a}"' for a in ties)]))
+                right = TopN(right, keys_of(right, key), (replace(first, nulls_first=rng.random() < 0.2), *rest), 2)
                 if {c.id: c.type for c in left.columns}[own] == {c.id: c.type for c in right.columns}[value.strip('"')]:
                     return asof(left, right, rng.choice(["inner", "left"]), f"{self.ref(left)} = {key}", rng.choice(["<", "<=", ">", ">="]),
                                 (own, value.strip('"')), ties, self.residual(left, right), arrival)
