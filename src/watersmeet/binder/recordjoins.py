@@ -112,12 +112,16 @@ def _named(scope: Scope, name: str) -> exp.Column:
 def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
     """What can be read without its source: a field once that ON equates with one of the same name (D-004-11). width: of the left side."""
     pairs = [(p.this, p.expression) for p in condition_parts(node.args["on"]) if isinstance(p, exp.EQ)]
-    equated = {name_of(a.this) for a, b in pairs if isinstance(a, exp.Column) and isinstance(b, exp.Column)
-               and name_of(a.this) == name_of(b.this) != KEY_COLUMN}
+    equated = {name_of(a.this) for a, b in pairs if _is_field(a, scope) and _is_field(b, scope) and name_of(a.this) == name_of(b.this) != KEY_COLUMN}
     others = {c.name: c.value for c in scope.visible[width:]}
     merged = [replace(c, value=of_scalar(_merged(kind, c.value.finish(), others[c.name].finish())))
               if c.name in equated and c.name in others else c for c in scope.visible[:width]]
     return (*merged, *(c for c in scope.visible[width:] if c.name not in equated))
+
+
+def _is_field(node: exp.Expression, scope: Scope) -> bool:
+    """True for a field of a source, not for a field of a field."""
+    return isinstance(node, exp.Column) and (node.args.get("table") is None or scope.table(*scope.qualifier(node)) is not None)
 
 
 def _looked_up(joined: Join, *, turned: bool) -> Relation:

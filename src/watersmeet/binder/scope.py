@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Final, Literal, Protocol
 
 from sqlglot import exp
@@ -13,6 +13,7 @@ from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context
+from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, columns_of
 
 
@@ -114,9 +115,21 @@ class Scope:
     def resolve(self, node: exp.Column, ctx: Context) -> Value:
         """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
         found = self._find(node, ctx)
+        if found is None and node.meta.get("dotted"):
+            found = self._nested(node, ctx)
         if found is not None:
             return found
         raise self._unknown(node, ctx)
+
+    def _nested(self, node: exp.Column, ctx: Context) -> Value | None:
+        """`source.field.field` and `field.field`, in grammars that write fields of fields so; None if it is none."""
+        parts = node.parts
+        for n in range(len(parts) - 1, 0, -1):
+            column = exp.column(*[p.copy() for p in reversed(parts[:n])])
+            if self._find(column, ctx) is not None:
+                made = reduce(lambda inner, part: exp.Dot(this=inner, expression=part.copy()), parts[n:], column)
+                return bind_value(made, ctx)
+        return None
 
     def _find(self, node: exp.Column, ctx: Context) -> Value | None:
         name = name_of(node.this)

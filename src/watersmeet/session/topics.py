@@ -15,7 +15,7 @@ from watersmeet.binder import BoundQuery, bind_query
 from watersmeet.binder.logs import records_of
 from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
-from watersmeet.session.context import Session, error_at
+from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove
 from watersmeet.session.filling import install_remaining
 from watersmeet.session.materialize import Bound, make, watermarks_of
@@ -65,7 +65,10 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
     """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays as it is. DEPENDENT_OBJECTS while views read that."""
     session.require_writer("STOP PROCESSOR")
     session.require_no_transaction("STOP PROCESSOR")
-    relation = session.relation(statement.name, statement)
+    relation = session.find(statement.name)
+    if relation is None:
+        names = [r.shown for r in session.catalog.relations.values() if r.role == "processor"]
+        raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
     if relation.topic is None or relation.kind != "materialized view":
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'no processor writes "{relation.shown}"')
     above = session.catalog.dependents(relation.id)

@@ -77,6 +77,8 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP TABLE of topics, DROP PROCESSOR. The cursor stands behind DROP."""
     if cursor.at("PROCESSOR"):
         return read_stop(cursor, base)
+    if cursor.at("TOPIC"):
+        raise not_supported("DROP TOPIC", cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="DROP TABLE drops a topic.")
     if not cursor.at("TABLE"):
         return ddl.read_drop(cursor, base)
     found = ddl.read_drop(cursor, base)
@@ -98,7 +100,7 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
     while True:
         name = cursor.name(reserved=True)
         if cursor.at("."):
-            raise not_supported("a field of a field", cursor.text, name.span, hint=f"Write {name.name} struct<…>.")
+            raise not_supported("a field of a field", cursor.text, name.span, hint=f"Write {name.name} struct<…>; it is read as {name.name}.field.")
         kind = BIGINT if cursor.take("LONG") else read_type(cursor)
         nullable = cursor.take("NULL")
         if not nullable:

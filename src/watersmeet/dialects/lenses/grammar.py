@@ -7,6 +7,7 @@ stand before and after ON. A join without ON gets the equality of `_key`.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
@@ -47,7 +48,11 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
-            """The trees, in the form that the binder reads."""
+            """The trees, in the form that the binder reads. FEATURE_NOT_SUPPORTED for WINDOW BY."""
+            for first, second in pairwise(raw_tokens):
+                if first.token_type == TokenType.WINDOW and second.text.upper() == "BY":
+                    raise error("FEATURE_NOT_SUPPORTED", "WINDOW BY is not supported", sql=sql, span=Span(first.start, second.end + 1),
+                                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).")
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
             for tree in trees:
                 if tree is not None:
@@ -110,6 +115,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             _adapt_select(node, sql)
     for node in list(tree.find_all(exp.Column)):
         _read_facet(node, sql)
+        node.meta["dotted"] = True  # what is no source in front of a dot may be a field with fields
 
 
 def _check_words(join: exp.Join, sql: str) -> None:
@@ -125,6 +131,12 @@ def _check_words(join: exp.Join, sql: str) -> None:
 
 def _read_facet(node: exp.Column, sql: str) -> None:
     """`_meta.timestamp`, `_value.field`, `_key.field`, each maybe behind a source (LS-46)."""
+    for value, before in (("catalog", None), ("db", "catalog")):  # _value.field.field
+        if node.text(value) == VALUE_FACET:
+            node.set(value, None if before is None else node.args.get(before))
+            if before is not None:
+                node.set(before, None)
+            return
     facet = node.args.get("table")
     if facet is None or facet.name not in _FACETS:
         return

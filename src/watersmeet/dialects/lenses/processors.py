@@ -10,9 +10,10 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.lenses.ddl import read_format
+from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.statements import CreateProcessor, Statement
-from watersmeet.dialects.tokens import Cursor
+from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
 
 
@@ -31,11 +32,15 @@ def goes_on(tokens: Sequence[Token]) -> bool:
 def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:
     """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None.
 
-    INVALID_PARAMETER for parameters of the first: a processor runs by its text.
+    INVALID_PARAMETER for parameters of the first: a processor runs by its text. FEATURE_NOT_SUPPORTED for one with a list of fields.
     """
     start = cursor.index
     cursor.expect("INSERT", "INTO")
     target = cursor.relation_name()
+    if cursor.at("("):
+        _check_listed(cursor)
+        cursor.index = start
+        return None
     stored = cursor.take("STORE")
     key = read_format(cursor) if stored and cursor.take("KEY", "AS") else None
     value = read_format(cursor) if stored and cursor.take("VALUE", "AS") else None
@@ -53,3 +58,13 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], paramete
         raise cursor.error(detail="SELECT STREAM or SELECT TABLE was expected here.")
     cursor.index = start
     return None
+
+
+def _check_listed(cursor: Cursor) -> None:
+    """FEATURE_NOT_SUPPORTED for SELECT STREAM or TABLE behind the list of fields at which the cursor stands."""
+    first = cursor.index
+    while not cursor.done and not cursor.take(")"):
+        cursor.index += 1
+    if cursor.at("SELECT", "STREAM") or cursor.at("SELECT", "TABLE"):
+        raise not_supported("a list of fields in front of SELECT STREAM or TABLE", cursor.text, span_of(cursor.tokens[first : cursor.index]),
+                            hint="Give the fields their names by AS; they are found by these.")
