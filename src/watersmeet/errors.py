@@ -1,6 +1,6 @@
 """Errors: one constructor, one renderer, conditions by name.
 
-Every refusal is a `WatersmeetError` with a condition of the catalogue `CONDITIONS`. The class
+Every refusal is an `Error` with a condition of the catalogue `CONDITIONS`. The class
 hierarchy is PEP 249's, so that database tools can handle the errors without knowing Watersmeet.
 Messages start in lower case and have no full stop; detail and hint are sentences.
 """
@@ -8,6 +8,7 @@ Messages start in lower case and have no full stop; detail and hint are sentence
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -228,7 +229,7 @@ def render(err: Error) -> str:
 
 
 def _place(sql: str, span: Span) -> list[str]:
-    """The line of a place, and below it a caret for each of its characters."""
+    """The line of a place, and below it carets under its characters."""
     start = min(span.start, len(sql))
     begin = sql.rfind("\n", 0, start) + 1
     end = sql.find("\n", start)
@@ -242,4 +243,11 @@ def _place(sql: str, span: Span) -> list[str]:
         column += bool(first) - first
         width = min(width, len(line) - column)
     prefix = f"LINE {sql.count(chr(10), 0, start) + 1}: "
-    return [prefix + line, " " * (len(prefix) + column) + "^" * width]
+    return [prefix + line, " " * (len(prefix) + _cells(line[:column])) + "^" * max(1, _cells(line[column : column + width]))]
+
+
+def _cells(text: str) -> int:
+    """How many columns of a terminal a text takes: two for each wide character, none for what combines with the one before."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -51,6 +51,8 @@ def test_rendering_of_long_lines_and_tabs():
     assert line[caret.index("^") : caret.rindex("^") + 1] == "bad"
     err = error("SYNTAX_ERROR", "it is bad", sql="\ta\tbad\r\n", span=Span(3, 6))
     assert str(err).split("\n")[1:] == ["LINE 1:  a bad", "           ^^^"]
+    err = error("SYNTAX_ERROR", "x", sql="'日本', 'e\u0301', 表表", span=Span(12, 14))
+    assert str(err).split("\n")[1:] == ["LINE 1: '日本', 'e\u0301', 表表", " " * 21 + "^^^^"]
     err = error("SYNTAX_ERROR", "at the end", sql="abc\n", span=Span(99, 100))
     assert str(err).split("\n")[1:] == ["LINE 2: ", "        ^"]
 

@@ -132,7 +132,7 @@ class Shell:
             self.failed = True
             print_error(err, console=self._err)
         except KeyboardInterrupt:
-            self._err.print("interrupted", style="yellow")
+            self._err.print("\ninterrupted" if self._err.is_terminal else "interrupted", style="yellow")
 
     def _follow(self, cursor: Cursor) -> None:
         """Shows the rows of a query that runs, until its LIMIT or Ctrl-C."""
@@ -143,6 +143,8 @@ class Shell:
                 self._err.print("Rows are shown as they come; Ctrl-C ends the query.", style="dim")
             query = Follower(cursor, self._out)
             follow([query], interrupts.event)
+            if interrupts.event.is_set() and self._err.is_terminal:
+                self._err.print()  # the terminal has written ^C
             self._out.print(f"({query.rows:,} row{'' if query.rows == 1 else 's'})", style="dim")
 
     def _tell_failure(self) -> None:

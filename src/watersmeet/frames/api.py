@@ -58,7 +58,7 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
     query's progress shows among `observedMetrics`.
 
     Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1 for
-    a row that comes and -1 for one that goes. Raises WatersmeetError; docs/DATAFRAMES.md has the rules.
+    a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
     """
     if is_remote():
         raise error("FEATURE_NOT_SUPPORTED", "joins of DataFrames of Spark Connect", hint="Use a classic SparkSession.")

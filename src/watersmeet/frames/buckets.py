@@ -72,7 +72,7 @@ class Step:
 def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: Store) -> Step:
     """One micro-batch of one bucket. The state is in the store when this returns.
 
-    The order of the pieces makes no difference. Raises WatersmeetError STATE_MISMATCH if the state is another join's.
+    The order of the pieces makes no difference. Raises Error STATE_MISMATCH if the state is another join's.
     """
     circuit, first = _plan(shape, bucket, store)
     before: dict[str, Any] = {} if first else json.loads(store.manifest() or "{}")

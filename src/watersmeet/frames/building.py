@@ -57,7 +57,7 @@ class Options:
 
 
 def build(left: Given, right: Given, options: Options, buckets: int) -> JoinShape:
-    """The shape of the join. Raises WatersmeetError if the arguments make none, or one that does not exist."""
+    """The shape of the join. Raises Error if the arguments make none, or one that does not exist."""
     return _Builder((left, right), options).build(buckets)
 
 

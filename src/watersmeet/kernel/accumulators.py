@@ -83,7 +83,7 @@ def feed_of(call: AggregateSpec) -> Feed:
 def layout(op: Aggregate, schema: Schema) -> Layout:
     """The accumulators of `op` over an input of `schema`.
 
-    Raises WatersmeetError FEATURE_NOT_SUPPORTED for an unknown function or an argument it does not take.
+    Raises Error FEATURE_NOT_SUPPORTED for an unknown function or an argument it does not take.
     """
     wanted: dict[tuple[Kind, Feed], tuple[pa.DataType, ...]] = {("count", Feed()): (pa.int64(),)}
     for call in op.calls:

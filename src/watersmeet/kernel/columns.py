@@ -28,7 +28,7 @@ _NANOS_PER_DAY = 86_400_000_000_000
 def flat(column: Column) -> pa.Array:
     """The column as one array, without a copy if it has one chunk.
 
-    Raises WatersmeetError INTERNAL_ERROR if its strings do not fit in one array (2 GiB).
+    Raises Error INTERNAL_ERROR if its strings do not fit in one array (2 GiB).
     """
     if not isinstance(column, pa.ChunkedArray):
         return column

@@ -91,7 +91,7 @@ def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, S
     """Runs the active operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
     sources: by id of scan or given operator, changes with columns c0, c1, … frames: those that came for this bucket, in any order.
-    The state is changed, not persisted. Raises WatersmeetError STATE_MISMATCH if the state of an operator
+    The state is changed, not persisted. Raises Error STATE_MISMATCH if the state of an operator
     that must have one is missing.
     """
     operators = [o for o in circuit.in_stage(stage) if ctx.active is None or o.id in ctx.active]

@@ -50,7 +50,7 @@ def encode(delta: Delta) -> pa.Buffer:
 
 
 def decode(body: pa.Buffer | bytes) -> Delta:
-    """The inverse of `encode`. The columns may point into `body`. Raises WatersmeetError INTERNAL_ERROR."""
+    """The inverse of `encode`. The columns may point into `body`. Raises Error INTERNAL_ERROR."""
     try:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
         with pa.ipc.open_stream(pa.BufferReader(body), options=options) as reader:

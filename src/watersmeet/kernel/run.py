@@ -122,7 +122,7 @@ class Run:
     def from_ipc(buffer: pa.Buffer, ref: Any = None) -> Run:
         """The inverse of `to_ipc`; the columns point into `buffer` (best aligned to 64 bytes).
 
-        Raises WatersmeetError STATE_DAMAGED if the bytes are not a run.
+        Raises Error STATE_DAMAGED if the bytes are not a run.
         """
         try:
             with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:

@@ -50,7 +50,7 @@ class BlobStore(Protocol):
     """Where stored runs come from."""
 
     def read(self, ref: RunRef) -> pa.Buffer:
-        """The bytes of `ref`, best without a copy; raises WatersmeetError STATE_DAMAGED if they are not there."""
+        """The bytes of `ref`, best without a copy; raises Error STATE_DAMAGED if they are not there."""
         ...
 
 
@@ -85,7 +85,7 @@ class StageState:
     manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
     when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
     the states of one process that read from the same blob store.
-    Raises WatersmeetError STATE_MISMATCH if the manifest has another state format.
+    Raises Error STATE_MISMATCH if the manifest has another state format.
     """
 
     def __init__(self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None,
