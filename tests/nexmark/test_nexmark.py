@@ -45,7 +45,7 @@ class Judge:
     """The events in DuckDB."""
 
     def __init__(self) -> None:
-        self.connection = duckdb.connect()
+        self.connection = duckdb.connect(config={"threads": 1})
         self.connection.execute(AVERAGE)
         self.connection.execute("CREATE TABLE side_input AS SELECT i AS key, 'value ' || i AS value FROM range(10000) AS g(i)")
 

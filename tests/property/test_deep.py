@@ -102,7 +102,7 @@ def run(seed: int, path: str | None = None, **options) -> tuple[int, Counter[str
         return len(case.views), case.refused
 
 
-@pytest.mark.parametrize("seed", mostly_slow(chosen(range(20), REGRESSIONS), len(REGRESSIONS) + 8))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(20), REGRESSIONS), len(REGRESSIONS) + 3))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

@@ -109,6 +109,6 @@ def run(seed, tmp_path, runtime="inprocess"):
         connection.close()
 
 
-@pytest.mark.parametrize("seed", mostly_slow([*range(4), *range(1000, 1012)], 4))
+@pytest.mark.parametrize("seed", mostly_slow([*range(4), *range(1000, 1012)], 2))
 def test_dictionaries_answer_as_the_rules_say(seed, tmp_path):
     run(seed, tmp_path)

@@ -16,7 +16,7 @@ from tests.lenses_reference import Record, StreamTable, Table, TableTable, Withi
 from tests.thorough import THOROUGH, mostly_slow
 
 REGRESSIONS: list[int] = []
-SEEDS = mostly_slow([*REGRESSIONS, *range(30 if THOROUGH else 12)], 2)
+SEEDS = mostly_slow([*REGRESSIONS, *range(30 if THOROUGH else 12)], 1)
 
 WIDTHS = (2, 2)
 KINDS = {"inner": "INNER", "left": "LEFT", "right": "RIGHT", "full": "OUTER"}

@@ -102,6 +102,6 @@ def run(seed, tmp_path):
         connection.close()
 
 
-@pytest.mark.parametrize("seed", mostly_slow([*range(4), *range(100, 112)], 4))
+@pytest.mark.parametrize("seed", mostly_slow([*range(4), *range(100, 112)], 2))
 def test_views_that_are_not_stopped_follow_their_inputs(seed, tmp_path):
     run(seed, tmp_path)

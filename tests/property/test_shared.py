@@ -17,6 +17,7 @@ import pytest
 
 import watersmeet
 from tests.property.test_views import chosen
+from tests.thorough import mostly_slow
 from watersmeet.runtime.budget import Budget
 
 TABLES = {"f": "k int, x int, y int", "g": "k int, x int, y int", "d": "k int PRIMARY KEY, x int, y int, z varchar"}
@@ -145,7 +146,7 @@ def run(seed: int, steps: int = 30) -> None:
             mix.ours.close()
 
 
-@pytest.mark.parametrize("seed", chosen(range(4)))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(4)), 2))
 def test_shared(seed: int) -> None:
     run(seed)
 

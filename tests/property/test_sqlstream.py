@@ -120,7 +120,7 @@ class Database:
             self.connection = watersmeet.connect(self.path, "sqlstream", runtime="inprocess")
 
 
-@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 4))
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 2))
 def test_joins(seed, tmp_path):
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:

@@ -177,7 +177,7 @@ def run(seed: int, directory: str | None = None, *, parallelism: int = 1, steps:
 REGRESSIONS: tuple[int, ...] = (6,)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(chosen(range(5), REGRESSIONS), len(REGRESSIONS) + 3))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(5), REGRESSIONS), len(REGRESSIONS) + 1))
 def test_in_process(seed: int, tmp_path) -> None:
     run(seed, str(tmp_path / "db") if seed % 2 else None, parallelism=1 + seed % 3)
 

@@ -25,7 +25,7 @@ def chosen(default: range, regressions: tuple[int, ...] = ()) -> list[int]:
     return [*regressions, *default]
 
 
-@pytest.mark.parametrize("seed", mostly_slow(chosen(range(25), REGRESSIONS), len(REGRESSIONS) + 10))
+@pytest.mark.parametrize("seed", mostly_slow(chosen(range(25), REGRESSIONS), len(REGRESSIONS) + 3))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

@@ -29,7 +29,7 @@ def run(path: Path, **options) -> None:
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: p.name)
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_in_process(path: Path, parallelism: int) -> None:
     run(path, runtime="inprocess", parallelism=parallelism)
 

@@ -45,7 +45,7 @@ EVEN, ODD = ({n for n in QUERIES if n % 2 == rest} for rest in (0, 1))
 
 
 def test_a_little_of_each() -> None:
-    run(scale=0.001, before=EVEN, after=ODD, steps=1, seed=3, runtime="inprocess", parallelism=1)
+    run(scale=0.001, before={4, 13, 21}, after={5, 18, 22}, steps=1, seed=3, runtime="inprocess", parallelism=1)
 
 
 @pytest.mark.slow

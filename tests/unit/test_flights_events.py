@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # it reads all flights of a year
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
 
 

@@ -14,7 +14,7 @@ from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.joinorder import connect_joins, ordered
 from watersmeet.algebra.trees import walk
 
-SEEDS = 30
+SEEDS = 8
 a, b, c, d = (scan(n) for n in "abcd")
 stream = scan("s", append_only=True)
 

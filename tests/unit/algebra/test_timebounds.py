@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 from tests.trees import e, p
 
 from watersmeet.algebra.relations import Column, Join, KeyPair, Scan
@@ -123,7 +124,7 @@ def conditions(draw):
     return parts
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(conditions())
 def test_brute_force(parts):
     text = " AND ".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 
 import pytest
 from sqlglot import exp, parse_one
@@ -20,9 +21,14 @@ WINDOWS = (
 TIMES = (0, 1, -1, 59 * SECOND, 60 * SECOND, -60 * SECOND, 1_700_000_000_123_456, -1_700_000_000_123_456)
 
 
+@functools.cache
+def connection():
+    return connect()
+
+
 def value(expression):
-    with connect() as connection:
-        return connection.execute(f"SELECT {expression.sql(dialect='duckdb')}").fetchone()[0]
+    with connection().cursor() as cursor:
+        return cursor.execute(f"SELECT {expression.sql(dialect='duckdb')}").fetchone()[0]
 
 
 def at(time_us, kind):

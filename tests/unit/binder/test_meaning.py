@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.thorough import mostly_slow
 from tests.unit.binder.helpers import Content, catalog_of, multiset
 from tests.unit.binder.random_queries import Maker
 
@@ -98,7 +99,7 @@ def test_aggregates_that_duckdb_calls_otherwise(content, sql, duckdb):
     assert multiset(content.batch(sql)) == expected
 
 
-@pytest.mark.parametrize("start", range(0, 200, 20))
+@pytest.mark.parametrize("start", mostly_slow(range(0, 200, 20), 2))
 def test_random_queries(content, start):
     for seed in range(start, start + 20):
         sql = Maker(seed).query()
@@ -118,7 +119,7 @@ def _set_operations(source: random.Random, depth: int) -> str:
     return (f"({parts[0]})" if source.random() < 0.6 else parts[0]) + text
 
 
-@pytest.mark.parametrize("start", range(0, 120, 20))
+@pytest.mark.parametrize("start", mostly_slow(range(0, 120, 20), 1))
 def test_random_set_operations(content, start):
     for seed in range(start, start + 20):
         sql = _set_operations(random.Random(seed), 3)

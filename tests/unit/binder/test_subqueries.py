@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from tests.unit.binder.helpers import Content, bound, catalog_of, multiset, outline, refusal
 
@@ -112,6 +114,15 @@ def test_a_truth_value_under_or_is_an_outer_join():
     assert where("NOT (id IN (SELECT oid FROM o) OR x = 'a')").count("join left") == 1
 
 
+@functools.cache
+def filled(inner: str) -> Content:
+    content = Content(CATALOG)
+    content.execute("INSERT INTO c VALUES (1, 1, 'a'), (2, 2, 'b'), (3, NULL, 'c'), (4, 7, NULL)")
+    if inner:
+        content.execute(f"INSERT INTO o VALUES {inner}")
+    return content
+
+
 @pytest.mark.parametrize("inner", ["", "(1, 1, 1)", "(1, NULL, 1)", "(1, 1, 1), (2, NULL, 2)", "(1, 1, 1), (2, 2, 2)"])
 @pytest.mark.parametrize(
     "condition",
@@ -132,10 +143,7 @@ def test_a_truth_value_under_or_is_an_outer_join():
        for test in ("IS TRUE", "IS NULL")],
      *[f"k {op} {q} (SELECT cid FROM o WHERE o.oid >= c.id)" for op in ("=", "<>", "<", ">=") for q in ("SOME", "ALL")]])
 def test_meaning_with_nulls_and_without_rows(condition, inner):
-    content = Content(CATALOG)
-    content.execute("INSERT INTO c VALUES (1, 1, 'a'), (2, 2, 'b'), (3, NULL, 'c'), (4, 7, NULL)")
-    if inner:
-        content.execute(f"INSERT INTO o VALUES {inner}")
+    content = filled(inner)
     sql = f"SELECT id FROM c WHERE {condition}"
     expected = multiset(content.rows(sql))
     tree = bound(sql, CATALOG, needs_names=False).tree

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from tests.thorough import some
+from tests.thorough import mostly_slow, some
 from tests.unit.frames.query import Query, at, given
 from tests.unit.frames.test_regular import joined, nearest
 
@@ -165,7 +165,7 @@ def test_rows_decided_on_arrival(name):
         assert history.query.content == arrived(options, batches, expected)
 
 
-@pytest.mark.parametrize("emit", ["changes", "final", "arrival"])
+@pytest.mark.parametrize("emit", mostly_slow(["final", "changes", "arrival"], 1))
 @pytest.mark.parametrize("name", CASES)
 def test_the_state_is_empty_when_all_is_decided(name, emit):
     options, _ = CASES[name]

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import pytest
 from tests import reference
+from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
 
@@ -70,15 +71,15 @@ def run(seed):
         assert {r: n for r, n in result.items() if n} == {reference.row(r): n for r, n in expected.items() if n}
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", mostly_slow(range(8), 1))
 def test_random_histories(block):
-    for seed in range(60 * block, 60 * block + 60):
+    for seed in range(30 * block, 30 * block + 30):
         run(seed)
 
 
 def test_keys_whose_hashes_collide(monkeypatch):
     weaken_hashes(monkeypatch)
-    for seed in range(1000, 1060):
+    for seed in range(1000, 1020):
         run(seed)
 
 
@@ -108,10 +109,10 @@ def choose(seed):
 
 
 def test_rows_that_nothing_tells_apart(monkeypatch):
-    for seed in range(30):
+    for seed in range(15):
         choose(seed)
     weaken_hashes(monkeypatch)
-    for seed in range(30, 45):
+    for seed in range(30, 38):
         choose(seed)
 
 

@@ -7,9 +7,10 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_join import EVALUATOR, VALUES, random_change
 
@@ -82,13 +83,13 @@ def cases(draw):
     return *make(schema, inputs, keys, residual, output), schema, [VALUES[t] for t in types] + [[None, 1, 2, 3]]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases(), st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 5))
 def test_random_histories(case, seed, epochs, size):
     run(*case, seed, epochs, size)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(cases(), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
 def test_random_histories_when_hashes_collide_and_pieces_are_small(case, seed, mask):
     with pytest.MonkeyPatch.context() as patch:

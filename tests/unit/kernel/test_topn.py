@@ -7,8 +7,9 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_aggregate import as_bytes, canonical
 
@@ -133,7 +134,7 @@ def back(row):
 def test_content_equals_the_reference_after_every_epoch(monkeypatch, look, append_only):
     monkeypatch.setattr(topn, "FIRST_LOOK", look)
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(histories(append_only=append_only), operators())
     def run(epochs, op):
         run_history(op, epochs, append_only=append_only)
@@ -144,14 +145,14 @@ def test_nothing_depends_on_distinct_hashes(monkeypatch):
     weaken_hashes(monkeypatch, 1)
     monkeypatch.setattr(groups_module, "is_bijective", lambda kind: False)
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(histories(), operators())
     def run(epochs, op):
         run_history(op, epochs)
     run()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(histories(), operators(), st.randoms())
 def test_permuted_and_recut_input_gives_the_same_bytes(epochs, op, random):
     first, second = History(op), History(op)

@@ -8,8 +8,9 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_aggregate import AVG_TYPE, SUM_TYPE, as_bytes, call, canonical, value_of
 from tests.unit.kernel.test_topn import back, compared
@@ -216,7 +217,7 @@ def run_history(op, epochs):
 KEYS = st.sampled_from([(0,), (), (0, 4), (2,)])
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(histories(), st.lists(specs(), min_size=1, max_size=4), KEYS)
 def test_content_equals_the_reference_after_every_epoch(epochs, functions, keys):
     run_history(window_of(keys, *functions), epochs)
@@ -226,14 +227,14 @@ def test_nothing_depends_on_distinct_hashes(monkeypatch):
     weaken_hashes(monkeypatch, 1)
     monkeypatch.setattr(groups_module, "is_bijective", lambda kind: False)
 
-    @settings(max_examples=25, deadline=None)
+    @examples(25)
     @given(histories(), st.lists(specs(), min_size=1, max_size=3), KEYS)
     def run(epochs, functions, keys):
         run_history(window_of(keys, *functions), epochs)
     run()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(histories(), st.lists(specs(), min_size=1, max_size=3), KEYS, st.randoms())
 def test_permuted_and_recut_input_gives_the_same_bytes(epochs, functions, keys, random):
     op = window_of(keys, *functions)

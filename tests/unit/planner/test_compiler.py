@@ -65,7 +65,7 @@ def test_a_view_that_copies_a_relation_is_not_in_the_way():
 
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_a_diamond_gives_the_answer(buckets):
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"threads": 1})
     connection.execute("CREATE TABLE a AS SELECT range % 5 AS k, range AS x, range % 3 AS y FROM range(20)")
     views = {}
     trees = {"v1": group(a, "a.k", "sum(a.x)"), "v2": group(a, "a.y", "count(a.x)"),
@@ -192,7 +192,7 @@ def test_the_place_of_a_nested_loop_is_kept():
     join(a, project(b, z="b.x"), "inner", broadcast=True), join(a, group(b, ""), "full", broadcast=True),
 ])  # fmt: skip
 def test_an_equality_or_a_single_row_is_enough(tree):
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"threads": 1})
     for name in "ab":
         connection.execute(f"CREATE TABLE {name} AS SELECT range % 4 AS k, range AS x, range % 3 AS y FROM range(12)")
     circuit = assemble([compiled(tree)], 3)

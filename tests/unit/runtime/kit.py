@@ -35,7 +35,7 @@ class Kit:
         clean_at_start(self.layout, self.log, self.packs)
         self.catalog = before.catalog if before else Catalog()
         self.views = dict(before.views) if before else {}
-        self.model = before.model if before else duckdb.connect()
+        self.model = before.model if before else duckdb.connect(config={"threads": 1})
         self.db = Database(self.layout, self.log, self.packs, lambda: self.catalog)
         self.engine = make_engine(self.db)
         self.content = Content(self.layout, self.log, self.packs)
