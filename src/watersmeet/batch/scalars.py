@@ -269,7 +269,8 @@ class BatchContext(ScopeContext):
         made = call(_ORDERED_SETS[name], value.expression, *fractions)
         if condition is not None:
             made = exp.Filter(this=made, expression=exp.Where(this=condition.copy()))
-        return Value(duckdb_cast(made, kind), kind)
+        found = Value(duckdb_cast(made, kind), kind)
+        return of_nothing(found, name, value.expression, self.scope) if self.filling else found
 
     def _ordered(self, node: exp.Expression, place: Context) -> exp.Expression:
         return ordered(node, bind_value(node.this, place).expression)

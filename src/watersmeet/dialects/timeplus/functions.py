@@ -129,6 +129,28 @@ def _distinct(name: str) -> _Build:
     return lambda x: _call(name, exp.Distinct(expressions=[x]))
 
 
+def _counted(x: exp.Expression, condition: exp.Expression) -> exp.Expression:
+    """`uniq_if(x, c)`."""
+    return exp.Filter(this=_distinct("count")(x), expression=exp.Where(this=condition))
+
+
+def _extreme(*, descending: bool) -> _Build:
+    """`arg_max(x, by)`: x of the row with the greatest `by`; of equal ones the least x."""
+    def build(x: exp.Expression, by: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
+        order = exp.Order(this=x, expressions=[exp.Ordered(this=by, desc=descending, nulls_first=False)])
+        present = exp.Not(this=exp.Is(this=_wrapped(by.copy()), expression=exp.Null()))
+        return exp.Filter(this=_call("first_value", order), expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present))
+
+    return build
+
+
+def _quantile(x: exp.Expression, *conditions: exp.Expression, level: exp.Expression | None = None) -> exp.Expression:
+    """`quantile(0.9)(x)`, `median(x)`: between the two nearest values, as a float64."""
+    ordered = exp.Ordered(this=exp.Cast(this=_call("$number", x), to=tree_of("float64")))
+    call = exp.WithinGroup(this=_call("percentile_cont", level or exp.Literal.number("0.5")), expression=exp.Order(expressions=[ordered]))
+    return exp.Filter(this=call, expression=exp.Where(this=conditions[0])) if conditions else call
+
+
 def _pair(kind: type[exp.Binary]) -> _Build:
     return lambda a, b: exp.Paren(this=kind(this=_wrapped(a), expression=_wrapped(b)))
 
@@ -202,6 +224,10 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     **{name: ((1,), lambda x, n=name: _call(n, exp.Cast(this=x, to=tree_of("float64"))))
        for name in ("avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp")},
     **{name: ((1,), _distinct("count")) for name in ("count_distinct", "uniq", "uniq_exact", "unique", "unique_exact")},
+    "uniq_if": ((2,), _counted), "uniq_exact_if": ((2,), _counted), "count_distinct_if": ((2,), _counted),
+    "arg_max": ((2,), _extreme(descending=True)), "arg_min": ((2,), _extreme(descending=False)),
+    "arg_max_if": ((3,), _extreme(descending=True)), "arg_min_if": ((3,), _extreme(descending=False)),
+    "quantile": ((1,), _quantile), "quantile_if": ((2,), _quantile), "median": ((1,), _quantile), "median_if": ((2,), _quantile),
     "group_array": ((1,), _array(distinct=False)), "group_array_if": ((2,), _array(distinct=False)),
     "group_uniq_array": ((1,), _array(distinct=True)),
     "now": ((0, 1), _clock("second")), "now64": ((0, 1, 2), _clock("milliseconds")),
@@ -299,6 +325,8 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
         return None
     if name not in _SPECIAL:
         return None
+    if (level := node.args.get("level")) is not None:
+        return _quantile(*node.expressions, level=level)
     counts, build = _SPECIAL[name]
     arguments = list(node.expressions)
     fits = len(arguments) in counts if counts is not None else len(arguments) >= 3 and len(arguments) % 2 == 1

@@ -104,8 +104,17 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return found
 
         def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-            """Without ClickHouse's aggregates with combinators."""
+            """Without ClickHouse's aggregates with combinators; with `quantile(0.9)(x)`."""
+            first = self._curr
             found: exp.Expression | None = AnyParser._parse_function(self, *args, **kwargs)
+            if isinstance(found, exp.Anonymous) and str(found.this).lower() in ("quantile", "quantile_if") and self._match(TokenType.L_PAREN):
+                levels, arguments = found.expressions, self._parse_csv(self._parse_assignment)
+                self._match_r_paren()
+                known = len(levels) == 1 and isinstance(levels[0], exp.Literal) and not levels[0].is_string and 0 <= float(levels[0].name) <= 1
+                if not known or len(arguments) != 1 + found.this.lower().endswith("_if"):
+                    self.raise_error("quantile(level from 0 to 1)(x)", first)
+                found.set("expressions", arguments)
+                found.set("level", levels[0])
             return found
 
 
