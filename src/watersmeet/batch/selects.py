@@ -9,7 +9,7 @@ from sqlglot import exp
 from watersmeet.batch.scalars import BatchContext, ordered
 from watersmeet.batch.sources import Sources, Translate
 from watersmeet.batch.state import Batch, Environment, Output, Translated, not_supported
-from watersmeet.binder.scope import Scope, ScopeColumn, item_name
+from watersmeet.binder.scope import Scope, ScopeColumn, item_name, unaliased_name
 from watersmeet.binder.settings import fills_aggregates
 from watersmeet.binder.sources import check_arguments
 from watersmeet.binder.stars import expanded, star_of
@@ -162,13 +162,14 @@ class Selecting:
 
     def _items(self, ctx: BatchContext, scope: Scope) -> list[tuple[Value, str | None, exp.Expression]]:
         found: list[tuple[Value, str | None, exp.Expression]] = []
+        semantics = language_named(self.batch.dialect).semantics
         for node in self.node.expressions:
             star = star_of(node)
             if star is not None:
                 found += [(ctx.grouped(c.value, c.name, node), c.name, node) for c in self._starred(star, node, scope)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else item_name(node)
+            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else unaliased_name(node, len(found), semantics)
             if name is None and isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Select):
                 name = _subquery_name(inner.this)
             found.append((bind_value(inner, ctx), name, node))

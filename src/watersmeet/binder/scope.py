@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.schemas import comparable_schema
+from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_value
@@ -255,6 +256,15 @@ class ScopeContext(Context):
 
     def column(self, node: exp.Column) -> Value:
         return self.scope.resolve(node, self)
+
+
+def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> str | None:
+    """The name of a select item without alias, at a place in the list counted from 0; None if it has none."""
+    if semantics.unnamed == "numbered" and not isinstance(node, exp.Column):
+        return f"EXPR${place}"
+    if semantics.unnamed == "text" and not isinstance(node, exp.Column):
+        return written(node)
+    return item_name(node)
 
 
 def item_name(node: exp.Expression) -> str | None:

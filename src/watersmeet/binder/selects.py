@@ -20,7 +20,7 @@ from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
 from watersmeet.binder.rowtimes import ROWTIME, over, with_rowtime
-from watersmeet.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, written
+from watersmeet.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.binder.sources import (
     BindQuery,
@@ -226,6 +226,8 @@ class Selecting:
         if streams and self.node.args.get("distinct") and not self.node.args.get("group") and not any(
                 has_aggregate(e, below) for e in self.node.expressions):
             self.node, what = grouped_distinct(self.node) or self.node, "SELECT STREAM DISTINCT"
+        if streams:
+            self._check_stream(scope)
         having, group = self.node.args.get("having"), self.node.args.get("group")
         if scope.facets is not None and group is None and any(has_aggregate(e, below) for e in self.node.expressions):
             group = self.group = by_key(self.node, scope, self.env.text)
@@ -234,7 +236,6 @@ class Selecting:
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
             self.groups = True
             if streams:
-                self._check_stream(scope)
                 how = closing(self.node, relation, scope, self.env, self.binding, what)
                 self.node, self.hidden = how.node, how.first and not how.promoted
                 group = self.node.args.get("group")
@@ -242,7 +243,6 @@ class Selecting:
         else:
             items, ending = self._listed(below, scope, windows)
             if streams:
-                self._check_stream(scope)
                 items, self.hidden = with_rowtime(items, relation, scope, self.env, fronted=self.binding.fronted)
                 items = self._qualified(items, scope)
             relation = subqueries.applied(relation)
@@ -289,7 +289,8 @@ class Selecting:
                           for c in expanded(star, node, scope, self.env.text)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else self._name(node, len(found) - self.hidden)
+            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else unaliased_name(
+                node, len(found) - self.hidden, self.binding.semantics)
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
@@ -300,14 +301,6 @@ class Selecting:
             self.layout = layout_of(found, scope, groups=isinstance(ctx, Grouping))
             return found
         return found if self.binding.semantics.rowtimes else self._qualified(found, scope)
-
-    def _name(self, node: exp.Expression, place: int) -> str | None:
-        """The name of an item without alias, at a place in the list counted from 0; None if it has none."""
-        if self.binding.semantics.unnamed == "numbered" and not isinstance(node, exp.Column):
-            return f"EXPR${place}"
-        if self.binding.semantics.unnamed == "text" and not isinstance(node, exp.Column):
-            return written(node)
-        return item_name(node)
 
     def _qualified(self, items: list[Item], scope: Scope) -> list[Item]:
         """The items, of which a later one of the same name has its relation in front in dialects that say so."""

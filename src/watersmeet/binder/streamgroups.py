@@ -1,7 +1,7 @@
 """GROUP BY over a stream: a group comes out once, when the clock says that nothing can come to it any more.
 
 Document 001, "Working With Streaming Joins" (SS-28: hourly summaries that meet in one millisecond), "Output Rowtimes" (SS-30: the point
-at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), STEP, or an edge of the windows of TUMBLE and HOP,
+at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP,
 whose groups close at the end of the unit or window, which is their rowtime; or ROWTIME itself, also rounded up.
 """
 
@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.comparisons import Comparison
 from watersmeet.algebra.relations import Relation, TimeFilter
-from watersmeet.algebra.timewindows import interval_of
+from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.groupkeys import spelled_out
@@ -25,7 +25,7 @@ from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value
-from watersmeet.watermarks import Watermark
+from watersmeet.watermarks import Watermark, both, by_months, floored, shifted
 
 
 @dataclass(frozen=True)
@@ -64,32 +64,47 @@ def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment
         node = node.copy()
         group = spelled_out(group, node.expressions, scope)
         node.set("group", group)
+    clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
     for key in [] if group is None else group.expressions:
-        value = bind_value(key, ctx) if isinstance(key, (exp.Column, exp.Floor, exp.Ceil)) else None
-        found = None if value is None or not of_scalar(value.finish(), marks) else _moment(key, value, binding)
+        value = bind_value(key, ctx) if isinstance(key, (exp.Column, exp.Floor, exp.Ceil, exp.Anonymous)) and not key.find(exp.Query) else None
+        mark = () if value is None else of_scalar(value.finish(), marks)
+        found = None if value is None or not mark else _moment(key, value, mark, clock, binding)
         if found is not None:
-            clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
             made, first, promoted = _with_moment(node, found[0], fronted=binding.fronted)
-            return Closing(made, found[1], clock, first, promoted)
+            return Closing(made, found[1], found[2], first, promoted)
     raise error("EMIT_NOT_POSSIBLE", f"{what} of a stream needs an expression that rises with ROWTIME", sql=env.text,
                 span=place_of(group or node), detail="Otherwise no group is ever complete.",
                 hint=f"Write {what} FLOOR(s.ROWTIME TO HOUR), ….")
 
 
-def _moment(key: exp.Expression, value: Value, binding: Binding) -> tuple[exp.Expression, Comparison] | None:
-    """When a group with such a key, which rises, is complete, and how that compares with the clock then; None: it isn't known."""
-    if isinstance(key, exp.Floor) and key.args.get("to") is not None:
-        length = key.args["to"]
-        if not isinstance(length, exp.Interval):
-            length = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this=length.name.upper()))
-        return exp.Add(this=key.copy(), expression=length.copy()), "<="
+def _moment(key: exp.Expression, value: Value, mark: Watermark, clock: Watermark,
+            binding: Binding) -> tuple[exp.Expression, Comparison, Watermark] | None:
+    """When a group with such a key is complete, how that compares with a clock then, and with which; None: it isn't known.
+
+    mark: the watermark of the key. clock: that of ROWTIME, which decides where the key is no other time; else the key's own does as well.
+    """
+    rounded = value.expression.this if isinstance(value.expression, exp.Cast) else value.expression
+    length, months = floor_of(rounded), months_floor_of(rounded)
+    if length is not None:
+        return exp.Add(this=key.copy(), expression=interval_of(length[1])), "<=", _slower(clock, mark, floored(clock, *length[1:]))
+    if months is not None:
+        ends = exp.Add(this=key.copy(), expression=exp.Interval(this=exp.Literal.string(str(months[1])), unit=exp.Var(this="MONTH")))
+        return ends, "<=", _slower(clock, mark, by_months(clock, "floor_months", months[1]))
     window = binding.windowed.get(value.expression.sql())
     if window is not None:
-        ends = value.expression.sql() in binding.window_ends
-        return (key.copy() if ends else exp.Add(this=key.copy(), expression=interval_of(window.size_us))), "<="
+        is_end = value.expression.sql() in binding.window_ends
+        # a window that is not complete ends at least a slide after all that are
+        own = shifted(mark, (0 if is_end else window.size_us) - window.slide_us)
+        ends = key.copy() if is_end else exp.Add(this=key.copy(), expression=interval_of(window.size_us))
+        return ends, "<=", _slower(clock, own, floored(clock, window.slide_us, window.offset_us))
     # the latest row of such a group may have the key itself as its rowtime
-    is_last = key.name.upper() == ROWTIME if isinstance(key, exp.Column) else key.args.get("to") is not None
-    return (key.copy(), "<") if is_last else None
+    is_last = key.name.upper() == ROWTIME if isinstance(key, exp.Column) else isinstance(key, exp.Ceil)
+    return (key.copy(), "<", both(clock, mark)) if is_last else None
+
+
+def _slower(clock: Watermark, own: Watermark, expected: Watermark) -> Watermark:
+    """The clock alone if what it says of the key, `expected`, is what is known of it."""
+    return clock if own == expected else both(clock, own)
 
 
 def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:

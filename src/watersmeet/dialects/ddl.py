@@ -297,6 +297,8 @@ def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None
             raise error("DUPLICATE_COLUMN", f'column "{column.name}" specified more than once', sql=cursor.text,
                         span=column.span)
     options = read_options(cursor) if cursor.take("WITH") else {}
+    if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's, for who reads the statement
+        cursor.string()
     cursor.expect("AS")
     tokens = cursor.rest
     emit = None

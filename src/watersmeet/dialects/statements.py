@@ -234,10 +234,11 @@ class CreatePump(CreateMaterializedView):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterPump(Statement):
-    """`ALTER PUMP name START` or `STOP`."""
+    """`ALTER PUMP name, … START` or `STOP`; `schema.*` names all of a schema: `every` is that name, and `names` is empty."""
 
-    name: Name
+    names: tuple[Name, ...]
     start: bool
+    every: Name | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

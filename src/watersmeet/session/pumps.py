@@ -11,15 +11,16 @@ from dataclasses import replace
 from watersmeet.binder import bind_query
 from watersmeet.binder.sources import view_statement
 from watersmeet.catalog import Relation
-from watersmeet.dialects.schemas import quoted
+from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import error
-from watersmeet.session.context import Session, error_at
+from watersmeet.session.context import Session, error_at, undefined_relation
 from watersmeet.session.ddl import add, check_columns, may_create, new_relation, remove
 from watersmeet.session.dml import named_targets
 from watersmeet.session.materialize import bind_view, make_writing
 from watersmeet.session.queries import readable
 from watersmeet.session.result import Result
+from watersmeet.session.schemas import undefined_schema
 from watersmeet.session.targets import target_of
 from watersmeet.session.variables import DIALECT, Variables
 
@@ -41,12 +42,33 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
 
 
 def alter_pump(session: Session, statement: AlterPump) -> Result:
-    """ALTER PUMP name START or STOP; nothing happens to one that is so already."""
+    """ALTER PUMP name, … START or STOP, one after the other; nothing happens to one that is so already."""
     session.require_writer("ALTER PUMP")
     session.require_no_transaction("ALTER PUMP")
-    relation = session.relation(statement.name, statement)
-    if not relation.pump:
-        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a pump')
+    for relation in _altered(session, statement):
+        _alter(session, relation, statement)
+    return Result("ALTER PUMP")
+
+
+def _altered(session: Session, statement: AlterPump) -> list[Relation]:
+    """The pumps that a statement names, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
+    if statement.every is not None:
+        schema = schema_meant(statement.every.name, session.catalog)
+        if schema is None:
+            raise undefined_schema(session, statement.every, statement)
+        return [r for r in session.catalog.relations.values() if r.pump and r.schema == schema]
+    found = {}
+    for name in statement.names:
+        relation = session.find(name)
+        if relation is None:
+            raise undefined_relation(session.catalog, name, statement, "pump", [r.shown for r in session.catalog.relations.values() if r.pump])
+        if not relation.pump:
+            raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a pump')
+        found[relation.id] = relation
+    return [*found.values()]
+
+
+def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
     if statement.start and relation.kind == "view":
         _restart(session, relation)
     elif not statement.start and relation.kind == "materialized view":
@@ -57,7 +79,6 @@ def alter_pump(session: Session, statement: AlterPump) -> Result:
         stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})
         remove(session, {relation.id})
         add(session, stopped)
-    return Result("ALTER PUMP")
 
 
 def _start(session: Session, statement: CreatePump) -> None:

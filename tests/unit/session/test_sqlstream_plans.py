@@ -125,3 +125,14 @@ def test_windows_and_groups_by_months_are_forgotten(connection, query):
     kept = [o for o in found if o.kind in ("arrange", "aggregate")]
     assert kept
     assert all(o.retain for o in kept)
+
+
+def test_groups_by_a_time_behind_rowtime_wait_for_it(connection):
+    query = connection.start("SELECT STREAM FLOOR(orders.ROWTIME - INTERVAL '10' MINUTE TO HOUR) AS h, COUNT(*) AS n FROM orders GROUP BY h")
+    counts = []
+    for minute in (119, 120, 129, 130):
+        connection.execute(f"INSERT INTO orders (ROWTIME) VALUES (TIMESTAMP '2024-01-01 00:00:00' + INTERVAL '{minute}' MINUTE)")
+        connection.flush()
+        counts.append(query.take()[0].column("N").to_pylist())
+    query.close()
+    assert counts == [[], [], [], [3]]

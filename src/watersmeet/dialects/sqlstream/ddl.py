@@ -65,16 +65,30 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ALTER PUMP name START` or `STOP`. The cursor stands behind ALTER."""
+    """`ALTER PUMP name, … START` or `STOP`, also of `schema.*`. The cursor stands behind ALTER."""
     if not cursor.take("PUMP"):
         shown = " ".join(["ALTER", *([] if cursor.done else [cursor.tokens[cursor.index].text.upper()])])
-        return Refused(**base, error=not_supported(shown, cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="ALTER PUMP name START and STOP exist."))
-    name = cursor.relation_name()
+        return Refused(**base, error=not_supported(shown, cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="ALTER PUMP name, … START and STOP exist."))
+    names, every = [], None
+    following = cursor.tokens[cursor.index + 1 : cursor.index + 3]
+    if [t.text for t in following] == [".", "*"]:
+        every = cursor.name(reserved=True)
+        cursor.expect(".", "*")
+    else:
+        names.append(cursor.relation_name())
+        while cursor.take(","):
+            names.append(cursor.relation_name())
     start = cursor.take("START")
     if not start:
         cursor.expect("STOP")
     cursor.end()
-    return AlterPump(**base, name=name, start=start)
+    return AlterPump(**base, names=tuple(names), start=start, every=every)
+
+
+def _skip_description(cursor: Cursor) -> None:
+    """`DESCRIPTION 'text'` is for who reads the statement, which SHOW CREATE shows."""
+    if cursor.take("DESCRIPTION"):
+        cursor.string()
 
 
 def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
@@ -84,8 +98,7 @@ def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statem
     started = cursor.take("STARTED")
     if not started:
         cursor.take("STOPPED")
-    if cursor.take("DESCRIPTION"):
-        cursor.string()
+    _skip_description(cursor)
     cursor.expect("AS", "INSERT", "INTO")
     into = cursor.relation_name()
     targets: tuple[Name, ...] = ()
@@ -109,10 +122,10 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
     definition.read_columns()
-    for words in (("OPTIONS",), ("DESCRIPTION",)):
-        if cursor.at(*words):
-            definition.refuse(f"{' '.join(words)} of a stream", span_of([cursor.tokens[cursor.index]]))
-            cursor.until("")
+    if cursor.at("OPTIONS"):
+        definition.refuse("OPTIONS of a stream", span_of([cursor.tokens[cursor.index]]))
+        cursor.until("")
+    _skip_description(cursor)
     cursor.end()
     if definition.bare_names or not definition.columns:
         raise error("SYNTAX_ERROR", "a stream needs columns with types", sql=cursor.text, span=name.span)

@@ -119,11 +119,13 @@ class WatersmeetSqlstream(Base):
             self._advance()
             text = self._parse_primary()
             unit = self._parse_unit()
-            if unit is not None and self._match_text_seq("TO"):
-                until = self._parse_unit()
-                if until is None:
+            until = self._next.text.upper() if self._next else ""
+            larger = unit is not None and until in _UNITS and _UNITS.index(until) >= _UNITS.index(unit.name)  # of FLOOR(… TO unit)
+            if unit is not None and not larger and self._match_text_seq("TO"):
+                last = self._parse_unit()
+                if last is None:
                     self.raise_error("a unit of time was expected")
-                unit = exp.IntervalSpan(this=unit, expression=until)
+                unit = exp.IntervalSpan(this=unit, expression=last)
             found = self.expression(exp.Interval(this=text, unit=unit))
             found.meta.update({"start": start.start, "end": self._prev.end})
             return found
