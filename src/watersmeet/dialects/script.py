@@ -33,6 +33,7 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "ABORT": utility.read_rollback,
     "BEGIN": utility.read_begin,
     "COMMIT": utility.read_commit,
+    "DESC": utility.read_describe,
     "DESCRIBE": utility.read_describe,
     "END": utility.read_commit,
     "FLUSH": utility.read_flush,

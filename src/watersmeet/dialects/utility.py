@@ -36,8 +36,9 @@ _LISTS: Final = (
     ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
     ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
     ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
-    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("PUMPS",), ("TOPICS",), ("PROCESSORS",),
+    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("DICTIONARIES",), ("PUMPS",), ("TOPICS",), ("PROCESSORS",),
 )  # fmt: skip
+_DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
 _CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("PUMP",), ("DICTIONARY",), ("TOPIC",), ("PROCESSOR",))
 
 
@@ -192,9 +193,9 @@ def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DESCRIBE name, also with TABLE or (Lenses) FORMATTED in front."""
-    if len(cursor.rest) > 1 and not cursor.take("TABLE"):
-        cursor.take("FORMATTED")
+    """DESCRIBE name, also DESC, and with TABLE, STREAM, … or (Lenses) FORMATTED in front."""
+    if len(cursor.rest) > 1:
+        next((words for words in _DESCRIBED if cursor.take(*words)), None)
     name = cursor.relation_name()
     cursor.end()
     return Describe(**base, name=name)

@@ -27,6 +27,7 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
     "indexes": ("index",),
     "relations": ("table", "source", "view", "materialized view", "index"),
     "streams": ("table", "source"),
+    "dictionaries": ("table", "view"),
     "topics": ("table", "materialized view"),
     "pumps": ("view", "materialized view"),
 }
@@ -73,6 +74,8 @@ def show(session: Session, statement: Show) -> Result:
         rows = [r for r in _listed(session, statement) if r.kind in kinds and not r.hidden and _is_like(r.name, statement)]
         if what == "streams":
             rows = [r for r in rows if r.kind == "source" or r.mode is not None]
+        if what == "dictionaries":
+            rows = [r for r in rows if r.dictionary is not None]
         if what == "tables" and session.semantics.rowtimes:
             rows = [r for r in rows if r.mode is None]
         if what == "pumps":

@@ -312,6 +312,8 @@ def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
             CREATE EXTERNAL TABLE e SETTINGS type = 'clickhouse', database = 'shop', table = 'products', password = 'geheim';
             CREATE STREAM s(i int)""")
         assert rows(connection, "SHOW STREAMS") == [("s",)]
+        assert rows(connection, "SHOW DICTIONARIES") == [("d",)]
+        assert rows(connection, "DESCRIBE STREAM s") == rows(connection, "DESC s") == rows(connection, "DESCRIBE s")
         assert rows(connection, "SHOW CREATE STREAM s") == [("s", "CREATE STREAM s(i int)")]
         for statement in ("SHOW CREATE DICTIONARY d", "SHOW CREATE TABLE d", "SHOW CREATE TABLE e"):
             [(_, text)] = rows(connection, statement)
