@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,10 @@ from watersmeet.kernel.matching import probes
 from watersmeet.kernel.run import Run
 
 Pairs = tuple[Run, col.Positions, Run, col.Positions]
+_Keep = Callable[[Iterable[Pairs]], Iterable[Pairs]]
+
+#: Pieces of pairs are evaluated together up to so many: what one evaluation costs whatever its size is paid once, not for each two runs.
+_TOGETHER_ROWS: Final = 1 << 16
 
 
 class Residual:
@@ -31,22 +36,35 @@ class Residual:
         self._schema = tuple(ctx.schemas[side][i] for side, i, _ in self._columns)
         self._ctx = ctx
 
-    def filter(self, pairs: Pairs) -> Pairs:
-        """The pairs for which the residual is true; errors count as false."""
-        left, left_rows, right, right_rows = pairs
-        if not len(left_rows):
-            return pairs
-        mask = self.mask(pairs)
-        return left, left_rows[mask], right, right_rows[mask]
+    def filtered(self, pairs: Iterable[Pairs]) -> Iterator[Pairs]:
+        """The pairs for which the residual is true; errors count as false. Small pieces are evaluated together."""
+        waiting: list[Pairs] = []
+        count = 0
+        for piece in pairs:
+            rows = len(piece[1])
+            if waiting and count + rows > _TOGETHER_ROWS:
+                yield from self._passed(waiting)
+                waiting, count = [], 0
+            if rows:
+                waiting.append(piece)
+                count += rows
+        if waiting:
+            yield from self._passed(waiting)
 
-    def mask(self, pairs: Pairs) -> col.Mask:
-        """Where the residual is true; errors count as false."""
-        left, left_rows, right, right_rows = pairs
-        if not len(left_rows):
+    def mask(self, *pieces: Pairs) -> col.Mask:
+        """Where the residual is true, for the pairs of all pieces; errors count as false."""
+        count = sum(len(piece[1]) for piece in pieces)
+        if not count:
             return np.zeros(0, np.bool_)
-        arrays = [col.gather((left, right)[side].arrays[i], (left_rows, right_rows)[side]) for side, i, _ in self._columns]
+        sides = [[(piece[0], piece[1]) for piece in pieces], [(piece[2], piece[3]) for piece in pieces]]
+        arrays = [pa.chunked_array([col.gather(run.arrays[i], rows) for run, rows in sides[side]]) for side, i, _ in self._columns]
         table = pa.Table.from_arrays(arrays, names=[name for _, _, name in self._columns])
-        return self._ctx.evaluator.mask(table, self._schema, self._sql, self._ctx.counters, len(left_rows))
+        return self._ctx.evaluator.mask(table, self._schema, self._sql, self._ctx.counters, count)
+
+    def _passed(self, pieces: Sequence[Pairs]) -> Iterator[Pairs]:
+        masks = np.split(self.mask(*pieces), np.cumsum([len(piece[1]) for piece in pieces])[:-1])
+        for (left, left_rows, right, right_rows), mask in zip(pieces, masks, strict=True):
+            yield left, left_rows[mask], right, right_rows[mask]
 
 
 class _Partners:
@@ -76,8 +94,7 @@ class _Partners:
 def join_with_residual(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, residual: Residual) -> None:
     """Adds the changes of the join to `out`. The same terms as without a residual, but counted on pairs."""
     met = (_Partners(), _Partners())
-    for pairs in _pairs(left, right):
-        l_run, l_rows, r_run, r_rows = residual.filter(pairs)
+    for l_run, l_rows, r_run, r_rows in residual.filtered(_pairs(left, right)):
         if op.join_kind not in ("semi", "anti"):
             out.add(l_run, l_rows, r_run, r_rows)
         if left.sign:
@@ -85,10 +102,10 @@ def join_with_residual(op: Join | TemporalJoin, left: JoinSide, right: JoinSide,
         if right.sign:
             met[1].add(r_run, r_rows, l_run, l_rows)
     if left.sign:
-        for run, rows, diff in _unpaired(left, right, met[0], residual.filter, revised=is_revised(op)):
+        for run, rows, diff in _unpaired(left, right, met[0], residual.filtered, revised=is_revised(op)):
             out.add(run, rows, None, None, diff)
     if right.sign:
-        for run, rows, diff in _unpaired(right, left, met[1], lambda pairs: _mirror(residual.filter(_mirror(pairs))),
+        for run, rows, diff in _unpaired(right, left, met[1], lambda pairs: map(_mirror, residual.filtered(map(_mirror, pairs))),
                                          revised=is_revised(op)):
             out.add(None, None, run, rows, diff)
 
@@ -110,7 +127,7 @@ def _mirror(pairs: Pairs) -> Pairs:
 
 
 def _unpaired(side: JoinSide, other: JoinSide, met: _Partners,
-              keep: Callable[[Pairs], Pairs], *, revised: bool) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+              keep: _Keep, *, revised: bool) -> Iterator[tuple[Run, col.Positions, Diffs]]:
     """Changes of the rows of `side` that come out because of having, or not having, partners: (run, rows, diffs)."""
     for run in side.changes:
         partners = np.zeros(run.num_rows, np.int64)
@@ -118,21 +135,18 @@ def _unpaired(side: JoinSide, other: JoinSide, met: _Partners,
         partners[rows] = sums
         rows = np.flatnonzero(present(partners, side.sign))
         yield run, rows, run.diff[rows]
-    for run in side.old if revised else ():
-        rows, sums = met.of(run)
-        rows, sums = rows[sums != 0], sums[sums != 0]
-        if len(rows):
-            before = _count(run.take(rows), other.old, keep, exact=side.exact)
-            flips = present(before + sums, side.sign) - present(before, side.sign)
-            yield run, rows[flips != 0], run.diff[rows[flips != 0]] * flips[flips != 0]
+    moved = [(run, *met.of(run)) for run in side.old] if revised else []
+    moved = [(run, rows[sums != 0], sums[sums != 0]) for run, rows, sums in moved if sums.any()]
+    found = _count([run.take(rows) for run, rows, _ in moved], other.old, keep, exact=side.exact)
+    for (run, rows, sums), before in zip(moved, found, strict=True):
+        flips = present(before + sums, side.sign) - present(before, side.sign)
+        yield run, rows[flips != 0], run.diff[rows[flips != 0]] * flips[flips != 0]
 
 
-def _count(run: Run, others: list[Run], keep: Callable[[Pairs], Pairs], *, exact: bool) -> Diffs:
-    """For each row of the pure `run`, the sum of the diffs of its partners in `others`."""
-    counts = np.zeros(run.num_rows, np.int64)
-    for probe in probes([run], exact=exact):
-        for other in others:
-            for mine, theirs in probe.pairs(other):
-                _, rows, _, kept = keep((run, mine, other, theirs))
-                np.add.at(counts, rows, other.diff[kept])
-    return counts
+def _count(runs: list[Run], others: list[Run], keep: _Keep, *, exact: bool) -> list[Diffs]:
+    """For each row of each of the pure `runs`, the sum of the diffs of its partners in `others`."""
+    counts = {id(run): np.zeros(run.num_rows, np.int64) for run in runs}
+    pairs = ((probe.run, mine, other, theirs) for probe in probes(runs, exact=exact) for other in others for mine, theirs in probe.pairs(other))
+    for run, rows, other, kept in keep(pairs):
+        np.add.at(counts[id(run)], rows, other.diff[kept])
+    return [counts[id(run)] for run in runs]
