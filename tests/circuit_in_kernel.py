@@ -40,6 +40,7 @@ def _read(op: Scan, connection: duckdb.DuckDBPyConnection, moment: str) -> Delta
     """What comes in the epoch of the moment."""
     names = [f'"{n}"' for n in op.names]
     listed = ", ".join(names)
+    some = f"{listed}, " if names else ""
     then = f"{START}.{op.relation_id}"
     if not op.ordered:
         before = f"SELECT {listed} FROM {table(then)}"
@@ -47,9 +48,9 @@ def _read(op: Scan, connection: duckdb.DuckDBPyConnection, moment: str) -> Delta
         text = f"SELECT *, 1 FROM ({before})" if moment == START else (
             f"SELECT *, 1 FROM ({now} EXCEPT ALL {before}) UNION ALL SELECT *, -1 FROM ({before} EXCEPT ALL {now})")
     elif op.relation_id in KEYED:
-        text = f"SELECT {listed}, _seq, _diff FROM ({changes(op.relation_id, names, moment=moment)})" + " WHERE _seq >= 0" * (moment != START)
+        text = f"SELECT {some}_seq, _diff FROM ({changes(op.relation_id, names, moment=moment)})" + " WHERE _seq >= 0" * (moment != START)
     else:
-        text = f"SELECT {listed}, -_seq, 1 FROM {table(op.relation_id, came=True)} WHERE _epoch = {-EPOCHS[moment]}"
+        text = f"SELECT {some}-_seq, 1 FROM {table(op.relation_id, came=True)} WHERE _epoch = {-EPOCHS[moment]}"
     found = connection.execute(text).fetch_arrow_table()
     diff = found.column(found.num_columns - 1).to_numpy().astype(np.int64)
     columns = found.select(range(found.num_columns - 1)).rename_columns([f"c{i}" for i in range(len(op.schema))])
