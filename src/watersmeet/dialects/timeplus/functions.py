@@ -15,7 +15,7 @@ from sqlglot import exp
 from watersmeet.dialects.timeplus.types import cast_type, tree_of
 
 Arguments = Sequence[exp.Expression]
-_Build = Callable[..., exp.Expression]
+_Build = Callable[..., exp.Expression | None]
 
 _RENAMED: Final[dict[str, str]] = {
     "ceiling": "ceil", "char_length_utf8": "char_length", "length_utf8": "char_length", "lcase": "lower", "ucase": "upper",
@@ -25,7 +25,7 @@ _RENAMED: Final[dict[str, str]] = {
     "position_utf8": "strpos", "locate": "strpos", "to_string_utf8": "to_string",
     "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
     "concat": "$concat", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
-    "emit_version": "$emit_version", "to_date": "$day", "to_date32": "$day",
+    "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$day", "to_date32": "$day",
 }  # fmt: skip
 
 #: Functions that are casts: to the type of the same name.
@@ -187,6 +187,21 @@ def _sunday(time: exp.Expression) -> exp.Expression:
     return exp.Paren(this=exp.Sub(this=_call("date_trunc", _text("week"), later), expression=day.copy()))
 
 
+def _floored(time: exp.Expression, length: exp.Expression) -> exp.Expression | None:
+    """`to_start_of_interval(t, INTERVAL 5 MINUTE)`: multiples count from 1970 on, those of weeks from a Monday; of months there is one at a time."""
+    if isinstance(length, exp.Interval):
+        count, unit = length.this.name if length.this else "", length.unit.name if length.unit else ""
+    else:
+        count, _, unit = length.this.name.partition(" ") if isinstance(length, exp.Cast) else ("", "", "")
+    unit = unit.lower().removesuffix("s")
+    if unit in ("month", "quarter", "year"):
+        return _call("date_trunc", _text(unit), time) if count == "1" else None
+    if not count.isdecimal() or not int(count):
+        return None
+    origin = exp.cast(_text("1970-01-05" if unit == "week" else "1970-01-01"), exp.DType.TIMESTAMP)
+    return _call("date_bin", length, time, origin)
+
+
 def _element(node: exp.Bracket) -> exp.Expression | None:
     """`a[1]`, `a[-1]` (the last one). sqlglot counts constant places from 0 on."""
     place = node.expressions[0]
@@ -241,6 +256,9 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     "date_trunc": ((2, 3), lambda unit, *rest: _call("date_trunc", _unit(unit), *rest)),
     **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u, exp.Sub)) for u in _UNITS},
     **{f"to_start_of_{u}": ((1,), lambda x, u=u: _call("date_trunc", _text(u), x)) for u in _UNITS},
+    "to_start_of_interval": ((2,), _floored),
+    **{f"to_start_of_{name}_minutes": ((1,), lambda x, n=n: _floored(x, exp.cast(_text(f"{n} minutes"), exp.DType.INTERVAL)))
+       for name, n in (("five", 5), ("ten", 10), ("fifteen", 15))},
     "to_start_of_week": ((1,), _sunday),
     "to_monday": ((1,), lambda x: exp.Cast(this=_call("date_trunc", _text("week"), x), to=tree_of("date"))),
     **{f"to_{name}": ((1,), lambda x, f=field: exp.Cast(this=_call("date_part", _text(f), x), to=tree_of("int32")))
