@@ -58,7 +58,7 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
 def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
     """What is selected, then `_key` and `@time` of the records, unless they are selected.
 
-    group: of an aggregate, whose records have what they are grouped by as their key.
+    group: of an aggregate, whose records have what they are grouped by as their key; aliases are spelled out in it.
     """
     assert scope.facets is not None
     _check_names(items, ctx)
@@ -66,7 +66,7 @@ def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Gr
     key: Value | None
     if isinstance(ctx, Grouping):
         nodes = group.expressions if group is not None else []
-        key = of_scalar(packed([(_name(n, i), bind_value(n, ctx)) for i, n in enumerate(nodes)])) if nodes else None
+        key = of_scalar(packed([_grouped(n, i, items, ctx) for i, n in enumerate(nodes)])) if nodes else None
         time = bind_value(exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx)
     else:
         key, time = scope.facets.key, scope.facets.time
@@ -84,8 +84,13 @@ def _check_names(items: Sequence[Item], ctx: Context) -> None:
                             hint="You will need to rewrite or cast the expression.")
 
 
-def _name(node: exp.Expression, position: int) -> str:
-    return node.name if isinstance(node, exp.Column) else f"key{position + 1}"
+def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Context) -> tuple[str, Value]:
+    """A key of GROUP BY, its number `position`: its name and its value above the groups. A number stands for an item of the select list."""
+    node = node.unnest()
+    if isinstance(node, exp.Literal) and not node.is_string:
+        value, name, _ = items[int(node.name) - 1]
+        return name or f"key{position + 1}", value
+    return node.name if isinstance(node, exp.Column) else f"key{position + 1}", bind_value(node, ctx)
 
 
 def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:

@@ -36,11 +36,14 @@ def bind_records(scan: Scan, relation: CatalogRelation, nature: Nature, binding:
         return _relation(scan, relation, nature, binding, text, span)
     by_name = {c.name: c for c in scan.columns}
     rows: Relation = scan
+    if nature == "table" and KEY_COLUMN not in by_name:
+        raise error("FEATURE_NOT_SUPPORTED", f"the records of {relation.title} have no key: it is no table", sql=text, span=span,
+                    hint="Read it by SELECT STREAM.")
     if nature == "table":
         rows = _newest(scan, relation, by_name, binding)
     rows = Filter(rows, Scalar(exp.Not(this=read(by_name[TOMBSTONE]).expression), BOOLEAN, nullable=False))
     required = {*relation.topic.required, KEY_COLUMN, RECORD_TIME}
-    kept = [c for c in scan.columns if c.name not in HIDDEN] + [by_name[KEY_COLUMN], by_name[RECORD_TIME]]
+    kept = [c for c in scan.columns if c.name not in HIDDEN] + [by_name[n] for n in (KEY_COLUMN, RECORD_TIME) if n in by_name]
     outputs = tuple(replace(c, nullable=c.nullable and c.name not in required) for c in kept)
     return Project(rows, outputs, tuple(read(c) for c in kept))
 

@@ -15,7 +15,7 @@ from watersmeet.binder.chains import Chain, SetFunctions
 from watersmeet.binder.endings import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.binder.facets import by_key, check_decided, check_select, layout_of, with_facets
 from watersmeet.binder.groupingsets import sets_of
-from watersmeet.binder.groupkeys import aliased
+from watersmeet.binder.groupkeys import aliased, spelled_out
 from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
@@ -296,7 +296,8 @@ class Selecting:
             ctx.sets = None
         if scope.facets is not None:
             selected = len(found)
-            found = with_facets(found, scope, ctx, self.group)
+            group = None if self.group is None else spelled_out(self.group, self.node.expressions, scope)
+            found = with_facets(found, scope, ctx, group)
             self.facets = len(found) - selected
             self.layout = layout_of(found, scope, groups=isinstance(ctx, Grouping))
             return found

@@ -54,8 +54,9 @@ def described(relation: Relation) -> list[Described]:
     assert relation.topic is not None
     fields = [(c.name, c.type.sql, c.name in required(relation)) for c in relation.columns
               if c.name not in (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)]
-    key, time = relation.column(KEY_COLUMN), relation.column(RECORD_TIME)
+    key = [(c.name, c.type.sql, True) for c in relation.columns if c.name == KEY_COLUMN]
+    time = relation.column(RECORD_TIME)
     topic = relation.topic
-    return [(KEY_COLUMN, key.type.sql, True), *fields, (f"{META_FACET}.timestamp", time.type.sql, not time.nullable),
-            ("key format", topic.key_format or "computed", None), ("value format", topic.value_format, None),
+    return [*key, *fields, (f"{META_FACET}.timestamp", time.type.sql, not time.nullable),
+            ("key format", topic.key_format or ("computed" if key else "none"), None), ("value format", topic.value_format, None),
             ("partitions", str(topic.partitions), None), ("written by", _writer(relation), None), ("table description", "topic", None)]

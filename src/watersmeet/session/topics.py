@@ -97,8 +97,14 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     if declared is None and not session.variables.is_on("defaults.topic.autocreate"):
         raise error_at(statement, name.span, "UNDEFINED_RELATION", f'topic "{name.shown}" does not exist',
                        hint="SET defaults.topic.autocreate=true lets a processor make its topic.")
+    if query.nature is None:
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a processor that reads no records is not supported",
+                       hint="Write rows by INSERT … VALUES, or by a SELECT without STREAM and TABLE.")
     if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic of a table without key is not supported",
+                       hint="Select one: expression AS _key.")
+    if statement.key_format is not None and not any(c.name == KEY_COLUMN for c in query.columns):
+        raise error_at(statement, statement.span, "INVALID_PARAMETER", f"the records have no key that could be stored as {statement.key_format}",
                        hint="Select one: expression AS _key.")
     tree = records_of(query if declared is None else _into(session, query, declared, statement))
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)

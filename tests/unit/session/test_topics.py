@@ -121,6 +121,15 @@ def test_other_dialects_read_topics_and_topics_others(tmp_path):
         assert rows(connection, "SELECT * FROM logged") == [("pen", 1), ("pen", 1)]
         with pytest.raises(Error, match="takes rows back"):
             connection.execute("INSERT INTO x SELECT STREAM n FROM per_name")
+        # records without key are a stream, and no table
+        connection.execute("INSERT INTO again SELECT STREAM * FROM logged; INSERT INTO items SELECT STREAM item, COUNT(*) AS n FROM logged GROUP BY item")
+        assert rows(connection, "SELECT * FROM again") == [("pen", 1), ("pen", 1)]
+        assert now(connection, "items") == [("pen", 2)]
+        assert ("key format", "none", None) in connection.execute("DESCRIBE again").fetchall()
+        with pytest.raises(Error, match='the records of topic "logged" have no key'):
+            connection.execute("INSERT INTO x SELECT TABLE * FROM logged")
+        with pytest.raises(Error, match="no key that could be stored as INT"):
+            connection.execute("INSERT INTO x STORE KEY AS INT SELECT STREAM * FROM logged")
 
 
 def test_a_unit_leaves_nothing_behind(tmp_path):
