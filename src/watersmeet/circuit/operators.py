@@ -266,7 +266,8 @@ class TemporalJoin(Operator):
     right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
     ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later (`kernel.answers`); a key
     for which nothing was found asks again. None: every row asks. Not for rows that wait.
-    owner: the view whose history the memo is, or the rows that wait, or the answers, so that no other view ever shares it; empty without these.
+    owner: the view whose history it is. What its rows met when they came is not what those of a later view meet, so that this one has no
+    operator in common with those above it.
     """
 
     kind: ClassVar[str] = "temporal"

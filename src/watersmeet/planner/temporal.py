@@ -56,7 +56,7 @@ class TemporalLowering(Arranging):
         made = self.builder.add(operators.TemporalJoin(
             (left.operator.id, right.operator.id), schema, append_only=not memo, join_kind=node.kind, left_keys=left.keys,
             right_keys=right.keys, null_safe=tuple(pairs[i].null_safe for i in order), residual=residual, memo=memo,
-            owner=self.view if memo or node.waits or node.ttl_us is not None else "", output=tuple(f"{s}{p}" for s, p in tokens),
+            owner=self.view, output=tuple(f"{s}{p}" for s, p in tokens),
             waits=node.waits, ttl_us=node.ttl_us))
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 

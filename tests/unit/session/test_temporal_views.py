@@ -82,6 +82,17 @@ def test_two_views_with_the_same_join_have_histories_of_their_own(connection):
     assert (rows(connection, "v"), rows(connection, "w")) == ([(0,)], [(0, 0)])
 
 
+def test_groups_of_two_views_with_the_same_join_are_of_what_each_met(connection):
+    """They are not shared: the rows of the first one met an earlier name."""
+    counted = "SELECT d.name, count(*) * {} AS n FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON c.k = d.k GROUP BY d.name"
+    connection.execute("INSERT INTO dim VALUES (1, 'one')")
+    view(connection, "early", counted.format(1))
+    connection.execute("INSERT INTO clicks VALUES (1, 1), (2, 1); FLUSH; INSERT INTO dim VALUES (1, 'other'); FLUSH")
+    view(connection, "later", counted.format(2))
+    connection.execute("INSERT INTO clicks VALUES (3, 1)")
+    assert (rows(connection, "early"), rows(connection, "later")) == ([("one", 2), ("other", 1)], [("other", 6)])
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_restart_remembers_what_rows_met(tmp_path, parallelism):
     path = tmp_path / "again"
