@@ -41,14 +41,18 @@ class Rates:
         return {i: max(0, n - before.get(i, 0)) / seconds if len(self._seen) > 1 else 0.0 for i, n in counts.items()}
 
 
-def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: float, size: tuple[int, int] = (200, 200)) -> Table:
-    """A line for each source and each view, with the columns and as many lines as there is room for. size: columns and lines of the terminal."""
+def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: float, size: tuple[int, int] = (200, 200), *,
+                   ending: str = "Ctrl-C stops at the end of an epoch") -> Table:
+    """A line for each source and each view, with the columns and as many lines as there is room for.
+
+    size: columns and lines of the terminal. ending: what Ctrl-C does.
+    """
     width, height = size
     rows = [_source_cells(s, rates) for s in status["sources"]] + [_view_cells(v, rates) for v in status["views"]]
     room = max(1, height - _OTHER_LINES)
     hidden = max(0, len(rows) - room)
     caption = f"… and {hidden:,} more, SHOW JOBS lists all. " if hidden else ""
-    table = Table(title=_title(status, seconds), title_justify="left", caption=caption + "Ctrl-C stops at the end of an epoch",
+    table = Table(title=_title(status, seconds), title_justify="left", caption=caption + ending,
                   caption_justify="left", box=box.ROUNDED, header_style="bold")
     named = _fitting(rows[:room], width)
     for name in named:

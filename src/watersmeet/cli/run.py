@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 
 from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.follow import Follower, drain, follow
@@ -38,8 +39,10 @@ def run_script(connection: Connection, text: str, *, once: bool, as_json: bool) 
     console = errors_output()
     with Interrupts() as interrupts:
         running = _run_statements(connection, text, console, as_json=as_json)
-        if once or not any(s["connector"] for s in connection.status()["sources"]):
-            connection.execute("FLUSH")
+        reads = any(s["connector"] for s in connection.status()["sources"])
+        if once or not reads:
+            with _drawn(connection, console) if reads and console.is_terminal and not as_json else contextlib.nullcontext():
+                connection.execute("FLUSH")
             drain(running)
             return 0
         if running:
@@ -109,6 +112,18 @@ def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, 
     if not as_json:
         console.print("stopping …", style="dim")
     return 0
+
+
+def _drawn(connection: Connection, console: Console) -> Live:
+    """Draws the progress table anew, by a thread of its own, as long as the block runs."""
+    began_s = time.monotonic()
+    rates = Rates()
+
+    def table() -> Table:
+        status = connection.status()
+        return progress_table(status, rates.update(status), time.monotonic() - began_s, console.size, ending="Ctrl-C interrupts")
+
+    return Live(console=console, get_renderable=table, refresh_per_second=1 / _DRAW_S, vertical_overflow="visible")
 
 
 def _show(connection: Connection, console: Console, stop: threading.Event, pump: _Pump) -> None:

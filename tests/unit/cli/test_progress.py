@@ -9,6 +9,7 @@ from rich.console import Console
 
 import watersmeet
 from watersmeet.cli.progress import progress_line, progress_table
+from watersmeet.cli.run import _drawn
 
 
 def test_late_rows_and_watermarks_are_shown():
@@ -50,3 +51,16 @@ def test_the_table_fits_its_terminal():
     lines, _ = drawn(80, 24)
     assert len(lines) < 24
     assert "… and 25 more, SHOW JOBS lists all." in lines[-1]
+
+
+def test_what_once_reads_is_drawn_meanwhile(tmp_path):
+    (tmp_path / "1.json").write_text('{"a": 1}\n{"a": 2}\n')
+    console = Console(width=100, file=io.StringIO(), force_terminal=True, color_system=None)
+    with watersmeet.connect(runtime="inprocess") as connection:
+        connection.execute(f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}', format = 'json');"
+                           "CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+        with _drawn(connection, console):
+            connection.execute("FLUSH")
+    last = console.file.getvalue().rpartition("╭")[2]
+    assert "│ source s │       2 │" in last
+    assert "Ctrl-C interrupts" in last
