@@ -80,7 +80,7 @@ def changes(relation_id: str, columns: list[str], *, moment: str) -> str:
     """All that was done to a keyed table, in order: `columns`, `_seq`, `_transaction`, `_diff`. What is there at the start is one row of each key."""
     name = relation_id.removeprefix(f"{START}.")
     listed = ", ".join(columns)
-    then = f"SELECT {listed}, row_number() OVER () - 1000 AS _seq, 0 AS _transaction, 1 AS _diff FROM {table(f'{START}.{name}')}"
+    then = f"SELECT {listed}, row_number() OVER () - 1000 AS _seq, -1 AS _transaction, 1 AS _diff FROM {table(f'{START}.{name}')}"
     return then if moment == START else f'{then} UNION ALL SELECT {listed}, _seq, _transaction, _diff FROM main."{name}@changes"'
 
 
