@@ -131,6 +131,9 @@ class Selecting:
             chain = self._chain_of(call)
             return self._nested(chain.result(), node)
         windowed = window_call(node)
+        if windowed is not None and self.binding.semantics.records:
+            raise not_supported(f"{windowed.function.upper()} over records", windowed.place, self.env,
+                                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).")
         if windowed is not None:
             return self._nested(bind_window_call(windowed, self.env, self.binding, self.bind), node)
         if isinstance(node, exp.Table):

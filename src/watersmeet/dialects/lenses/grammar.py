@@ -147,7 +147,9 @@ def _read_facet(node: exp.Column, sql: str) -> None:
         node.set("table", source)
     elif facet.name == KEY_COLUMN:
         key = exp.Column(this=facet.copy(), table=source)
-        node.replace(exp.Dot(this=key, expression=node.this.copy()))
+        made = exp.Dot(this=key, expression=node.this.copy())
+        made.meta["text"] = node.name
+        node.replace(made)
     elif node.name.lower() == "timestamp":
         node.set("this", exp.to_identifier(RECORD_TIME, quoted=True))
         node.this.meta.update(facet.meta)
