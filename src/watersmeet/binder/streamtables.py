@@ -15,6 +15,7 @@ from sqlglot import exp
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import (
     Aggregate,
+    Apply,
     Column,
     Join,
     KeyPair,
@@ -26,7 +27,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.scalars import Scalar, null_of
-from watersmeet.algebra.trees import walk
+from watersmeet.algebra.trees import transform_up, walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.binder.framing import timestamp
 from watersmeet.binder.joinwindows import UnitWindow, join_window
@@ -56,6 +57,10 @@ def stream_table_join(joined: Relation, scope: Scope, left: Scope, right: Scope,
         raise error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF a time of the stream is not supported", sql=env.text, span=place_of(node.this),
                     detail="A row would have to be taken back when a version comes later.",
                     hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.")
+    if left.stream is not None and isinstance(node.this, exp.Lateral):
+        place = place_of(node)
+        asked = transform_up(joined, lambda n: replace(n, arrival=True) if isinstance(n, Apply) and n.span == place else n)
+        return asked, replace(scope, stream=StreamInput(left.stream.rowtime))
     window = join_window(stream.window, env)
     relation, rowtime = _joined(joined, stream.rowtime, window.unit if isinstance(window, UnitWindow) else None, node, env, binding)
     return relation, replace(scope, stream=StreamInput(rowtime))
@@ -89,7 +94,7 @@ def _joined(joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Jo
 
 def check_equalities(tree: Relation, text: str) -> None:
     """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas that WHERE gives no equality either (SS-59). tree: of the whole query."""
-    if not any(map(_is_theta, walk(tree))):
+    if not any(_is_theta(n) or (isinstance(n, Apply) and n.arrival and n.kind == "inner") for n in walk(tree)):
         return
     theta = next(filter(_is_theta, walk(rewrite(tree))), None)
     if theta is not None:
