@@ -92,7 +92,7 @@ def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[
     below = arrangement
     while operators[below].inputs:
         below = operators[below].inputs[0]
-        if operators[below].kind == "topn":
+        if operators[below].kind in ("topn", "upsert"):
             return [(arrangement, ROWS)]
     return []
 
