@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from watersmeet.types import Schema
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us", "moment", "apart")
+_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us", "moment", "apart", "history")
 
 
 @dataclass(frozen=True)

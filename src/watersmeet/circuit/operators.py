@@ -357,10 +357,12 @@ class ArrivalAsofJoin(AsofJoin):
 
     The left input, of which nothing is kept, only grows and is not arranged. Rows that come in one epoch see each other.
     depth: of the right rows of a key only those count that have fewer than so many rows with a greater value; None: all.
+    history: the view whose history it is: no other one has what it met (`TemporalJoin.owner`).
     """
 
     kind: ClassVar[str] = "arrivalasof"
     depth: int | None = None
+    history: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.relations import AsofJoin, Scan, TopN, Versions
+from watersmeet.algebra.relations import AsofJoin, Relation, Scan, TopN, Versions
 from watersmeet.algebra.retention import of_asof
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator, SortKey
 from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.sharing import Side
+from watersmeet.planner.sharing import Sharing, Side
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
 from watersmeet.planner.streams import Stream, at, of_operator
 from watersmeet.planner.texts import position, sql
@@ -27,7 +27,11 @@ _VALUE: Final = "$value"
 
 
 class AsofLowering(Arranging):
-    """Lowers ASOF joins into the builder."""
+    """Lowers ASOF joins of the view `view` into the builder."""
+
+    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, frozenset[str]], Stream], view: str) -> None:
+        super().__init__(builder, sharing, lower_input)
+        self.view = view
 
     def lower(self, node: AsofJoin, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`."""
@@ -56,7 +60,7 @@ class AsofLowering(Arranging):
         if node.arrival:
             append_only = left.operator.append_only
             versions = kept_versions(node)
-            kind = partial(operators.ArrivalAsofJoin, depth=None if versions is None else versions.limit)
+            kind = partial(operators.ArrivalAsofJoin, depth=None if versions is None else versions.limit, history=self.view)
         made = self.builder.add(kind(
             (left.operator.id, right.operator.id), schema, append_only=append_only, join_kind=node.kind, left_keys=left.keys,
             right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=left.positions[_VALUE],

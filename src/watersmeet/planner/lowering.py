@@ -228,7 +228,7 @@ class Lowering:
 
     @lower.register
     def _(self, node: AsofJoin, needed: _Ids) -> Stream:
-        return AsofLowering(self.builder, self.sharing, self.lower).lower(node, needed)
+        return AsofLowering(self.builder, self.sharing, self.lower, self.view).lower(node, needed)
 
     @lower.register
     def _(self, node: Window, needed: _Ids) -> Stream:

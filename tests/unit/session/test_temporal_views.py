@@ -170,3 +170,17 @@ def test_a_backlog_of_files_is_looked_up_in_a_complete_right_side(tmp_path, monk
             CREATE MATERIALIZED VIEW m AS SELECT i.k, d.v FROM items i LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON i.k = d.k;
         """)
         assert rows(connection, "m") == sorted([(k, f"dim{k}") for k in range(30)], key=str)
+
+
+def test_groups_of_two_views_with_the_same_asof_join_on_arrival_are_of_what_each_met():
+    counted = ("SELECT r.label AS label, count() * {} AS n FROM s ASOF JOIN r ON s.k = r.k AND s.t >= r.t GROUP BY r.label "
+               "SETTINGS seek_to = 'earliest'")
+    with watersmeet.connect(runtime="inprocess", parallelism=1, dialect="timeplus") as connection:
+        for sql in ("CREATE STREAM s (k int, t int)", "CREATE STREAM r (k int, t int, label string)",
+                    "CREATE MATERIALIZED VIEW early AS " + counted.format(1), "INSERT INTO r (k, t, label) VALUES (1, 1, 'one')",
+                    "INSERT INTO s (k, t) VALUES (1, 5), (1, 5)", "INSERT INTO r (k, t, label) VALUES (1, 2, 'other')",
+                    "CREATE MATERIALIZED VIEW later AS " + counted.format(2), "INSERT INTO s (k, t) VALUES (1, 6)"):
+            connection.execute(sql)
+            connection.flush()
+        found = [sorted(connection.execute(f"SELECT label, n FROM table({v})").fetchall()) for v in ("early", "later")]
+        assert found == [[("one", 2), ("other", 1)], [("other", 6)]]
