@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, join
-from watersmeet.kernel.state import BlobDict, StageState
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, Field
 
 SCHEMA = (Field("k1", BIGINT), Field("k2", INTEGER), Field("ts", TIMESTAMP), Field("name", VARCHAR))

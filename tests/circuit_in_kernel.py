@@ -16,9 +16,9 @@ from tests.moments import EPOCHS, KEYED, NUMBERS, START, changes, table
 from tests.unit.kernel.kernel_tools import Stored, rows_of
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Scan
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.executor import EpochContext, run_stage
-from watersmeet.kernel.frames import Frame
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import Frame
 from watersmeet.types import arrow_schema
 
 

@@ -13,7 +13,10 @@ from unittest import mock
 
 import numpy as np
 
-from watersmeet.kernel import cancel, exact_sum, expressions, extremes, frames, groups, hashing, matching, merge, trace
+from watersmeet.kernel.aggregates import extremes
+from watersmeet.kernel.arrays import exact_sum, hashing
+from watersmeet.kernel.evaluation import expressions
+from watersmeet.kernel.runs import cancel, frames, groups, matching, merge, trace
 from watersmeet.runtime import coordinator, intents, tasks
 from watersmeet.runtime.budget import Budget
 from watersmeet.session import database

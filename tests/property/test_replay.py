@@ -17,8 +17,8 @@ import pytest
 from tests.property.runs import run
 from tests.property.test_views import chosen
 from tests.thorough import mostly_slow
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.frames import Frame, decode, encode
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import Frame, decode, encode
 from watersmeet.runtime import inprocess, tasks
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
 from watersmeet.store.changes import decode_change

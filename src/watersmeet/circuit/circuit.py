@@ -18,7 +18,7 @@ from typing import Any, Final
 from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink, operator_from_json
 
 #: Changes whenever key hashes, bucket numbers or the form of stored state change.
-STATE_FORMAT_VERSION: Final = 2
+STATE_FORMAT_VERSION: Final = 3
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from watersmeet.errors import error
 from watersmeet.frames.circuits import JOINED, compile_join
 from watersmeet.frames.pieces import ROWS, Piece, clock, time_us
 from watersmeet.frames.shapes import SIDES, JoinShape, Newest
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta, consolidate
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.ordering import order_keys
 from watersmeet.kernel.executor import EpochContext, run_stage
-from watersmeet.kernel.frames import decode
-from watersmeet.kernel.ordering import order_keys
-from watersmeet.kernel.state import BlobStore, RunRef, StageState
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.frames import decode
+from watersmeet.kernel.runs.state import BlobStore, RunRef, StageState
 from watersmeet.types import arrow_schema
 
 #: Changes when the manifest or the plan of a bucket has another form.

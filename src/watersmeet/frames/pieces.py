@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.operators import Exchange
 from watersmeet.frames.shapes import JoinShape, Side
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.frames import encode, send
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.frames import encode, send
 from watersmeet.types import Schema
 
 #: Channels: the rows of a side, and its clock.

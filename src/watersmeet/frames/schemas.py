@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from watersmeet import types as sql
 from watersmeet.errors import error
-from watersmeet.kernel import columns as col
+from watersmeet.kernel.arrays import columns as col
 from watersmeet.types import Schema, SqlType
 
 _SIMPLE: Final[dict[type[spark.DataType], SqlType]] = {

@@ -22,13 +22,13 @@ from watersmeet.frames.pieces import Cutter
 from watersmeet.frames.schemas import arrow_columns
 from watersmeet.frames.shapes import SIDES, JoinShape
 from watersmeet.frames.tasks import Decoder, gathered
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.executor import EpochContext, run_stage
-from watersmeet.kernel.frames import decode, encode
 from watersmeet.kernel.operators.arrange import ROWS, split
-from watersmeet.kernel.run import Run
-from watersmeet.kernel.state import StageState
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import decode, encode
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.state import StageState
 from watersmeet.types import arrow_schema
 
 _MOST: Final = 8

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from watersmeet.errors import error
-from watersmeet.kernel.state import RunRef
+from watersmeet.kernel.runs.state import RunRef
 
 #: A value of the state store is copied several times on its way through a socket and the JVM.
 CHUNK_BYTES: Final = 8 << 20

@@ -14,9 +14,9 @@ from watersmeet.errors import error
 from watersmeet.frames.pieces import AHEAD_US, Cutter, Piece, time_us
 from watersmeet.frames.schemas import arrow_columns, batch_of
 from watersmeet.frames.shapes import JoinShape, Output
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.frames import decode
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.frames import decode
 
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.
 GATHERED_BYTES: Final = 32 << 20

@@ -10,5 +10,5 @@ Laws, which the tests in tests/unit/kernel check:
 - State is a sum of immutable runs. Merging runs never changes the sum of diffs of any row.
 - The cost of an epoch grows with its changes and with the logarithm of the state, not with the history.
 
-Read `delta` (changes), `run` and `trace` (state), `matching` (keys), then `operators`.
+Read in `runs` `delta` (changes), `run` and `trace` (state), `matching` (keys), then `operators`.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters
 from watersmeet.types import Schema
 

@@ -13,13 +13,13 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, consolidate
-from watersmeet.kernel.expressions import Evaluator
-from watersmeet.kernel.frames import Frame, receive, send
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
 from watersmeet.kernel.operators import STATEFUL, STEPS, UNPROMPTED, Output
 from watersmeet.kernel.operators.arrange import told
-from watersmeet.kernel.state import ScopedState, StageState
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.frames import Frame, receive, send
+from watersmeet.kernel.runs.state import ScopedState, StageState
 from watersmeet.types import arrow_schema
 
 #: The state of an operator's scratch copy has this before the operator's id.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Punctual
-from watersmeet.kernel.times import microseconds
+from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.store.commits import CommitLog
 from watersmeet.watermarks import NOW, within
 

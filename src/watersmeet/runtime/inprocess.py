@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
-from watersmeet.kernel.duck import is_interrupt
+from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.committer import commit_epoch, numbers_before, packs_before
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database

@@ -13,7 +13,7 @@ import pyarrow as pa
 from watersmeet.catalog import EventTime
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
 from watersmeet.errors import error
-from watersmeet.kernel.delta import Delta
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.inputs import blob_of
 from watersmeet.runtime.intents import Intent

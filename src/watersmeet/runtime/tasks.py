@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Scan
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
-from watersmeet.kernel.frames import Frame
-from watersmeet.kernel.state import RunRef, StageState
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.state import RunRef, StageState
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent

@@ -14,7 +14,7 @@ from sqlglot import exp
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.dialects.statements import Statement
 from watersmeet.errors import Span, error
-from watersmeet.kernel.times import microseconds
+from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.session.context import error_at
 from watersmeet.session.queries import Bounded
 from watersmeet.session.values import python_rows

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.secrets import has_secrets
 from watersmeet.errors import Error, error
-from watersmeet.kernel.times import microseconds
+from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.planner import assemble
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism

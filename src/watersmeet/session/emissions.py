@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.binder.requests import Request
-from watersmeet.kernel.columns import positional
-from watersmeet.kernel.delta import Delta, consolidate
+from watersmeet.kernel.arrays.columns import positional
+from watersmeet.kernel.runs.delta import Delta, consolidate
 
 Diff = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
-from watersmeet.kernel.duck import is_interrupt
+from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session import (
     bounds,
     ddl,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import Relation
-from watersmeet.kernel.times import microseconds
+from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.session.context import Session
 from watersmeet.session.queries import Bounded, fetch
 from watersmeet.session.transaction import Change

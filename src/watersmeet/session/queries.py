@@ -14,7 +14,7 @@ from sqlglot import exp
 from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import Error, error
-from watersmeet.kernel.duck import rows_of
+from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.context import Session
 from watersmeet.session.failures import check_running
 from watersmeet.store.merging import quoted

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.dialects.statements import Select
-from watersmeet.kernel.duck import rows_of
+from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session
 from watersmeet.session.queries import bounded, conformed, failed_query, reading

@@ -9,10 +9,10 @@ from typing import Any
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
-from watersmeet.kernel.memo import MEMO
+from watersmeet.kernel.joins.memo import MEMO
+from watersmeet.kernel.joins.waiting import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
-from watersmeet.kernel.run import Run
-from watersmeet.kernel.waiting import WAITING
+from watersmeet.kernel.runs.run import Run
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.context import Session

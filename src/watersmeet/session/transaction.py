@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernel.columns import has_floats, one_form
-from watersmeet.kernel.delta import Delta, consolidate
+from watersmeet.kernel.arrays.columns import has_floats, one_form
+from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
 from watersmeet.store.commits import added
 

@@ -9,7 +9,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from watersmeet.algebra.timewindows import TimeWindow, floor_of, least_of
-from watersmeet.kernel.duck import connect
+from watersmeet.kernel.evaluation.duck import connect
 from watersmeet.types import TIMESTAMP, TIMESTAMPTZ
 
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ from watersmeet.frames.circuits import appends
 from watersmeet.frames.pieces import Cutter, bodies
 from watersmeet.frames.stores import MemoryStore
 from watersmeet.frames.tasks import Decoder
-from watersmeet.kernel.frames import decode
+from watersmeet.kernel.runs.frames import decode
 from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 START = datetime(2026, 1, 1)

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.circuit.operators import Arrange, Join
-from watersmeet.kernel import hashing, run
+from watersmeet.kernel.arrays import hashing
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import join
-from watersmeet.kernel.state import BlobDict, StageState, State
+from watersmeet.kernel.runs import run
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import BlobDict, StageState, State
 from watersmeet.types import Field, Schema, SqlType
 
 

@@ -13,8 +13,8 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, weaken_has
 from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import FOREVER_US, Arrange
-from watersmeet.kernel.answers import ANSWERS
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.joins.answers import ANSWERS
 from watersmeet.kernel.operators import arrange, temporal
 from watersmeet.watermarks import NOW
 

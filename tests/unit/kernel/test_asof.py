@@ -16,7 +16,7 @@ from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, SortKey
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, arrival, asof
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 

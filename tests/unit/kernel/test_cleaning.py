@@ -23,12 +23,12 @@ from watersmeet.algebra import relations
 from watersmeet.algebra.retention import of_aggregate, of_join
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec, Arrange, Join, SortKey, operator_from_json
-from watersmeet.kernel.cleaning import SMALL_ROWS, Retention
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import aggregate, arrange, join
-from watersmeet.kernel.run import arrange as arranged_run
-from watersmeet.kernel.trace import Trace
+from watersmeet.kernel.runs.cleaning import SMALL_ROWS, Retention
+from watersmeet.kernel.runs.run import arrange as arranged_run
+from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import BIGINT, DATE, INTEGER, TIMESTAMP, Field
 from watersmeet.watermarks import Term, value
 

@@ -8,7 +8,7 @@ import threading
 import duckdb
 import pytest
 
-from watersmeet.kernel.duck import is_interrupt, rows_of
+from watersmeet.kernel.evaluation.duck import is_interrupt, rows_of
 
 
 class Endless:

@@ -15,11 +15,11 @@ from tests import reference
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet.circuit.operators import DynamicFilter
+from watersmeet.kernel.arrays.ordering import order_keys, order_words
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import dynamicfilter
-from watersmeet.kernel.ordering import order_keys, order_words
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, BYTEA, DATE, DOUBLE, INTEGER, NUMERIC, TIME, TIMESTAMP, VARCHAR
 
 VALUES = {

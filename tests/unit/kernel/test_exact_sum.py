@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.kernel import exact_sum, wide
+from watersmeet.kernel.arrays import exact_sum, wide
 
 FINITE = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),

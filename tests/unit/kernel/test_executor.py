@@ -27,11 +27,11 @@ from watersmeet.circuit.operators import (
     Union,
 )
 from watersmeet.errors import Error
-from watersmeet.kernel import frames as frames_module
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.executor import EpochContext, run_stage
-from watersmeet.kernel.frames import Frame, decode, encode, send
 from watersmeet.kernel.metrics import OperatorMetrics
+from watersmeet.kernel.runs import frames as frames_module
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import Frame, decode, encode, send
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Schema
 from watersmeet.watermarks import NOW, Term
 

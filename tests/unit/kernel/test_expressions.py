@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import Error
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters
 from watersmeet.types import (
     BIGINT,

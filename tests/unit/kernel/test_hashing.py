@@ -9,7 +9,7 @@ from tests import reference
 from tests.unit.kernel.test_delta import NAN, VALUES
 
 from watersmeet.errors import Error
-from watersmeet.kernel.hashing import EMPTY_HASH, NULL_HASH, hash_columns, is_bijective, row_hash
+from watersmeet.kernel.arrays.hashing import EMPTY_HASH, NULL_HASH, hash_columns, is_bijective, row_hash
 from watersmeet.types import VARCHAR
 
 

@@ -15,10 +15,10 @@ from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, step_join, weaken_hashes
 
 from watersmeet.circuit.operators import Join
+from watersmeet.kernel.arrays.hashing import NULL_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
-from watersmeet.kernel.hashing import NULL_HASH, hash_columns
+from watersmeet.kernel.evaluation.expressions import Evaluator
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()

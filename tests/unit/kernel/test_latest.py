@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import latest, merge
-from watersmeet.kernel.groups import group
-from watersmeet.kernel.hashing import hash_columns
-from watersmeet.kernel.run import Run, make_run
-from watersmeet.kernel.trace import Trace
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs import latest, merge
+from watersmeet.kernel.runs.groups import group
+from watersmeet.kernel.runs.run import Run, make_run
+from watersmeet.kernel.runs.trace import Trace
 
 
 def run_of(keys: np.ndarray, values: np.ndarray, gone: np.ndarray | None = None) -> Run:

@@ -10,11 +10,11 @@ from tests import reference
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import Records, operator_from_json
-from watersmeet.kernel import groups
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import records
-from watersmeet.kernel.state import BlobDict, StageState
+from watersmeet.kernel.runs import groups
+from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR
 
 SCHEMA = schema_of(INTEGER, VARCHAR, VARCHAR)

@@ -12,9 +12,9 @@ from tests import reference
 
 from watersmeet.circuit.operators import Arrivals, Cut, operator_from_json
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import STEPS
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
 
 ROWS = (Field("c0", INTEGER), Field("c1", VARCHAR))

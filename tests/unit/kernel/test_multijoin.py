@@ -15,10 +15,10 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from tests.unit.kernel.test_join import EVALUATOR, VALUES, random_change
 
 from watersmeet.circuit.operators import Arrange, MultiJoin
-from watersmeet.kernel import trace
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.operators import arrange, multijoin
+from watersmeet.kernel.runs import trace
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, INTEGER, Field
 
 RESIDUALS = {

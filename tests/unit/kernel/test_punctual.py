@@ -9,7 +9,7 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet.circuit.operators import Punctual, operator_from_json
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import punctual
 from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Term, both, shifted

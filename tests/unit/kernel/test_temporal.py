@@ -12,7 +12,7 @@ from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import Arrange, TemporalJoin
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, temporal
 from watersmeet.types import DOUBLE, INTEGER, VARCHAR, Field
 

@@ -15,11 +15,11 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import TimeFilter, operator_from_json
-from watersmeet.kernel import merge
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import timefilter
+from watersmeet.kernel.runs import merge
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 from watersmeet.watermarks import Term
 

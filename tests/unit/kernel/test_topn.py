@@ -14,11 +14,11 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from tests.unit.kernel.test_aggregate import as_bytes, canonical
 
 from watersmeet.circuit.operators import SortKey, TopN
-from watersmeet.kernel import groups as groups_module
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import topn
+from watersmeet.kernel.runs import groups as groups_module
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
 
 EVALUATOR = Evaluator()

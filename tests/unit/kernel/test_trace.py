@@ -16,14 +16,14 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_
 from tests.unit.kernel.test_delta import VALUES, deltas
 
 from watersmeet.errors import Error
-from watersmeet.kernel import merge as merge_module
-from watersmeet.kernel import trace as trace_module
-from watersmeet.kernel.delta import consolidate
-from watersmeet.kernel.hashing import hash_columns
-from watersmeet.kernel.merge import FAN_IN, merge_runs
-from watersmeet.kernel.run import Run, arrange
-from watersmeet.kernel.state import BlobDict, RunRef, ScopedState, StageState
-from watersmeet.kernel.trace import Trace
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs import merge as merge_module
+from watersmeet.kernel.runs import trace as trace_module
+from watersmeet.kernel.runs.delta import consolidate
+from watersmeet.kernel.runs.merge import FAN_IN, merge_runs
+from watersmeet.kernel.runs.run import Run, arrange
+from watersmeet.kernel.runs.state import BlobDict, RunRef, ScopedState, StageState
+from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import BIGINT, INTEGER, VARCHAR
 
 

@@ -12,9 +12,9 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of
 
 from watersmeet.circuit.operators import Unnest
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import unnest
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()

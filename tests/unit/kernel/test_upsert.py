@@ -15,9 +15,9 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 
 from watersmeet.circuit.operators import Upsert
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators.upsert import step
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
 
 EVALUATOR = Evaluator()

@@ -12,10 +12,10 @@ from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Arrange, AsofJoin, Versions
-from watersmeet.kernel import newest
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, asof, versions
+from watersmeet.kernel.runs import newest
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, Field
 from watersmeet.watermarks import Term
 

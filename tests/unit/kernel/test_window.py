@@ -16,12 +16,12 @@ from tests.unit.kernel.test_aggregate import AVG_TYPE, SUM_TYPE, as_bytes, call,
 from tests.unit.kernel.test_topn import back, compared
 
 from watersmeet.circuit.operators import DEVIATIONS, Arrange, Frame, SortKey, Window, WindowSpec
-from watersmeet.kernel import groups as groups_module
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import window
+from watersmeet.kernel.runs import groups as groups_module
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR
 
 EVALUATOR = Evaluator()

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
-from watersmeet.kernel.hashing import hash_columns
+from watersmeet.kernel.arrays.hashing import hash_columns
 
 
 @pytest.fixture(scope="module")

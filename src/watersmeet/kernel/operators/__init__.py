@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.operators import (
     aggregate,
     arrange,
@@ -33,7 +31,9 @@ from watersmeet.kernel.operators import (
     window,
 )
 from watersmeet.kernel.operators import map as map_operator
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 #: What operators hand on: joins read arrangements, all others read changes.
 Output = Delta | Arranged

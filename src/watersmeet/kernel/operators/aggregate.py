@@ -17,20 +17,21 @@ import pyarrow as pa
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
-from watersmeet.kernel import columns as col
-from watersmeet.kernel import extremes, latest
-from watersmeet.kernel.accumulators import Layout, add, layout
-from watersmeet.kernel.cleaning import Retention
-from watersmeet.kernel.collected import Sides, collect
+from watersmeet.kernel.aggregates import extremes
+from watersmeet.kernel.aggregates.accumulators import Layout, add, layout
+from watersmeet.kernel.aggregates.collected import Sides, collect
+from watersmeet.kernel.aggregates.feeds import Feeder
+from watersmeet.kernel.aggregates.results import result
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import EMPTY_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.feeds import Feeder
-from watersmeet.kernel.groups import Groups, group, key_form
-from watersmeet.kernel.hashing import EMPTY_HASH, hash_columns
-from watersmeet.kernel.results import result
-from watersmeet.kernel.run import make_run
-from watersmeet.kernel.state import State
-from watersmeet.kernel.trace import Trace
+from watersmeet.kernel.runs import latest
+from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.groups import Groups, group, key_form
+from watersmeet.kernel.runs.run import make_run
+from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import Schema, arrow_schema
 
 

@@ -9,17 +9,17 @@ import numpy as np
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.arranged import Arranged
-from watersmeet.kernel.best import Best
-from watersmeet.kernel.cleaning import Retention
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import is_bijective
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.hashing import is_bijective
-from watersmeet.kernel.merge import merge_runs
-from watersmeet.kernel.newest import Newest
-from watersmeet.kernel.run import Run, arrange
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.best import Best
+from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.merge import merge_runs
+from watersmeet.kernel.runs.newest import Newest
+from watersmeet.kernel.runs.run import Run, arrange
+from watersmeet.kernel.runs.state import State
 from watersmeet.types import arrow_schema
 
 #: The trace of an arrangement.

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin
-from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
 from watersmeet.kernel.operators import asof, join
 from watersmeet.kernel.operators.arrange import unkept
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: ArrivalJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext) -> Delta:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Arrivals
-from watersmeet.kernel import columns as col
+from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: Arrivals, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps

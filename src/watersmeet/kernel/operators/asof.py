@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import ArrivalAsofJoin, AsofJoin
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.joined import JoinOutput
-from watersmeet.kernel.nearest import NONE, Candidates
-from watersmeet.kernel.residual import Residual
-from watersmeet.kernel.run import Run
-from watersmeet.kernel.state import State
+from watersmeet.kernel.joins.joined import JoinOutput
+from watersmeet.kernel.joins.nearest import NONE, Candidates
+from watersmeet.kernel.joins.residual import Residual
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001

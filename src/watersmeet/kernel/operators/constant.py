@@ -8,8 +8,8 @@ import numpy as np
 
 from watersmeet.circuit.operators import Constant
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 from watersmeet.types import arrow_schema
 
 

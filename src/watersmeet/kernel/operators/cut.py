@@ -9,8 +9,8 @@ import numpy as np
 
 from watersmeet.circuit.operators import Cut
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 _NO_ROWS: Final = np.zeros(0, np.int64)
 

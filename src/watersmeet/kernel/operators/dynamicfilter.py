@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import DynamicFilter
 from watersmeet.errors import error
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.byvalue import by_value
-from watersmeet.kernel.cancel import without_cancelling
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.ordering import order_keys, order_words
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, consolidate
-from watersmeet.kernel.ordering import order_keys, order_words
-from watersmeet.kernel.run import Run, arrange
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.byvalue import by_value
+from watersmeet.kernel.runs.cancel import without_cancelling
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.run import Run, arrange
+from watersmeet.kernel.runs.state import State
 from watersmeet.types import arrow_schema
 
 _LAST: Final = ~np.uint64(0)

@@ -25,14 +25,14 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Join, TemporalJoin
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.joined import JoinOutput, JoinSide, PairOutput, is_revised, present
-from watersmeet.kernel.residual import Residual, join_with_residual
-from watersmeet.kernel.run import Run
-from watersmeet.kernel.state import State
+from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput, is_revised, present
+from watersmeet.kernel.joins.residual import Residual, join_with_residual
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001

@@ -21,16 +21,16 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import MultiJoin
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.arranged import Arranged
-from watersmeet.kernel.cancel import without_cancelling
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.expand import pieces
-from watersmeet.kernel.matching import Probe
-from watersmeet.kernel.run import Run
-from watersmeet.kernel.state import State
-from watersmeet.kernel.trace import PIECE_ROWS
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.cancel import without_cancelling
+from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.matching import Probe
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import PIECE_ROWS
 
 _TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Punctual
+from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.state import State
-from watersmeet.kernel.times import microseconds
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: Punctual, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Records
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.cancel import without_cancelling
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.groups import Ints, group, key_form
-from watersmeet.kernel.hashing import hash_columns
-from watersmeet.kernel.order import canonical_rows
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.cancel import without_cancelling
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.groups import Ints, group, key_form
+from watersmeet.kernel.runs.order import canonical_rows
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps

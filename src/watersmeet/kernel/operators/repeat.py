@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from watersmeet.circuit.operators import Repeat
-from watersmeet.kernel import columns as col
+from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps

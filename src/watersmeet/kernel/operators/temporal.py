@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from watersmeet.circuit.operators import TemporalJoin
-from watersmeet.kernel.answers import answered
-from watersmeet.kernel.arranged import Arranged
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.joined import JoinOutput, JoinSide, PairOutput
-from watersmeet.kernel.memo import Memo
+from watersmeet.kernel.joins.answers import answered
+from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput
+from watersmeet.kernel.joins.memo import Memo
+from watersmeet.kernel.joins.waiting import Waiting
 from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs
-from watersmeet.kernel.run import arrange
-from watersmeet.kernel.state import State
-from watersmeet.kernel.waiting import Waiting
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.run import arrange
+from watersmeet.kernel.runs.state import State
 from watersmeet.types import arrow_schema
 from watersmeet.watermarks import NOW
 

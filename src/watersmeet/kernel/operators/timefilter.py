@@ -23,16 +23,16 @@ import pyarrow.compute as pc
 from watersmeet import watermarks
 from watersmeet.circuit.operators import TimeFilter
 from watersmeet.errors import error
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.byvalue import by_value
-from watersmeet.kernel.cancel import without_cancelling
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.times import MOST_DAYS
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.merge import merge_runs, settled
-from watersmeet.kernel.run import Run, make_run
-from watersmeet.kernel.state import State
-from watersmeet.kernel.times import MOST_DAYS
-from watersmeet.kernel.trace import Trace
+from watersmeet.kernel.runs.byvalue import by_value
+from watersmeet.kernel.runs.cancel import without_cancelling
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.merge import merge_runs, settled
+from watersmeet.kernel.runs.run import Run, make_run
+from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import DAY_US, arrow_schema
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.

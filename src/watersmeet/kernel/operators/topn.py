@@ -16,19 +16,19 @@ import pyarrow as pa
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import TopN
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.cleaning import Retention
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.expand import pieces
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expand import pieces
-from watersmeet.kernel.groups import Groups, Ints, group, key_form
-from watersmeet.kernel.hashing import Hashes, hash_columns
-from watersmeet.kernel.order import canonical_rows
-from watersmeet.kernel.ranking import Ranking, leading, prefixes, rank
-from watersmeet.kernel.run import Run, make_run
-from watersmeet.kernel.state import State
-from watersmeet.kernel.touched import Touched, touched
-from watersmeet.kernel.trace import Trace
+from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.groups import Groups, Ints, group, key_form
+from watersmeet.kernel.runs.order import canonical_rows
+from watersmeet.kernel.runs.ranking import Ranking, leading, prefixes, rank
+from watersmeet.kernel.runs.run import Run, make_run
+from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.touched import Touched, touched
+from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import arrow_schema
 
 #: How many entries of a run are looked at beyond the rows wanted, and how many times more if that is not enough.

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Unnest
-from watersmeet.kernel import columns as col
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.expand import Positions, pieces
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.expand import Positions, pieces
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.state import State
 
 #: Results that are made at a time.
 _PIECE: Final = 1 << 20

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Upsert
-from watersmeet.kernel import columns as col
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta
-from watersmeet.kernel.hashing import hash_columns
-from watersmeet.kernel.matching import Probe, parts, probes
-from watersmeet.kernel.run import Run, arrange, is_pure
-from watersmeet.kernel.state import State
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.matching import Probe, parts, probes
+from watersmeet.kernel.runs.run import Run, arrange, is_pure
+from watersmeet.kernel.runs.state import State
 
 
 def step(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps

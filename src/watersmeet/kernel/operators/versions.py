@@ -21,17 +21,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Versions
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, Diffs
-from watersmeet.kernel.matching import Probe, parts
-from watersmeet.kernel.newest import Newest
 from watersmeet.kernel.operators.arrange import ROWS, is_exact
 from watersmeet.kernel.operators.upsert import in_order
-from watersmeet.kernel.run import Run, arrange
-from watersmeet.kernel.state import State
-from watersmeet.kernel.times import microseconds
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.matching import Probe, parts
+from watersmeet.kernel.runs.newest import Newest
+from watersmeet.kernel.runs.run import Run, arrange
+from watersmeet.kernel.runs.state import State
 from watersmeet.types import arrow_schema
 from watersmeet.watermarks import value
 

@@ -13,20 +13,20 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import SortKey, Window, WindowSpec
-from watersmeet.kernel import columns as col
-from watersmeet.kernel.arranged import Arranged
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.delta import Delta, consolidate
-from watersmeet.kernel.groups import Groups, Ints, group, key_form
-from watersmeet.kernel.hashing import hash_columns
 from watersmeet.kernel.metrics import Counters
-from watersmeet.kernel.ranking import rank
-from watersmeet.kernel.run import Run
-from watersmeet.kernel.state import State
-from watersmeet.kernel.touched import Touched, touched
-from watersmeet.kernel.windowframes import Places, frame_of
-from watersmeet.kernel.windowsums import aggregate_of, framed
-from watersmeet.kernel.windowvalues import UNFRAMED, Rows, positional_value
+from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.groups import Groups, Ints, group, key_form
+from watersmeet.kernel.runs.ranking import rank
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.touched import Touched, touched
+from watersmeet.kernel.windows.windowframes import Places, frame_of
+from watersmeet.kernel.windows.windowsums import aggregate_of, framed
+from watersmeet.kernel.windows.windowvalues import UNFRAMED, Rows, positional_value
 from watersmeet.types import Schema, arrow_schema
 
 _POSITIONAL = ("first_value", "last_value", "nth_value")

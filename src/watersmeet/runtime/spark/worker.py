@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.errors import Error
-from watersmeet.kernel.frames import Frame
+from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.receipts import RECEIPT
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
 

@@ -1,0 +1,1 @@
+"""Aggregates: what is remembered of a group, and the results from it."""

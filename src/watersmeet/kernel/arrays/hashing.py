@@ -1,0 +1,211 @@
+"""Key and row hashes: 64 bits, the same for ever, vectorised.
+
+Laws:
+- Equal values (see `columns`) have equal hashes; the hash does not depend on chunks, slices or integer width.
+- For one column of the types of `is_bijective`, two values that are not NULL have equal hashes only if they are equal.
+- The functions here are part of the stored state: buckets and runs depend on them. Whoever changes a
+  result must change `STATE_FORMAT_VERSION`; `tests/unit/kernel/test_hashing.py` pins values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.expand import pieces
+
+Hashes = npt.NDArray[np.uint64]
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2: Final = np.uint64(0x94D049BB133111EB)
+_POSITION: Final = np.uint64(0xD6E8FEB86659FD93)
+_LENGTH: Final = np.uint64(0xA0761D6478BD642F)
+_LIST: Final = np.uint64(0xE7037ED1A0B428DB)
+_STRUCT: Final = np.uint64(0x8EBC6AF09C88C6E3)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+#: The hash of NULL of every type, and of a row without columns.
+NULL_HASH: Final = np.uint64(0x589965CC75374CC3)
+EMPTY_HASH: Final = np.uint64(0x1D8E4E27C47D124F)
+
+_MASKS: Final = np.array([(1 << (8 * r)) - 1 for r in range(9)], np.uint64)
+#: Strings are hashed in rounds of 8 bytes over all rows; what is longer than this many rounds goes word by word.
+_ROUNDS: Final = 4
+_ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
+_PIECE_ROWS: Final = 1 << 18
+_PIECE_WORDS: Final = 1 << 20
+
+
+def hash_columns(columns: Sequence[col.Column], num_rows: int | None = None, *, as_key: bool = True) -> Hashes:
+    """One uint64 per row over all `columns`, in their order.
+
+    num_rows: needed only if there are no columns: then every row has `EMPTY_HASH`.
+    as_key: intervals hash by SQL equality; otherwise by their three parts.
+    """
+    if not columns:
+        return np.full(num_rows or 0, EMPTY_HASH, np.uint64)
+    if len(columns) == 1:
+        return _hash_column(columns[0], as_key=as_key)
+    result = np.full(len(columns[0]), EMPTY_HASH, np.uint64)
+    for column in columns:
+        result ^= _hash_column(column, as_key=as_key)
+        mix(result)
+    return result
+
+
+def row_hash(table: pa.Table, num_rows: int | None = None) -> Hashes:
+    """The hash of whole rows; unlike key hashes it tells '1 month' from '30 days'."""
+    return hash_columns(table.columns, num_rows, as_key=False)
+
+
+def is_bijective(kind: pa.DataType) -> bool:
+    """True if two values of the type (not NULL, in `one_form`) that have equal hashes are equal."""
+    t = pa.types
+    return bool(t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_time(kind) or t.is_timestamp(kind)
+                or t.is_floating(kind))
+
+
+def mix(values: Hashes) -> Hashes:
+    """Splitmix64's finaliser, in place: a bijection of 64 bits. Returns `values`."""
+    values += _GOLDEN
+    values ^= values >> _S30
+    values *= _MIX_1
+    values ^= values >> _S27
+    values *= _MIX_2
+    values ^= values >> _S31
+    return values
+
+
+def _hash_column(column: col.Column, *, as_key: bool) -> Hashes:
+    if isinstance(column, pa.ChunkedArray):
+        if column.num_chunks == 1:
+            return _hash_array(column.chunk(0), as_key=as_key)
+        parts = [_hash_array(c, as_key=as_key) for c in column.chunks]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    return _hash_array(column, as_key=as_key)
+
+
+def _hash_array(array: pa.Array, *, as_key: bool) -> Hashes:
+    if len(array) == 0:
+        return np.zeros(0, np.uint64)
+    if array.null_count == len(array):
+        return np.full(len(array), NULL_HASH, np.uint64)
+    result = _hash_values(array, as_key=as_key)
+    valid = col.validity(array)
+    if valid is not None:
+        result[~valid] = NULL_HASH
+    return result
+
+
+def _hash_values(array: pa.Array, *, as_key: bool) -> Hashes:
+    """The hashes; undefined where NULL."""
+    kind = array.type
+    if col.is_bytes(kind):
+        return _hash_bytes(array)
+    if col.is_list(kind):
+        return _hash_lists(array, as_key=as_key)
+    if pa.types.is_struct(kind):
+        result = np.full(len(array), _STRUCT, np.uint64)
+        for field in col.struct_fields(array):
+            result ^= _hash_array(field, as_key=as_key)
+            mix(result)
+        return result
+    if pa.types.is_dictionary(kind):
+        return _hash_array(array.dictionary_decode(), as_key=as_key)
+    if col.is_interval(kind) and as_key:
+        return _hash_words(col.normal_interval(array).view(np.uint64))
+    if pa.types.is_decimal(kind) or col.is_interval(kind):
+        return _hash_words(col.words(array))
+    if is_bijective(kind):
+        values = col.words(array)
+        if pa.types.is_floating(kind):
+            wide = values.astype(np.float64) + 0.0
+            wide[np.isnan(wide)] = np.nan
+            return mix(wide.view(np.uint64))
+        return mix(values.astype(np.int64).view(np.uint64))
+    raise error("FEATURE_NOT_SUPPORTED", f"no hash for values of type {kind}")
+
+
+def _hash_words(values: npt.NDArray[Any]) -> Hashes:
+    if values.ndim == 1:
+        return mix(values.astype(np.int64).view(np.uint64))
+    result = np.zeros(len(values), np.uint64)
+    for i in range(values.shape[1]):
+        result ^= values[:, i].astype(np.uint64)
+        mix(result)
+    return result
+
+
+def _hash_lists(array: pa.Array, *, as_key: bool) -> Hashes:
+    """Mixes, of each list, the sum of its elements' hashes, each mixed with its place, and the length."""
+    bounds = col.offsets(array)
+    first, last = int(bounds[0]), int(bounds[-1])
+    lengths = np.diff(bounds)
+    elements = _hash_array(array.values.slice(first, last - first), as_key=as_key)
+    places = np.arange(1, last - first + 1) - np.repeat(bounds[:-1] - first, lengths)
+    elements += places.view(np.uint64) * _POSITION
+    mix(elements)
+    sums = np.zeros(len(elements) + 1, np.uint64)
+    np.cumsum(elements, out=sums[1:])
+    result = sums[bounds[1:] - first] - sums[bounds[:-1] - first]
+    return mix(result + (lengths.view(np.uint64) * _LENGTH ^ _LIST))
+
+
+def _hash_bytes(array: pa.Array) -> Hashes:
+    bounds = col.offsets(array)
+    buffer = array.buffers()[2]
+    data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+    result = np.empty(len(array), np.uint64)
+    for at in range(0, len(array), _PIECE_ROWS):
+        part = bounds[at : at + _PIECE_ROWS + 1]
+        result[at : at + _PIECE_ROWS] = _hash_piece(data, part[:-1], np.diff(part))
+    return result
+
+
+def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col.Positions) -> Hashes:
+    """Mixes, of each string, the sum over its words of 8 bytes, each mixed with its place, and the length."""
+    if len(data) < 8:
+        data = np.concatenate([data, np.zeros(8 - len(data), np.uint8)])
+    # Every place of the data as a little-endian word: overlapping, unaligned, without a copy.
+    overlapping: Hashes = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
+    counts = (lengths + 7) >> 3
+    most = int(counts.max())
+    sums = lengths.view(np.uint64) * _LENGTH
+    if most:
+        rows = None if counts.all() else np.flatnonzero(counts)
+        for place in range(min(most, _ROUNDS)):
+            if place:
+                rows = np.flatnonzero(counts > place)
+            s, n = (starts, lengths) if rows is None else (starts[rows], lengths[rows])
+            mixed = _mixed_words(overlapping, s + 8 * place, n - 8 * place, _ROUND_SALTS[place])
+            if rows is None:
+                sums += mixed
+            else:
+                sums[rows] += mixed
+    if most > _ROUNDS:
+        rows = np.flatnonzero(counts > _ROUNDS)
+        for index, places in pieces(np.full(len(rows), _ROUNDS), counts[rows] - _ROUNDS, _PIECE_WORDS):
+            row = rows[index]
+            salts = (places + 1).view(np.uint64) * _POSITION
+            np.add.at(sums, row, _mixed_words(overlapping, starts[row] + 8 * places, lengths[row] - 8 * places, salts))
+    return mix(sums)
+
+
+def _mixed_words(overlapping: Hashes, at: col.Positions, left: col.Positions, salt: Hashes | np.uint64) -> Hashes:
+    """The words at `at`, of which `left` bytes count, mixed with their salt."""
+    last = len(overlapping) - 1
+    if int(at.max()) > last:  # a word at the end of the data reaches beyond it: read an earlier one and shift
+        back = np.maximum(at - last, 0)
+        found = overlapping[at - back] >> (back << 3).view(np.uint64)
+    else:
+        found = overlapping[at]
+    found &= _MASKS[np.minimum(left, 8)]
+    found += salt
+    return mix(found)

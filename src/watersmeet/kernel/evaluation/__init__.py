@@ -1,0 +1,1 @@
+"""Expressions, evaluated by DuckDB over Arrow tables."""

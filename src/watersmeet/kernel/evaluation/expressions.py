@@ -1,0 +1,193 @@
+"""Evaluates DuckDB SQL expressions over Arrow tables, cheaply also for few rows.
+
+An expression never fails a step: a cell whose evaluation raises an error becomes NULL, a
+predicate false, and is counted. Statements are prepared once per (input types, expressions) and
+run again with other rows; columns that only pass through never enter DuckDB.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.evaluation.duck import as_type, connect
+from watersmeet.kernel.evaluation.statements import (
+    VALUE_ERRORS,
+    Columns,
+    Recovery,
+    Rows,
+    Statement,
+    drop,
+    plan_error,
+    prepare,
+    run,
+)
+from watersmeet.kernel.metrics import Counters
+from watersmeet.types import Schema, SqlType, arrow_schema
+
+_VALUE: Final = r"(?:NULL|TRUE|FALSE|-?\d+(?:\.\d+)?|'(?:[^']|'')*')"
+_LITERAL: Final = re.compile(rf"{_VALUE}|CAST\({_VALUE} AS [A-Z][A-Z0-9_ (),]*\)", re.IGNORECASE)
+_PLANS: Final = 512
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Way = Literal["input", "literal", "computed"]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a plan is made for: the input's columns and the expressions over them."""
+
+    names: tuple[str, ...]
+    types: tuple[SqlType, ...]
+    exprs: tuple[str, ...]
+    results: tuple[SqlType, ...]
+    predicate: str | None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How to make each output column.
+
+    outputs: per column the way and, by way, a position in the input, the value, a position in
+    `computed`. computed: what DuckDB evaluates. statement: does it; None if there is nothing to
+    do, or if a constant in it raises an error (`broken`), so that each cell is looked at alone.
+    """
+
+    outputs: tuple[tuple[Way, int, pa.Scalar | None], ...]
+    computed: tuple[tuple[str, SqlType], ...]
+    statement: Statement | None
+    broken: bool
+
+
+class Evaluator:
+    """DuckDB for expressions. One per process is enough; safe across fork and between threads."""
+
+    def __init__(self, memory_limit_bytes: int | None = None) -> None:
+        """memory_limit_bytes: DuckDB's; by default a share of the machine's memory."""
+        self._memory_limit_bytes = memory_limit_bytes
+        self._lock = threading.RLock()
+        self._pid = 0
+        self._connections: list[duckdb.DuckDBPyConnection] = []
+        self._plans: OrderedDict[_Request, _Plan] = OrderedDict()
+
+    def project(self, table: pa.Table, schema: Schema, exprs: Sequence[str], output: Schema,
+                predicate: str | None = None, counters: Counters | None = None,
+                num_rows: int | None = None) -> tuple[pa.Table, Rows | None]:
+        """Rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i].
+
+        `schema` gives the types of `table`'s columns; expressions use the table's column names
+        (c0… or l0… and r0…). Also returns the ascending positions of the rows kept, None if all were.
+        num_rows: needed if `table` has no columns, because Arrow then does not know it.
+        """
+        request = _Request(tuple(table.column_names), tuple(f.type for f in schema), tuple(exprs),
+                           tuple(f.type for f in output), predicate)
+        count = table.num_rows if num_rows is None else num_rows
+        with self._lock:
+            connection = self._connection()
+            plan = self._plan(connection, request)
+            columns, rows = _compute(connection, plan, request, table, count, counters or Counters())
+        if rows is not None and rows.size == count:
+            rows = None
+        taken = None if rows is None else pa.array(rows)
+        count = count if rows is None else rows.size
+        arrays = []
+        for (way, position, literal), kind in zip(plan.outputs, request.results, strict=True):
+            if way == "input":
+                column = table.column(position)
+                arrays.append(column if taken is None else column.take(taken))
+            elif way == "literal":
+                arrays.append(pa.chunked_array([pa.repeat(literal, count)]))
+            else:
+                arrays.append(as_type(columns[position], kind.arrow) if columns else pa.chunked_array([], kind.arrow))
+        return pa.Table.from_arrays(arrays, [f"c{i}" for i in range(len(arrays))]), rows
+
+    def mask(self, table: pa.Table, schema: Schema, predicate: str, counters: Counters | None = None,
+             num_rows: int | None = None) -> Mask:
+        """For each row of `table`: is `predicate` true? NULL and errors count as false."""
+        count = table.num_rows if num_rows is None else num_rows
+        _, rows = self.project(table, schema, (), (), predicate, counters, count)
+        if rows is None:
+            return np.ones(count, np.bool_)
+        found = np.zeros(count, np.bool_)
+        found[rows] = True
+        return found
+
+    def rows(self, rows_sql: Sequence[Sequence[str]], output: Schema, counters: Counters | None = None) -> pa.Table:
+        """The table of constant rows whose cells are the expressions `rows_sql`."""
+        pieces = [self.project(pa.table({}), (), row, output, None, counters, 1)[0] for row in rows_sql]
+        return pa.concat_tables(pieces) if pieces else arrow_schema(output, positional=True).empty_table()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """This process's connection. A forked child keeps its parent's, unused: closing it could hang."""
+        if self._pid != os.getpid():
+            self._connections.append(connect(self._memory_limit_bytes))
+            self._plans = OrderedDict()
+            self._pid = os.getpid()
+        return self._connections[-1]
+
+    def _plan(self, connection: duckdb.DuckDBPyConnection, request: _Request) -> _Plan:
+        plan = self._plans.get(request)
+        if plan is not None:
+            self._plans.move_to_end(request)
+            return plan
+        plan = _make_plan(connection, request)
+        self._plans[request] = plan
+        if len(self._plans) > _PLANS:
+            _, old = self._plans.popitem(last=False)
+            if old.statement is not None:
+                drop(connection, old.statement)
+        return plan
+
+
+def _compute(connection: duckdb.DuckDBPyConnection, plan: _Plan, request: _Request, table: pa.Table, count: int,
+             counters: Counters) -> tuple[Columns, Rows | None]:
+    if count == 0 or (plan.statement is None and not plan.broken):
+        return [], None
+    try:
+        if plan.statement is not None:
+            return run(connection, plan.statement, table, count)
+    except VALUE_ERRORS:
+        pass
+    recovery = Recovery(connection, request.names, request.types, counters)
+    return recovery.project(table, count, plan.computed, request.predicate)
+
+
+def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Plan:
+    outputs: list[tuple[Way, int, pa.Scalar | None]] = []
+    computed: list[tuple[str, SqlType]] = []
+    for expr, kind in zip(request.exprs, request.results, strict=True):
+        position = request.names.index(expr) if expr in request.names else -1
+        if position >= 0 and request.types[position].arrow == kind.arrow:
+            outputs.append(("input", position, None))
+        elif _LITERAL.fullmatch(expr) and (literal := _literal(connection, expr, kind)) is not None:
+            outputs.append(("literal", 0, literal))
+        else:
+            outputs.append(("computed", len(computed), None))
+            computed.append((expr, kind))
+    statement, broken = None, False
+    if computed or request.predicate is not None:
+        try:
+            statement = prepare(connection, request.names, request.types, computed, request.predicate)
+        except VALUE_ERRORS:
+            broken = True
+        except duckdb.ProgrammingError as problem:
+            raise plan_error(problem, request.exprs, request.predicate) from problem
+    return _Plan(tuple(outputs), tuple(computed), statement, broken)
+
+
+def _literal(connection: duckdb.DuckDBPyConnection, expr: str, kind: SqlType) -> pa.Scalar | None:
+    """The value of a literal, or None if it has none of this type: the usual way then counts the errors."""
+    try:
+        table = connection.execute(f"SELECT CAST({expr} AS {kind.duckdb})").to_arrow_table()
+    except VALUE_ERRORS:
+        return None
+    return as_type(table.column(0), kind.arrow)[0]

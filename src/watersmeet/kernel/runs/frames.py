@@ -1,0 +1,114 @@
+"""Frames: what moves between the stages of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.circuit.operators import Exchange
+from watersmeet.errors import error
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs.delta import Delta
+
+#: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
+FRAME_BYTES: Final = 16 << 20
+#: A sender numbers its frames of a channel from its own number times this on.
+_SENDER: Final = 1 << 32
+_DIFF: Final = "_diff"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A piece of an operator's output, on its way to a bucket.
+
+    bucket: where it goes. channel: the id of the operator, mostly an `Exchange`, or a word that later stages pass on.
+    seq: orders the frames of a channel, whoever sent them. body: changes (see `encode`).
+    """
+
+    bucket: int
+    channel: str
+    seq: int
+    body: pa.Buffer | bytes
+
+
+def encode(delta: Delta) -> pa.Buffer:
+    """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1."""
+    arrays, names = delta.arrays, list(delta.columns.column_names)
+    if not arrays or not (delta.diff == 1).all():
+        arrays.append(pa.array(delta.diff))
+        names.append(_DIFF)
+    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def decode(body: pa.Buffer | bytes) -> Delta:
+    """The inverse of `encode`. The columns may point into `body`. Raises Error INTERNAL_ERROR."""
+    try:
+        options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
+        with pa.ipc.open_stream(pa.BufferReader(body), options=options) as reader:
+            table = reader.read_all()
+    except (pa.ArrowException, OSError) as e:
+        raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
+    names = table.column_names
+    if not names or names[-1] != _DIFF:
+        return Delta(table, np.ones(table.num_rows, np.int64))
+    diff = table.column(len(names) - 1).to_numpy()
+    return Delta(table.select(names[:-1]), diff)
+
+
+def send(exchange: Exchange, delta: Delta, buckets: int, sender: int, channel: str = "",
+         keys: Sequence[col.Column] | None = None) -> Iterator[Frame]:
+    """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
+
+    sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they are not those of columns.
+    """
+    if delta.num_rows == 0:
+        return
+    assert buckets < 1 << 16
+    numbers = [sender * _SENDER] * buckets
+    for bucket, part in _parts(exchange, delta, buckets, keys):
+        for piece in _pieces(part):
+            body = encode(piece)
+            for target in range(buckets) if bucket is None else (bucket,):
+                yield Frame(target, channel or exchange.id, numbers[target], body)
+                numbers[target] += 1
+
+
+def receive(frames: Iterable[Frame]) -> Delta:
+    """The changes of all frames of a channel, by `seq`."""
+    return Delta.concat([decode(f.body) for f in sorted(frames, key=lambda f: f.seq)])
+
+
+def _parts(exchange: Exchange, delta: Delta, buckets: int, keys: Sequence[col.Column] | None) -> Iterator[tuple[int | None, Delta]]:
+    if exchange.mode == "broadcast":
+        yield None, delta
+        return
+    if not exchange.keys:
+        yield 0, delta
+        return
+    hashes = hash_columns([delta.columns.column(i) for i in exchange.keys] if keys is None else keys)
+    targets = (hashes % np.uint64(buckets)).astype(np.uint16)
+    ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
+    stop = 0
+    for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):
+        start, stop = stop, stop + count
+        if count:
+            yield bucket, Delta(ordered.columns.slice(start, count), ordered.diff[start:stop])
+
+
+def _pieces(delta: Delta) -> Iterator[Delta]:
+    size = delta.columns.nbytes
+    step = max(1, int(delta.num_rows * FRAME_BYTES / max(1, size)))
+    if step >= delta.num_rows:
+        yield delta
+        return
+    for start in range(0, delta.num_rows, step):
+        yield Delta(delta.columns.slice(start, step), delta.diff[start : start + step])

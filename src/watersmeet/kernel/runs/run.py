@@ -1,0 +1,196 @@
+"""Run: an immutable sorted piece of an arrangement, and its stored form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.order import canonical_rows, stretches
+
+Diffs = npt.NDArray[np.int64]
+
+_ONE: Final = np.int64(1)
+_META: Final = b"watersmeet.run"
+
+
+class Run:
+    """Changes sorted by the hash of the key columns. Never modified.
+
+    hash: uint64, ascending. columns: c0, c1, …, one chunk each, floats in one form. weights: int64
+    diffs, none 0, or None if all are 1. keys: positions of the key columns. pure: rows with equal
+    hashes have equal keys, so that one comparison stands for all. ref: where it is stored, None if it is not.
+    continues: it is a further segment, with higher hashes, of a large result whose first segments come before it.
+    note: JSON that is stored with the run, about its rows; None if nothing has been noted. A run made of it has none.
+    The order of rows with equal hashes depends only on the history of the relation's changes.
+    """
+
+    __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "note", "pure", "ref", "weights")
+
+    def __init__(self, hashes: Hashes, columns: pa.Table, weights: Diffs | None, keys: tuple[int, ...], *,
+                 pure: bool, ref: Any = None, continues: bool = False, note: Any = None) -> None:
+        self.hash = hashes
+        self.columns = columns
+        self.weights = weights
+        self.keys = keys
+        self.pure = pure
+        self.ref = ref
+        self.continues = continues
+        self.note = note
+
+    @property
+    def num_rows(self) -> int:
+        """The number of entries."""
+        return len(self.hash)
+
+    @property
+    def all_ones(self) -> bool:
+        """True if every diff is 1."""
+        return self.weights is None
+
+    @property
+    def diff(self) -> Diffs:
+        """The diffs, int64, not to be written to; if all are 1 they take no memory."""
+        return np.broadcast_to(_ONE, len(self.hash)) if self.weights is None else self.weights
+
+    @cached_property
+    def has_negative(self) -> bool:
+        """True if some diff is below 0."""
+        return self.weights is not None and bool((self.weights < 0).any())
+
+    @cached_property
+    def arrays(self) -> tuple[pa.Array, ...]:
+        """The columns as arrays."""
+        return tuple(col.flat(c) for c in self.columns.columns)
+
+    @cached_property
+    def parts(self) -> tuple[Run, ...]:
+        """Pure runs with the same rows in all: the run itself, unless different keys share a hash."""
+        return (self,) if self.pure else tuple(_split(self))
+
+    @cached_property
+    def key_arrays(self) -> tuple[pa.Array, ...]:
+        """The key columns as arrays."""
+        return tuple(self.arrays[i] for i in self.keys)
+
+    def take(self, rows: col.Positions) -> Run:
+        """The run of some rows, given in ascending order."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Run(self.hash[rows], col.gather_table(self.columns, rows), weights, self.keys, pure=self.pure)
+
+    def slice(self, start: int, stop: int) -> Run:
+        """The run of rows [start, stop), without a copy."""
+        weights = None if self.weights is None else self.weights[start:stop]
+        return Run(self.hash[start:stop], self.columns.slice(start, stop - start), weights, self.keys, pure=self.pure)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the values; the same for the same rows, stored or not."""
+        weights = 0 if self.weights is None else 8
+        return (8 + weights) * len(self.hash) + sum(col.data_bytes(a) for a in self.arrays)
+
+    def delta(self) -> Delta:
+        """The run as changes."""
+        return Delta(self.columns, self.diff)
+
+    def to_ipc(self) -> pa.Buffer:
+        """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1."""
+        arrays = [pa.array(self.hash), *(_defined(a) for a in self.arrays)]
+        names = ["_h", *(f"c{i}" for i in range(len(self.arrays)))]
+        if self.weights is not None:
+            arrays.append(pa.array(self.weights))
+            names.append("_diff")
+        facts = {"keys": self.keys, "pure": self.pure, "negative": self.has_negative, "continues": self.continues}
+        meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
+        batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
+        measure = pa.MockOutputStream()
+        _write(measure, batch)
+        buffer = pa.allocate_buffer(measure.size())
+        _write(pa.FixedSizeBufferWriter(buffer), batch)
+        return buffer
+
+    @staticmethod
+    def from_ipc(buffer: pa.Buffer, ref: Any = None) -> Run:
+        """The inverse of `to_ipc`; the columns point into `buffer` (best aligned to 64 bytes).
+
+        Raises Error STATE_DAMAGED if the bytes are not a run.
+        """
+        try:
+            with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:
+                meta = json.loads(reader.schema.metadata[_META])
+                table = pa.Table.from_batches([reader.read_next_batch()])
+        except (pa.ArrowException, StopIteration, KeyError, TypeError, ValueError, OSError) as e:
+            raise error("STATE_DAMAGED", "a stored run can't be read", detail=f"{e} ({ref}).") from e
+        names = table.column_names
+        hashes = col.words(col.flat(table.column(0)))
+        weights = col.words(col.flat(table.column("_diff"))) if names[-1] == "_diff" else None
+        columns = table.select([n for n in names if n not in ("_h", "_diff")]).replace_schema_metadata(None)
+        run = Run(hashes, columns, weights, tuple(meta["keys"]), pure=meta["pure"], ref=ref, continues=meta["continues"],
+                  note=meta.get("note"))
+        run.has_negative = meta["negative"]  # known without reading the diffs
+        return run
+
+
+def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:
+    """The consolidated changes, in canonical order by `keys`, as a run."""
+    arrays = [col.one_form(c) for c in delta.columns.columns]
+    hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
+    rows, diff = canonical_rows(arrays, delta.diff, hashes, whole_row=False)
+    return make_run(hashes[rows], col.gather_all(arrays, rows), diff, keys)
+
+
+def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tuple[int, ...]) -> Run:
+    """A run of rows that are sorted by hash already."""
+    weights = None if bool((diff == 1).all()) else diff
+    return Run(hashes, col.positional(arrays), weights, keys, pure=is_pure(hashes, [arrays[i] for i in keys]))
+
+
+def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
+    """True if no two different keys among the sorted `hashes` have the same hash."""
+    if not keys or (len(keys) == 1 and is_bijective(keys[0].type) and keys[0].null_count == 0):
+        return True
+    starts, _ = stretches(hashes)
+    if len(starts) == len(hashes):
+        return True
+    # Compare each row of a stretch with the row before it.
+    same = np.ones(len(hashes), np.bool_)
+    same[starts] = False
+    later = np.flatnonzero(same)
+    return bool(col.rows_equal(col.gather_all(keys, later), col.gather_all(keys, later - 1), len(later), as_key=True).all())
+
+
+def _split(run: Run) -> list[Run]:
+    """Cuts a run by the distinct keys of each hash: the first key's rows, the second key's, …"""
+    parts = []
+    rest = np.arange(run.num_rows)
+    while len(rest):
+        starts, lengths = stretches(run.hash[rest])
+        firsts = np.repeat(rest[starts], lengths)
+        same = col.rows_equal(col.gather_all(run.key_arrays, rest), col.gather_all(run.key_arrays, firsts), len(rest),
+                              as_key=True)
+        part = run.take(rest[same])
+        part.pure = True
+        parts.append(part)
+        rest = rest[~same]
+    return parts
+
+
+def _write(sink: Any, batch: pa.RecordBatch) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _defined(array: pa.Array) -> pa.Array:
+    """The same values with defined bytes in the place of NULLs: equal runs must have equal bytes."""
+    if array.null_count == 0:
+        return array
+    return col.gather(array, np.arange(len(array)))

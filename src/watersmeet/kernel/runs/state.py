@@ -1,0 +1,221 @@
+"""State of a stage in one bucket: traces by operator and name, loaded from a manifest when asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
+from watersmeet.errors import error
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.trace import Trace
+
+
+class State(Protocol):
+    """What an operator's step sees of the state."""
+
+    def trace(self, operator_id: str, name: str) -> Trace:
+        """The trace `name` of the operator; empty the first time. Changes to it are kept."""
+        ...
+
+    def names(self, operator_id: str) -> list[str]:
+        """The names of the operator's traces, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """Where a run is stored: bytes [offset, offset + length) of `file`, and its number of rows."""
+
+    file: str
+    offset_bytes: int
+    length_bytes: int
+    rows: int
+
+    def to_json(self) -> list[Any]:
+        """[file, offset, length, rows]."""
+        return [self.file, self.offset_bytes, self.length_bytes, self.rows]
+
+    @staticmethod
+    def from_json(value: list[Any]) -> RunRef:
+        """The inverse of `to_json`."""
+        return RunRef(*value)
+
+
+class BlobStore(Protocol):
+    """Where stored runs come from."""
+
+    def read(self, ref: RunRef) -> pa.Buffer:
+        """The bytes of `ref`, best without a copy; raises Error STATE_DAMAGED if they are not there."""
+        ...
+
+
+class RunCache:
+    """Loaded runs by where they are stored, the most recently used ones; one per process and blob store.
+
+    A run never changes and a place never gets other bytes, so nothing needs to be invalidated. What is
+    kept is mostly the mapping of a file.
+    """
+
+    def __init__(self, most_runs: int = 4096) -> None:
+        self._runs: OrderedDict[RunRef, Run] = OrderedDict()
+        self._most_runs = most_runs
+
+    def get(self, ref: RunRef) -> Run | None:
+        """The run of `ref`, if it is here."""
+        run = self._runs.get(ref)
+        if run is not None:
+            self._runs.move_to_end(ref)
+        return run
+
+    def put(self, ref: RunRef, run: Run) -> None:
+        """Keeps `run`."""
+        self._runs[ref] = run
+        if len(self._runs) > self._most_runs:
+            self._runs.popitem(last=False)
+
+
+class StageState:
+    """The traces of one stage in one bucket.
+
+    manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
+    when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
+    the states of one process that read from the same blob store.
+    Raises Error STATE_MISMATCH if the manifest has another state format.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None,
+                 cache: RunCache | None = None) -> None:
+        if manifest is not None and manifest.get("format") != STATE_FORMAT_VERSION:
+            raise error("STATE_MISMATCH", f"the state has format {manifest.get('format')}, this is {STATE_FORMAT_VERSION}")
+        operators = {} if manifest is None else manifest["operators"]
+        self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {
+            o: {n: tuple(RunRef.from_json(r) for r in refs) for n, refs in traces.items()} for o, traces in operators.items()
+        }
+        self._before = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
+        self._loaded: dict[tuple[str, str], Trace] = {}
+        self._blobs = blobs
+        self._cache = RunCache() if cache is None else cache
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The ids of the operators that have state here, maybe of no rows."""
+        return frozenset(self._stored)
+
+    def declare(self, operator_id: str) -> None:
+        """Makes the operator known, so that the manifest lists it even without rows."""
+        self._stored.setdefault(operator_id, {})
+
+    def drop(self, operator_id: str) -> None:
+        """Forgets the operator and its traces."""
+        self._stored.pop(operator_id, None)
+        for key in [k for k in self._loaded if k[0] == operator_id]:
+            del self._loaded[key]
+
+    def trace(self, operator_id: str, name: str) -> Trace:
+        """The trace `name` of the operator; empty the first time. Changes to it are kept."""
+        key = (operator_id, name)
+        if key not in self._loaded:
+            self.declare(operator_id)
+            refs = self._stored[operator_id].get(name, ())
+            self._loaded[key] = Trace([self._load(ref) for ref in refs])
+        return self._loaded[key]
+
+    def names(self, operator_id: str) -> list[str]:
+        """The names of the operator's traces, in order."""
+        return sorted({*self._stored.get(operator_id, {}), *(n for o, n in self._loaded if o == operator_id)})
+
+    def size(self, operator_id: str) -> tuple[int, int]:
+        """(rows, bytes) of the operator's traces; traces not loaded count by what is stored."""
+        rows = size_bytes = 0
+        for (o, _), trace in self._loaded.items():
+            if o == operator_id:
+                rows += trace.num_rows
+                size_bytes += trace.size_bytes
+        for name, refs in self._stored.get(operator_id, {}).items():
+            if (operator_id, name) not in self._loaded:
+                rows += sum(r.rows for r in refs)
+                size_bytes += sum(r.length_bytes for r in refs)
+        return rows, size_bytes
+
+    def persist(self, add: Callable[[pa.Buffer, int], RunRef]) -> dict[str, Any]:
+        """Hands each new run's (bytes, rows) to `add`, in a fixed order, and returns the new manifest (JSON).
+
+        Runs that were merged away before they were ever stored are not written.
+        """
+        operators: dict[str, dict[str, list[Any]]] = {}
+        for operator_id in sorted(self._stored):
+            traces = dict(self._stored[operator_id])
+            for (o, name), trace in self._loaded.items():
+                if o == operator_id:
+                    traces[name] = tuple(self._store(run, add) for run in trace.runs)
+            self._stored[operator_id] = traces
+            operators[operator_id] = {n: [r.to_json() for r in traces[n]] for n in sorted(traces) if traces[n]}
+        return {"format": STATE_FORMAT_VERSION, "operators": operators}
+
+    def retired(self) -> tuple[RunRef, ...]:
+        """What the manifest given at the start listed and the state no longer needs; call after `persist`."""
+        now = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
+        return tuple(sorted(self._before - now, key=RunRef.to_json))
+
+    def _load(self, ref: RunRef) -> Run:
+        if self._blobs is None:
+            raise error("INTERNAL_ERROR", "a state with stored runs needs a blob store")
+        cached = self._cache.get(ref)
+        if cached is not None:
+            return cached
+        run = Run.from_ipc(self._blobs.read(ref), ref)
+        if run.num_rows != ref.rows:
+            raise error("STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.rows}", detail=f"{ref}.")
+        self._cache.put(ref, run)
+        return run
+
+    @staticmethod
+    def _store(run: Run, add: Callable[[pa.Buffer, int], RunRef]) -> RunRef:
+        if run.ref is None:
+            run.ref = add(run.to_ipc(), run.num_rows)
+        ref: RunRef = run.ref
+        return ref
+
+
+class ScopedState:
+    """A state in which some operators' traces are kept under other ids: a backfill's scratch copies."""
+
+    def __init__(self, state: State, renamed: Mapping[str, str]) -> None:
+        self._state = state
+        self._renamed = renamed
+
+    def trace(self, operator_id: str, name: str) -> Trace:
+        """The trace `name` of the operator, or of its scratch copy."""
+        return self._state.trace(self._renamed.get(operator_id, operator_id), name)
+
+    def names(self, operator_id: str) -> list[str]:
+        """The names of the operator's traces, or of its scratch copy's."""
+        return self._state.names(self._renamed.get(operator_id, operator_id))
+
+
+class BlobDict:
+    """A blob store in memory, for tests and benchmarks: `add` stores, `read` gives back."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, pa.Buffer] = {}
+        self._added = 0
+
+    def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
+        """Stores `buffer` and tells where it is."""
+        ref = RunRef(str(self._added), 0, buffer.size, rows)
+        self._blobs[ref.file] = buffer
+        self._added += 1
+        return ref
+
+    def remove(self, ref: RunRef) -> None:
+        """Forgets the buffer of `ref`."""
+        del self._blobs[ref.file]
+
+    def read(self, ref: RunRef) -> pa.Buffer:
+        """The buffer of `ref`."""
+        return self._blobs[ref.file]
