@@ -40,21 +40,24 @@ class Changes:
         """
         head = self._log.head()
         found: list[Change] = []
-        pieces: list[Change] = []
+        pieces: list[Commit] = []  # read when all are there
         before = head
         for number in range(self._taken + 1, head + 1):
             commit = self._log.read(number)
-            change = self._of(commit, relation_id) if relation_id in commit.relations else None
-            if change is not None:
+            if relation_id in commit.relations:
                 before = before if pieces else number - 1
-                pieces.append(change)
+                pieces.append(commit)
             if pieces and not _goes_on(commit):
-                whole = pieces[0] if len(pieces) == 1 else added_up(pieces)
-                found += [whole] if len(whole.diff) else []
+                found += self._whole(pieces, relation_id)
                 pieces = []
         self._taken = before if pieces else head
         self._reader.hold(self._taken)
         return found
+
+    def _whole(self, pieces: list[Commit], relation_id: str) -> list[Change]:
+        changes = [change for commit in pieces if (change := self._of(commit, relation_id)) is not None]
+        whole = added_up(changes) if len(changes) > 1 else changes[0] if changes else None
+        return [whole] if whole is not None and len(whole.diff) else []
 
     def _of(self, commit: Commit, relation_id: str) -> Change | None:
         parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs]
