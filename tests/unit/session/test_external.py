@@ -301,7 +301,7 @@ def test_refusals_name_the_place_and_leave_nothing_behind(sql, condition, place)
         assert err.condition == condition
         if place is not None:
             assert sql[err.span.start : err.span.end] == place
-        assert rows(connection, "SHOW RELATIONS") == [("a", "table"), ("m", "table")]
+        assert rows(connection, "SHOW RELATIONS") == [("a", "stream"), ("m", "stream")]
 
 
 def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
