@@ -114,8 +114,13 @@ class Coordinator:
 
     @property
     def wants_to_save(self) -> bool:
-        """True if no epoch should be planned before all are committed."""
+        """True if what the sources remember should be saved, which needs that all planned epochs are committed."""
         return bool(self.inputs.sources) and self._db.log.head() - self.inputs.saved_at > SAVE_EPOCHS
+
+    @property
+    def must_drain(self) -> bool:
+        """True if no epoch is to be planned before all that are planned are committed."""
+        return not self.is_drained and (self.wants_to_save or self._has_stopped())
 
     def install(self, circuit: Circuit) -> None:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
@@ -191,13 +196,16 @@ class Coordinator:
 
     def _shed(self) -> bool:
         """Lets go of views that were stopped; False if that has to wait for planned epochs."""
-        assert self.circuit is not None
-        filling = set() if self.progress is None else set(self.progress.views) - self._failed.keys()
-        if filling or not any(s.relation_id in self._failed for s in self.circuit.sinks):
+        if self.circuit is None or not self._has_stopped():
             return True
         if self.is_drained:
             self.install(self.circuit)
         return self.is_drained
+
+    def _has_stopped(self) -> bool:
+        """True if the circuit still has views that were stopped, and nothing keeps it from letting go of them."""
+        filling = set() if self.progress is None else set(self.progress.views) - self._failed.keys()
+        return not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
 
     def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
         """True if an epoch without data is due because time has passed. at_once: however little that is."""

@@ -23,6 +23,8 @@ class Flush:
 
     def plan(self, coordinator: Coordinator) -> Intent | None:
         """The next intent; None if there is nothing to do now."""
+        if coordinator.must_drain:
+            return None  # Which says nothing about what has come.
         now_us = time.time_ns() // 1000
         filling = coordinator.progress is not None
         intent = coordinator.plan(now_us, fresh=not self._looked)

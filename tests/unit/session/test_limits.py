@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.runtime.flushing import Flush
 
 #: More than a few rows take, less than thousands.
 LIMIT = 20_000
@@ -83,6 +86,30 @@ def test_a_view_over_its_limit_stops_and_the_others_go_on(tmp_path, parallelism)
         insert(connection, "l", 9000, 1)
         insert(connection, "r", 9000, 1)
         assert content(connection, "small") == [(9000, 9000)]
+
+
+def test_a_flush_waits_while_a_stopped_view_is_let_go_of():
+    """A flush that came while epochs were planned ahead said that all was planned, when nothing could be."""
+    with connect(parallelism=2) as connection:
+        connection.execute(f"{STREAMS}; CREATE MATERIALIZED VIEW small AS {JOIN} SETTINGS join_max_buffered_bytes = {LIMIT}; "
+                           f"CREATE MATERIALIZED VIEW large AS {JOIN}")
+        insert(connection, "r", 0, 1)
+        engine = connection._session.database.engine
+        coordinator = engine._ready()
+        planned = []
+        for start in (0, 2000):  # two epochs are planned, the first of which will stop the view
+            connection.deliver("l", [[str(i), f"key {i}"] for i in range(start, start + 2000)], None)
+            planned.append(coordinator.plan(time.time_ns() // 1000))
+        engine._run(coordinator, planned[0])
+        connection.deliver("r", [["7", "key 3999"]], None)
+        flush = Flush()
+        assert flush.plan(coordinator) is None
+        assert not flush.is_planned
+        engine._run(coordinator, planned[1])
+        while not flush.is_planned:
+            engine._run(coordinator, flush.plan(coordinator))
+        assert content(connection, "large") == [(0, 0), (3999, 7)]
+        assert jobs(connection)["small"]["state"] == "failed"
 
 
 def test_the_only_view_stops_and_the_database_goes_on(tmp_path):

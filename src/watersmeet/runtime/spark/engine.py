@@ -249,7 +249,7 @@ class SparkEngine:
             coordinator = self._coordinator
             if self._stopping or coordinator is None or self._failure is not None:
                 return 0.0
-            full = len(self._planned) >= _AHEAD or (coordinator.wants_to_save and not coordinator.is_drained)
+            full = len(self._planned) >= _AHEAD or coordinator.must_drain
             if full or self._installing:
                 return _IDLE_S
             flushing = next((f for f in self._flushes if f.epoch is None), None)
