@@ -144,8 +144,9 @@ class Coordinator:
         if self._stored is not None:
             _check_state(self._stored, circuit, live)
         views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
-        if views and live:
-            check_shared(circuit, live, reach(circuit, views, live, late_before(self._db.log)), totals_before(self._db.log))
+        scope = self._reach(circuit, views, live) if views else None
+        if scope is not None and live:
+            check_shared(circuit, live, scope, totals_before(self._db.log))
         before = self.circuit
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
@@ -153,8 +154,8 @@ class Coordinator:
             # Nothing shows an older moment: the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
         self._scan()
-        if views:
-            self._begin(views, circuit)
+        if scope is not None:
+            self._begin(views, scope, live)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
             self._hold()
@@ -171,7 +172,8 @@ class Coordinator:
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()
-        self._begin(tuple(s.relation_id for s in circuit.sinks), circuit, rebuild=True, before=self._stored.fingerprint)
+        views = tuple(s.relation_id for s in circuit.sinks)
+        self._begin(views, self._reach(circuit, views, ()), frozenset(), rebuild=True, before=self._stored.fingerprint)
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
@@ -236,11 +238,15 @@ class Coordinator:
             self.inputs.save(self._last_commit)
         self._hold()
 
-    def _begin(self, views: tuple[str, ...], circuit: Circuit, **how: Any) -> None:
+    def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Reach:
+        return reach(circuit, views, complete, late_before(self._db.log))
+
+    def _begin(self, views: tuple[str, ...], scope: Reach, complete: frozenset[str], **how: Any) -> None:
+        """Begins to fill the views of the circuit from its inputs and the content of the relations `complete`. how: as in `backfill.begin`."""
+        circuit = self.circuit
+        assert circuit is not None
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
         self._reader.hold(0)
-        complete = frozenset() if how.get("rebuild") else self.live_views
-        scope = reach(circuit, views, complete, late_before(self._db.log))
         ids = {o.relation_id for o in circuit.scans if o.id in scope.active} | scope.given.keys()
         known = self._db.catalog().relations
         if missing := ids - known.keys():
@@ -268,7 +274,7 @@ class Coordinator:
                         everywhere=not progress.started, rebuilding=progress.rebuild,
                         views_ready=progress.views if piece.after is None and not progress.rebuild else ())
         if not progress.rebuild:
-            scope = reach(circuit, progress.views, progress.stored, late_before(self._db.log))
+            scope = self._reach(circuit, progress.views, progress.stored)
             owned = circuit.upstream({o.id for o in circuit.sinks if o.relation_id not in progress.views})
             intent = replace(
                 intent, active=tuple(sorted(scope.active)), scratch=tuple(sorted(scope.active & owned - scope.told)),

@@ -104,7 +104,6 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
             yield below.id
 
 
-
 def _summed(db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Commit | None, packs: Mapping[str, str]) -> dict[str, int]:
     """By operator, the bytes that all buckets keep: those of before and what they have grown, or what all packs say."""
     known = before.metrics.get("held", {}) if before is not None else {}

@@ -84,4 +84,3 @@ def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table)
             text = given if column.nullable else f"COALESCE({given}, {text})"
         texts.append(text)
     return cut_times(stream, computed(session, rows, texts, taken, view.sql))
-

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import threading
 from typing import Any
 
 from watersmeet.errors import Error
-from watersmeet.store import files
 from watersmeet.store.layout import Layout
+from watersmeet.store.notes import Note
 
 
 class Problems:
@@ -19,24 +17,23 @@ class Problems:
     """
 
     def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
-        self._path = layout.root / "sources" / name
+        self._note = Note(layout, name)
         self._read_only = read_only
         self._found: dict[str, Error] = {}
         self._lock = threading.Lock()
-        self._written = ""
         if not read_only:
-            files.discard(self._path)
+            self._note.discard()
 
     def __setitem__(self, relation_id: str, problem: Error) -> None:
         with self._lock:
             self._found[relation_id] = problem
-            self._publish()
+            self._note.write(self._values())
 
     def pop(self, relation_id: str) -> None:
         """The relation has no problem any more."""
         with self._lock:
             if self._found.pop(relation_id, None) is not None:
-                self._publish()
+                self._note.write(self._values())
 
     def get(self, relation_id: str) -> Error | None:
         """The problem of a relation."""
@@ -51,24 +48,9 @@ class Problems:
     def to_json(self) -> dict[str, dict[str, Any]]:
         """All of them, as the JSON of errors."""
         if self._read_only:
-            return self._read()
+            return self._note.read()
         with self._lock:
-            return {i: p.to_json() for i, p in self._found.items()}
+            return self._values()
 
-    def _publish(self) -> None:
-        """Writes what is new; never fails, as nothing depends on it."""
-        text = json.dumps({i: p.to_json() for i, p in self._found.items()}, ensure_ascii=False)
-        if text == self._written:
-            return
-        with contextlib.suppress(Error, OSError):
-            self._path.parent.mkdir(exist_ok=True)
-            files.replace_file(self._path, text.encode(), durable=False)
-            self._written = text
-
-    def _read(self) -> dict[str, dict[str, Any]]:
-        """What the writer wrote; empty if there is nothing to read."""
-        try:
-            found = json.loads(files.read_file(self._path))
-        except (Error, OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+    def _values(self) -> dict[str, dict[str, Any]]:
+        return {i: p.to_json() for i, p in self._found.items()}

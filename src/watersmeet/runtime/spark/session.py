@@ -212,7 +212,7 @@ def _make(parallelism: int) -> Shared:
     shared = _start(parallelism, own_daemon=True)
     if not is_local(shared.spark) and not _can_run(shared.spark):
         _logger.warning("executors can't load %s: Spark's own Python daemon is used, each task takes longer", DAEMON)
-        _stop(shared)
+        _end(shared)
         shared = _start(parallelism, own_daemon=False)
     return shared
 
@@ -297,14 +297,8 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def _end(shared: Shared) -> None:
-    if shared.made:
-        _stop(shared)
-    elif shared.shipped is not None:
-        shutil.rmtree(shared.shipped.parent, ignore_errors=True)
-
-
-def _stop(shared: Shared) -> None:
-    if SparkContext._active_spark_context in (None, shared.spark.sparkContext):
+    """Deletes the session's files and ends Spark, if it was made here and nobody has made another one since."""
+    if shared.made and SparkContext._active_spark_context in (None, shared.spark.sparkContext):
         _stop_java(shared.spark)
     for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
         if directory is not None:
