@@ -68,29 +68,7 @@ def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
     if what in _KINDS:
-        kinds = _KINDS[what]
-        if what == "tables" and session.semantics.records:
-            kinds = _READ
-        rows = [r for r in _listed(session, statement) if r.kind in kinds and not r.hidden and _is_like(r.name, statement)]
-        if what == "streams":
-            rows = [r for r in rows if r.kind == "source" or r.mode is not None]
-        if what == "dictionaries":
-            rows = [r for r in rows if r.dictionary is not None]
-        if what == "tables" and session.semantics.rowtimes:
-            rows = [r for r in rows if r.mode is None]
-        if what == "pumps":
-            return _pumps(session, [r for r in rows if r.pump])
-        if what in ("views", "materialized views"):
-            rows = [r for r in rows if not r.pump]
-        if what == "topics":
-            return topics(r for r in rows if r.topic is not None)
-        if kinds is _READ:
-            return topics(rows)
-        if what == "relations":
-            return text_result("SHOW", ("Name", "Kind"), [(r.name, r.what) for r in rows])
-        if what == "indexes":
-            return _indexes(session, rows)
-        return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
+        return _list(session, statement)
     if what.startswith("create "):
         return _create(session, statement)
     if what == "columns":
@@ -101,6 +79,36 @@ def show(session: Session, statement: Show) -> Result:
     if what in _OTHERS:
         return _OTHERS[what](session, statement)
     raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", f"SHOW {what.upper()} is not supported")
+
+
+def _list(session: Session, statement: Show) -> Result:
+    what = statement.what
+    rows = [r for r in _listed(session, statement) if _is_listed_as(r, what, session) and _is_like(r.name, statement)]
+    if what == "topics" or (what == "tables" and session.semantics.records):
+        return topics(rows)
+    if what == "pumps":
+        return _pumps(session, rows)
+    if what == "relations":
+        return text_result("SHOW", ("Name", "Kind"), [(r.name, r.what) for r in rows])
+    if what == "indexes":
+        return _indexes(session, rows)
+    return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
+
+
+def _is_listed_as(relation: Relation, what: str, session: Session) -> bool:
+    """True if SHOW `what` lists the relation; the tables of a dialect of records are all that its queries read."""
+    tables_read = what == "tables" and session.semantics.records
+    if relation.hidden or relation.kind not in (_READ if tables_read else _KINDS[what]):
+        return False
+    if what == "streams":
+        return relation.kind == "source" or relation.mode is not None
+    if what == "dictionaries":
+        return relation.dictionary is not None
+    if what == "topics":
+        return relation.topic is not None
+    if what in ("pumps", "views", "materialized views"):
+        return relation.pump == (what == "pumps")
+    return not (what == "tables" and session.semantics.rowtimes and relation.mode is not None)
 
 
 def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
