@@ -1,8 +1,14 @@
 # `make demo` sets up and runs the main job, `make test` sets up and passes the tests.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q
+PARALLEL := -n auto --dist worksteal
+# What the text tests run through is tested part by part, and TPC-H and Nexmark in full, in `make test`.
+BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
-.PHONY: help setup demo flights test thorough test-fast check lint types contracts bench lock clean
+# The steps of `check` one after another with `make -j`, too: each takes all cores.
+.NOTPARALLEL:
+.PHONY: help setup demo flights test test-fast test-more thorough soak check lint format types contracts bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,19 +24,31 @@ demo: setup ## flights of 2013 joined to planes, airlines and airports that chan
 flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
 	@$(BIN)/python examples/flights/delays.py $(ARGS)
 
-test: setup ## all tests: fast ones first, then long random ones, then those on Spark
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests
-	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "slow and not spark" tests
-	@WATERSMEET_THOROUGH=1 $(BIN)/python -m pytest -q -m spark tests
+test-fast: setup ## text tests, the front end, one seed of each law (a minute)
+	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow" tests $(addprefix --ignore=tests/,$(BACK))
 
-thorough: setup ## random tests with all their tries, others each time (hours)
-	@WATERSMEET_THOROUGH=1 WATERSMEET_RANDOM=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark" tests
+test: setup ## what shows that everything works, Spark included (some eight minutes)
+	@$(PYTEST) $(PARALLEL) -m "not spark and not slow" tests
+	@$(PYTEST) -m "spark and not slow" tests
 
-test-fast: setup ## the tests that need no Spark
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not spark and not slow" tests
+test-more: setup ## the slow and random rest
+	@$(PYTEST) $(PARALLEL) -m "slow and not spark" tests
+	@$(PYTEST) -m "slow and spark" tests
+
+thorough: setup ## all tests with all their tries, and fresh seeds each time (hours)
+	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -m "not spark" tests
+	@WATERSMEET_TIER=thorough $(PYTEST) -m spark tests
+	@$(BIN)/python -m tests.soak --minutes 60 --rate 20
+
+soak: setup ## a database under load and faults must stay right and flat: ARGS="--minutes 30 --shared-machine"
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: setup
+	@$(BIN)/ruff format --check --quiet src tests benchmarks examples scripts || { echo "format: run make format"; exit 1; }
 	@$(BIN)/ruff check src tests benchmarks examples scripts
+
+format: setup ## format the code
+	@$(BIN)/ruff format src tests benchmarks examples scripts
 
 types: setup
 	@$(BIN)/mypy
@@ -38,7 +56,7 @@ types: setup
 contracts: setup
 	@$(BIN)/lint-imports
 
-check: lint types contracts test ## everything that CI runs
+check: lint types contracts test test-more ## everything that CI runs
 
 bench: setup ## the benchmarks, each with its checks and a peer in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)

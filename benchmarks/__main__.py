@@ -6,8 +6,11 @@ import importlib
 import sys
 from pathlib import Path
 
-NAMES = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_") and p.stem not in
-               ("data", "frame", "peers", "processes", "rounds", "timed"))
+NAMES = sorted(
+    p.stem
+    for p in Path(__file__).parent.glob("*.py")
+    if not p.stem.startswith("_") and p.stem not in ("data", "frame", "peers", "processes", "rounds", "timed")
+)
 
 
 def main() -> int:

@@ -1,4 +1,6 @@
-"""What benchmarks of a join of two streams share: their input, what is measured of Watersmeet, peers beside it, the report."""
+"""What benchmarks of a join of two streams share: their input, what is measured of Watersmeet, peers beside it, the
+report.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Measured:
     state_bytes: int = 0
 
 
-def parser(name: str, description: str | None, *, spark: bool = False, rows_per_file: int = 100_000) -> argparse.ArgumentParser:
+def parser(
+    name: str, description: str | None, *, spark: bool = False, rows_per_file: int = 100_000
+) -> argparse.ArgumentParser:
     """Options of all of them; spark: Spark's own join can be left out."""
     made = argparse.ArgumentParser(prog=name, description=description)
     made.add_argument("--rows", type=int, default=4_000_000, help="rows on each side")
@@ -58,7 +62,10 @@ def parser(name: str, description: str | None, *, spark: bool = False, rows_per_
 
 
 def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
-    """The inputs, made unless they are there. lateness_us: by how much rows may be behind others that came before them."""
+    """The inputs, made unless they are there.
+
+    lateness_us: by how much rows may be behind others that came before them.
+    """
     name = f"{options.rows}-{options.keys}"
     name += f"-{lateness_us // 1000}" if lateness_us else ""
     name += f"-{options.rows_per_file}" if options.rows_per_file != 100_000 else ""
@@ -70,7 +77,10 @@ def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
 
 def ours(script: str, check: str, parallelism: int) -> Measured:
     """Watersmeet, from nothing until the view `joined` has everything."""
-    with tempfile.TemporaryDirectory() as folder, watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
+    ):
         cursor = connection.cursor()
         with PeakMemory() as memory:
             started = time.perf_counter()
@@ -95,13 +105,19 @@ def report(total: int, made: Measured, peer: Measured, spark: Measured | None = 
     """Prints rates, beside those of the peers. AssertionError if the results differ."""
     assert made.check == peer.check, (made, peer)
     print(f"rows in {total:,}, rows out {peer.check[0]:,}, checksum {peer.check[1:]}: equal")
-    print(f"watersmeet     {total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
-          f"state {made.state_bytes / 1e9:.2f} GB, peak memory {made.peak_bytes / 1e9:.2f} GB")
-    print(f"duckdb, batch  {total / peer.seconds:>12,.0f} rows/s  {peer.seconds:7.1f} s  "
-          f"watersmeet takes {made.seconds / peer.seconds:.1f} times as long")
+    print(
+        f"watersmeet     {total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
+        f"state {made.state_bytes / 1e9:.2f} GB, peak memory {made.peak_bytes / 1e9:.2f} GB"
+    )
+    print(
+        f"duckdb, batch  {total / peer.seconds:>12,.0f} rows/s  {peer.seconds:7.1f} s  "
+        f"watersmeet takes {made.seconds / peer.seconds:.1f} times as long"
+    )
     if spark is not None:
-        print(f"spark's own    {total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "
-              f"watersmeet is {spark.seconds / made.seconds:.1f} times as fast")
+        print(
+            f"spark's own    {total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "
+            f"watersmeet is {spark.seconds / made.seconds:.1f} times as fast"
+        )
 
 
 def in_batches(script: str, given: Streams, parallelism: int, batches: int) -> None:
@@ -128,11 +144,20 @@ def in_batches(script: str, given: Streams, parallelism: int, batches: int) -> N
                 seconds = time.perf_counter() - started
                 views = connection.status()["views"]
                 if number % max(1, batches // 20) == 0:
-                    print(f"{number:>6} {seconds:>8.2f} {sum(v['state_rows'] for v in views):>12,} {sum(v['state_bytes'] for v in views):>14,} "
-                          f"{pss_bytes(os.getpid()) / 1e9:>5.2f} GB")
+                    print(
+                        f"{number:>6} {seconds:>8.2f} {sum(v['state_rows'] for v in views):>12,} "
+                        f"{sum(v['state_bytes'] for v in views):>14,} "
+                        f"{pss_bytes(os.getpid()) / 1e9:>5.2f} GB"
+                    )
 
 
 def _parts(files: Sequence[Sequence[Path]], batches: int) -> list[list[tuple[Path, int]]]:
     """For each batch its files, each with the number of its side."""
-    return [[(file, side) for side, own in enumerate(files) for file in own[len(own) * i // batches : len(own) * (i + 1) // batches]]
-            for i in range(batches)]
+    return [
+        [
+            (file, side)
+            for side, own in enumerate(files)
+            for file in own[len(own) * i // batches : len(own) * (i + 1) // batches]
+        ]
+        for i in range(batches)
+    ]

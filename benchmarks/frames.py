@@ -1,7 +1,8 @@
 """Joins of streaming DataFrames (`watersmeet.join`) beside Spark's own stream-stream join and DuckDB's batch join.
 
-The same files, session settings and micro-batches for both, Parquet files out. ASOF has no peer in Spark: its changes are
-summed up and compared with DuckDB's batch ASOF join. `python -m benchmarks.frames` runs one join in a process of its own.
+The same files, session settings and micro-batches for both, Parquet files out. ASOF has no peer in Spark: its changes
+are summed up and compared with DuckDB's batch ASOF join. `python -m benchmarks.frames` runs one join in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from benchmarks.peers import spark_join
 PAIRS = "count(r_amount), CAST(sum((l_amount + 1) * (r_amount + 7)) AS BIGINT)"
 SUMMED = "CAST(sum(diff) AS BIGINT), CAST(sum(diff * (l_amount + 1) * (coalesce(r_amount, 3) + 7)) AS BIGINT)"
 ALL = "count(*), CAST(sum((l_amount + 1) * (coalesce(r_amount, 3) + 7)) AS BIGINT)"
-CONDITIONS = {"regular": "l.k = r.k", "interval-inner": "l.k = r.k AND l.ts BETWEEN r.ts AND r.ts + INTERVAL '30 seconds'",
-              "asof-left": "l.k = r.k AND l.ts >= r.ts"}
+CONDITIONS = {
+    "regular": "l.k = r.k",
+    "interval-inner": "l.k = r.k AND l.ts BETWEEN r.ts AND r.ts + INTERVAL '30 seconds'",
+    "asof-left": "l.k = r.k AND l.ts >= r.ts",
+}
 CONDITIONS["interval-left"] = CONDITIONS["interval-inner"]
 LATENESS_US = 19_000_000
 
@@ -35,42 +39,73 @@ def main(arguments: list[str]) -> int:
     options = options.parse_args(arguments)
     given = streams(options, lateness_us=LATENESS_US)
     for join in options.join or ("interval-inner", "interval-left", "asof-left"):
-        out = subprocess.run([sys.executable, "-m", "benchmarks.frames", str(given.left), str(given.right),
-                              str(options.files_per_trigger), join], capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "benchmarks.frames",
+                str(given.left),
+                str(given.right),
+                str(options.files_per_trigger),
+                join,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         found = json.loads(out.stdout.strip().splitlines()[-1])
         made = Measured(found["seconds"], tuple(found["check"]))
         asof = join == "asof-left"
-        peer = batch(f"SELECT l.amount AS l_amount, r.amount AS r_amount FROM read_parquet('{given.left}/*.parquet') l "
-                     f"{'ASOF LEFT' if asof else 'LEFT' if 'left' in join else ''} JOIN read_parquet('{given.right}/*.parquet') r "
-                     f"ON {CONDITIONS[join]}", ALL if asof else PAIRS)
+        peer = batch(
+            f"SELECT l.amount AS l_amount, r.amount AS r_amount FROM read_parquet('{given.left}/*.parquet') l "
+            f"{'ASOF LEFT' if asof else 'LEFT' if 'left' in join else ''} JOIN "
+            f"read_parquet('{given.right}/*.parquet') r "
+            f"ON {CONDITIONS[join]}",
+            ALL if asof else PAIRS,
+        )
         assert made.check == peer.check, (made, peer)
-        print(f"--- {join}: {given.total:,} rows in, {made.check[0]:,} rows or pairs out, checksum {made.check[1]}: equal")
-        print(f"watersmeet.join{given.total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
-              f"state {found['state_rows']:,} rows, {found['state_bytes'] / 1e6:.0f} MB; batches {found['batches']}")
+        print(
+            f"--- {join}: {given.total:,} rows in, {made.check[0]:,} rows or pairs out, checksum {made.check[1]}: equal"
+        )
+        print(
+            f"watersmeet.join{given.total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
+            f"state {found['state_rows']:,} rows, {found['state_bytes'] / 1e6:.0f} MB; batches {found['batches']}"
+        )
         if not options.no_spark and not asof:
             spark = spark_join(given.left, given.right, options.files_per_trigger, PAIRS, join)
             assert spark.check == peer.check, (spark, peer)
-            print(f"spark's own    {given.total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "
-                  f"watersmeet.join is {spark.seconds / made.seconds:.1f} times as fast")
+            print(
+                f"spark's own    {given.total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "
+                f"watersmeet.join is {spark.seconds / made.seconds:.1f} times as fast"
+            )
     return 0
 
 
 def session():
-    """A user's session, with Spark's own settings but for what the stateful operator needs and what `docs/DATAFRAMES.md` advises."""
+    """A user's session, with Spark's own settings but for what the stateful operator needs and what
+    `docs/DATAFRAMES.md` advises.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     from pyspark.sql import SparkSession
 
-    spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-             .config("spark.driver.memory", "8g").config("spark.sql.shuffle.partitions", "2")
-             .config("spark.sql.session.timeZone", "UTC")
-             .config("spark.python.daemon.module", "watersmeet.runtime.spark.daemon")
-             .config("spark.python.unix.domain.socket.enabled", "true")
-             .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
-             .config("spark.sql.streaming.stateStore.providerClass",
-                     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
-             .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-             .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true").getOrCreate())
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "8g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.daemon.module", "watersmeet.runtime.spark.daemon")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+        .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -89,22 +124,43 @@ def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
 
     marks = {"left_watermark": ("l_ts", "20 seconds"), "right_watermark": ("r_ts", "20 seconds")}
     within = {"within": ("-30 seconds", "0 seconds"), **marks}
-    how = {"regular": {}, "interval-inner": within, "interval-left": {"how": "left", "emit": "final", **within},
-           "asof-left": {"how": "left", "match": watersmeet.asof("l_ts", "r_ts"), **marks}}[join]
+    how = {
+        "regular": {},
+        "interval-inner": within,
+        "interval-left": {"how": "left", "emit": "final", **within},
+        "asof-left": {"how": "left", "match": watersmeet.asof("l_ts", "r_ts"), **marks},
+    }[join]
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         joined = watersmeet.join(stream(left, "l"), stream(right, "r"), on="k", **how)
-        query = (joined.writeStream.format("parquet").option("path", f"{folder}/out")
-                 .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
+        query = (
+            joined.writeStream.format("parquet")
+            .option("path", f"{folder}/out")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         seconds = time.perf_counter() - started
-        found = duckdb.connect().execute(
-            f"SELECT {SUMMED if join == 'asof-left' else PAIRS} FROM read_parquet('{folder}/out/*.parquet')").fetchone()
+        found = (
+            duckdb.connect()
+            .execute(f"SELECT {SUMMED if join == 'asof-left' else PAIRS} FROM read_parquet('{folder}/out/*.parquet')")
+            .fetchone()
+        )
         progress = [p for p in query.recentProgress if p.observedMetrics]
         figures = next(iter(progress[-1].observedMetrics.values())).asDict()
     times = [round(p.durationMs["triggerExecution"] / 1000, 1) for p in progress]
-    print(json.dumps({"seconds": seconds, "check": [int(v) for v in found], "batches": times,
-                      "state_rows": figures["state_rows"], "state_bytes": figures["state_bytes"]}))
+    print(
+        json.dumps(
+            {
+                "seconds": seconds,
+                "check": [int(v) for v in found],
+                "batches": times,
+                "state_rows": figures["state_rows"],
+                "state_bytes": figures["state_bytes"],
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

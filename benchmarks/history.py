@@ -29,7 +29,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--samples", type=int, default=30)
     options = parser.parse_args(arguments)
     checkpoints = [100, options.commits // 10, options.commits]
-    with tempfile.TemporaryDirectory() as scratch, watersmeet.connect(Path(scratch) / "db", parallelism=1) as connection:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        watersmeet.connect(Path(scratch) / "db", parallelism=1) as connection,
+    ):
         cursor = connection.cursor()
         cursor.execute(SETUP)
         written = 0
@@ -54,6 +57,9 @@ def main(arguments: list[str]) -> int:
             cursor.execute("SELECT count(*) FROM v")
             assert cursor.fetchone()[0] == written
             select = time.perf_counter() - started
-            print(f"{written:>9,} commits behind: row in to FLUSH median {median(times) * 1000:.0f} ms, "
-                  f"SELECT {select * 1000:.0f} ms, idle {idle:.1%} of a core", flush=True)
+            print(
+                f"{written:>9,} commits behind: row in to FLUSH median {median(times) * 1000:.0f} ms, "
+                f"SELECT {select * 1000:.0f} ms, idle {idle:.1%} of a core",
+                flush=True,
+            )
     return 0

@@ -1,4 +1,5 @@
-"""Interval join of two streams with watermarks, inner and left: Watersmeet, Spark's own interval join, DuckDB's batch join.
+"""Interval join of two streams with watermarks, inner and left: Watersmeet, Spark's own interval join, DuckDB's batch
+join.
 
 A bound of 30 s; the rest is in `timed`. `--batches 100` shows that state and memory stay flat.
 """

@@ -1,10 +1,12 @@
 """Rows per second of the join kernel alone: one bucket, no Spark, no disk.
 
 Two streams, a key of two columns (900 k keys), a timestamp and a short string, in epochs; with
-`--updates 10`, 10 % of the rows of an epoch are updates and 2 % deletes of earlier rows. The state goes through its stored form after every epoch, as in production. The number of
-result rows and a checksum are compared with DuckDB's batch join of the same rows.
+`--updates 10`, 10 % of the rows of an epoch are updates and 2 % deletes of earlier rows. The state goes through its
+stored form after every epoch, as in production. The number of result rows and a checksum are compared with DuckDB's
+batch join of the same rows.
 
-    python -m benchmarks kernel_join [--rows 4000000] [--epoch-rows 600000] [--keys 900000] [--kind inner] [--updates 0] [--profile]
+    python -m benchmarks kernel_join [--rows 4000000] [--epoch-rows 600000] [--keys 900000] [--kind inner] [--updates 0]
+    [--profile]
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ def make_rows(seed: int, rows: int, keys: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     key = rng.integers(0, keys, rows)
     names = pa.array([f"name-{i}" for i in range(100_000)])
-    return pa.table({
-        "c0": pa.array(key * 7919), "c1": pa.array((key % 1000).astype(np.int32)),
-        "c2": pa.array(np.arange(rows) * 1000 + seed, pa.timestamp("us")),
-        "c3": names.take(pa.array(rng.integers(0, 100_000, rows))),
-    })
+    return pa.table(
+        {
+            "c0": pa.array(key * 7919),
+            "c1": pa.array((key % 1000).astype(np.int32)),
+            "c2": pa.array(np.arange(rows) * 1000 + seed, pa.timestamp("us")),
+            "c3": names.take(pa.array(rng.integers(0, 100_000, rows))),
+        }
+    )
 
 
 class Stream:
@@ -53,7 +58,11 @@ class Stream:
 
     def epoch(self, start: int, stop: int) -> Delta:
         """New rows [start, stop), updates of times and deletes."""
-        touched = np.unique(self._rng.integers(0, start, (stop - start) * self._updates // 100)) if start else np.zeros(0, np.int64)
+        touched = (
+            np.unique(self._rng.integers(0, start, (stop - start) * self._updates // 100))
+            if start
+            else np.zeros(0, np.int64)
+        )
         touched = touched[self._alive[touched]]
         kept = touched[self._rng.random(len(touched)) > 0.2]
         before = self._rows(touched)
@@ -81,7 +90,9 @@ def make_join(kind: str) -> Join:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kernel_join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="kernel_join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--epoch-rows", type=int, default=600_000)
     parser.add_argument("--keys", type=int, default=900_000)
@@ -114,21 +125,39 @@ def main(arguments: list[str]) -> int:
         took = time.perf_counter() - start
         seconds, slowest = seconds + took, max(slowest, took)
         total += int(out.diff.sum())
-        checksum += sum(int((c.combine_chunks().cast(pa.int64()).fill_null(0).to_numpy() * out.diff).sum())
-                        for c in (out.columns.column(2),) if out.num_rows)
+        checksum += sum(
+            int((c.combine_chunks().cast(pa.int64()).fill_null(0).to_numpy() * out.diff).sum())
+            for c in (out.columns.column(2),)
+            if out.num_rows
+        )
         trace = state.trace(arranges[0].id, arrange.ROWS)
-        print(f"{at + half:>9,}  {took:6.2f} s  {out.num_rows:>10,} rows out  {len(trace.runs)} runs of {trace.num_rows:,} rows left")
+        print(
+            f"{at + half:>9,}  {took:6.2f} s  {out.num_rows:>10,} rows out  {len(trace.runs)} runs of "
+            f"{trace.num_rows:,} rows left"
+        )
     rate = rows_in / seconds
-    print(f"{rate:,.0f} input rows/s ({rows_in:,} rows in), {total:,} rows out, {seconds:.2f} s, slowest epoch {slowest:.2f} s")
+    print(
+        f"{rate:,.0f} input rows/s ({rows_in:,} rows in), {total:,} rows out, {seconds:.2f} s, slowest epoch "
+        f"{slowest:.2f} s"
+    )
     if args.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(30)
     left, right = (stream.content() for stream in streams)
     start = time.perf_counter()
     joins = {"semi": "SEMI", "anti": "ANTI"}
     connection = duckdb.connect(config={"threads": 1})
-    expected = connection.register("l", left).register("r", right).execute(
-        f"SELECT count(*), sum(epoch_us(l.c2)) FROM l {joins.get(args.kind, args.kind)} JOIN r ON l.c0 = r.c0 AND l.c1 = r.c1")
+    expected = (
+        connection.register("l", left)
+        .register("r", right)
+        .execute(
+            f"SELECT count(*), sum(epoch_us(l.c2)) FROM l {joins.get(args.kind, args.kind)} JOIN r ON l.c0 = "
+            f"r.c0 AND l.c1 = r.c1"
+        )
+    )
     count, total_us = expected.fetchone()
-    print(f"DuckDB, one thread, count only: {(left.num_rows + right.num_rows) / (time.perf_counter() - start):,.0f} rows/s")
+    print(
+        f"DuckDB, one thread, count only: "
+        f"{(left.num_rows + right.num_rows) / (time.perf_counter() - start):,.0f} rows/s"
+    )
     assert (total, checksum) == (count, int(total_us)), f"expected {count, total_us}, found {total, checksum}"
     return 0

@@ -71,8 +71,13 @@ def spark_own(batches: int, rows: int) -> list[float]:
         folder = Path(scratch) / "in"
         folder.mkdir()
         stream = spark.readStream.schema("k long, ts timestamp_ntz, amount long, note string").parquet(str(folder))
-        query = (stream.where("k >= 0").writeStream.format("parquet").option("path", f"{scratch}/out")
-                 .option("checkpointLocation", f"{scratch}/ck").start())
+        query = (
+            stream.where("k >= 0")
+            .writeStream.format("parquet")
+            .option("path", f"{scratch}/out")
+            .option("checkpointLocation", f"{scratch}/ck")
+            .start()
+        )
         times = []
         for number in range(batches + 5):
             put(folder, number, rows)
@@ -92,8 +97,10 @@ def main(arguments: list[str]) -> int:
     for parallelism in (1, 2):
         result = ours(parallelism, options.batches, options.rows)
         latency, epoch = result["latency"], result["epoch"]
-        print(f"watersmeet, parallelism {parallelism}: source to SELECT median {median(latency):.0f} ms, "
-              f"99th percentile {percentile(latency, 0.99):.0f} ms; micro-batch median {median(epoch):.0f} ms; "
-              f"idle {result['idle']:.1%} of a core")
+        print(
+            f"watersmeet, parallelism {parallelism}: source to SELECT median {median(latency):.0f} ms, "
+            f"99th percentile {percentile(latency, 0.99):.0f} ms; micro-batch median {median(epoch):.0f} ms; "
+            f"idle {result['idle']:.1%} of a core"
+        )
     print(f"spark's own stateless micro-batch: median {median(spark_own(20, options.rows)):.0f} ms")
     return 0

@@ -1,4 +1,5 @@
-"""Nexmark q3, q4, q5, q7, q8, q9 and q20 over generated events: rows/s as fast as they come, and delay at a steady rate; state.
+"""Nexmark q3, q4, q5, q7, q8, q9 and q20 over generated events: rows/s as fast as they come, and delay at a steady
+rate; state.
 
 The result is compared with DuckDB's answer over the same events by its number of rows and a checksum.
 """
@@ -19,13 +20,21 @@ import watersmeet
 from benchmarks.processes import PeakMemory, median, percentile
 from watersmeet.sources.nexmarkevents import Settings, events_of
 
-CHECKS = {3: "count(*), sum(id)", 4: "count(*), sum(avg)", 5: "count(*), sum(num), sum(auction)",
-          7: "count(*), sum(price), sum(auction)", 8: "count(*), sum(id)", 9: "count(*), sum(id), sum(price), sum(bidder)",
-          20: "count(*), sum(price), sum(auction), sum(initial_bid)"}
+CHECKS = {
+    3: "count(*), sum(id)",
+    4: "count(*), sum(avg)",
+    5: "count(*), sum(num), sum(auction)",
+    7: "count(*), sum(price), sum(auction)",
+    8: "count(*), sum(id)",
+    9: "count(*), sum(id), sum(price), sum(bidder)",
+    20: "count(*), sum(price), sum(auction), sum(initial_bid)",
+}
 
 
 def sources(events: int, gap_ns: int) -> str:
-    return re.sub(r"nexmark.event.num = \d+", f"nexmark.event.num = {events}, nexmark.min.event.gap.in.ns = {gap_ns}", SOURCES)
+    return re.sub(
+        r"nexmark.event.num = \d+", f"nexmark.event.num = {events}, nexmark.min.event.gap.in.ns = {gap_ns}", SOURCES
+    )
 
 
 def judged(events: int) -> Judge:
@@ -60,9 +69,11 @@ def measure(number: int, judge: Judge, options: argparse.Namespace) -> str:
                 epochs.append(status["duration_us"] / 1e6)
             planned = max(source["rows_planned"] for source in status["sources"])
             late = max(0, round((time.perf_counter() - begun) * options.rate) - planned)
-    return (f"| q{number} | {options.events / seconds / 1000:.0f} k events/s | {view['rows']:,} | "
-            f"{view['state_bytes'] / 1e6:.0f} MB | {memory.peak_bytes / 1e9:.2f} GB | {batch:.2f} s | "
-            f"{median(epochs) * 1000:.0f} ms, {percentile(epochs, 0.95) * 1000:.0f} ms | {late} |")
+    return (
+        f"| q{number} | {options.events / seconds / 1000:.0f} k events/s | {view['rows']:,} | "
+        f"{view['state_bytes'] / 1e6:.0f} MB | {memory.peak_bytes / 1e9:.2f} GB | {batch:.2f} s | "
+        f"{median(epochs) * 1000:.0f} ms, {percentile(epochs, 0.95) * 1000:.0f} ms | {late} |"
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -75,8 +86,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     judge = judged(options.events)
     print(f"{options.events:,} events; then {options.rate:,} events/s for {options.seconds} s")
-    print("| query | as fast as they come | rows | state | peak memory | duckdb, one answer | micro-batch at the steady rate "
-          "(median, 95th percentile) | events behind at its end |")
+    print(
+        "| query | as fast as they come | rows | state | peak memory | duckdb, one answer | micro-batch at "
+        "the steady rate "
+        "(median, 95th percentile) | events behind at its end |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     with watersmeet.connect(parallelism=1):  # Spark stays from one database to the next
         for number in options.queries:

@@ -20,8 +20,13 @@ from benchmarks.frame import Measured
 _INTERVAL = "l_k = r_k AND l_ts >= r_ts AND l_ts <= r_ts + INTERVAL 30 SECONDS"
 _WINDOW = "l_k = r_k AND l_window = r_window"
 #: By name: (condition, kind of join in Spark's words).
-JOINS = {"regular": ("l_k = r_k", "inner"), "interval-inner": (_INTERVAL, "inner"), "interval-left": (_INTERVAL, "leftouter"),
-         "window-inner": (_WINDOW, "inner"), "window-left": (_WINDOW, "leftouter")}
+JOINS = {
+    "regular": ("l_k = r_k", "inner"),
+    "interval-inner": (_INTERVAL, "inner"),
+    "interval-left": (_INTERVAL, "leftouter"),
+    "window-inner": (_WINDOW, "inner"),
+    "window-left": (_WINDOW, "leftouter"),
+}
 
 
 def spark_join(left: Path, right: Path, files_per_trigger: int, check: str, join: str = "regular") -> Measured:
@@ -29,8 +34,12 @@ def spark_join(left: Path, right: Path, files_per_trigger: int, check: str, join
 
     interval, window: with a watermark of 20 s on both sides; windows are tumbling, of a minute.
     """
-    out = subprocess.run([sys.executable, "-m", "benchmarks.peers", str(left), str(right), str(files_per_trigger), check, join],
-                         capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-m", "benchmarks.peers", str(left), str(right), str(files_per_trigger), check, join],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(out.stdout.strip().splitlines()[-1])
     return Measured(found["seconds"], tuple(found["check"]))
 
@@ -40,24 +49,36 @@ def _main(left: str, right: str, files_per_trigger: int, check: str, join: str) 
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-             .config("spark.driver.memory", "8g").config("spark.sql.shuffle.partitions", "2")
-             .config("spark.sql.session.timeZone", "UTC")
-             .config("spark.sql.streaming.stateStore.providerClass",
-                     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
-             .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-             .getOrCreate())
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "8g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     schema = "k long, ts timestamp_ntz, amount long, note string"
 
     def stream(path: str, prefix: str):
         frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", files_per_trigger).parquet(path)
-        frame = frame.select(f.col("k").alias(f"{prefix}_k"), f.col("ts").cast("timestamp").alias(f"{prefix}_ts"),
-                             f.col("amount").alias(f"{prefix}_amount"), f.col("note").alias(f"{prefix}_note"))
+        frame = frame.select(
+            f.col("k").alias(f"{prefix}_k"),
+            f.col("ts").cast("timestamp").alias(f"{prefix}_ts"),
+            f.col("amount").alias(f"{prefix}_amount"),
+            f.col("note").alias(f"{prefix}_note"),
+        )
         if join.startswith("interval"):
             frame = frame.withWatermark(f"{prefix}_ts", "20 seconds")
         if join.startswith("window"):  # of which Spark takes the watermark only if no other column has one
-            frame = frame.withColumn("event", f.col(f"{prefix}_ts") + f.expr("INTERVAL 0 SECONDS")).withWatermark("event", "20 seconds")
+            frame = frame.withColumn("event", f.col(f"{prefix}_ts") + f.expr("INTERVAL 0 SECONDS")).withWatermark(
+                "event", "20 seconds"
+            )
             frame = frame.withColumn(f"{prefix}_window", f.window("event", "1 minute")).drop("event")
         return frame
 
@@ -65,8 +86,13 @@ def _main(left: str, right: str, files_per_trigger: int, check: str, join: str) 
     joined = stream(left, "l").join(stream(right, "r"), f.expr(condition), kind).drop("l_window", "r_window")
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        query = (joined.writeStream.format("parquet").option("path", f"{folder}/out")
-                 .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
+        query = (
+            joined.writeStream.format("parquet")
+            .option("path", f"{folder}/out")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         seconds = time.perf_counter() - started
         found = duckdb.connect().execute(f"SELECT {check} FROM read_parquet('{folder}/out/*.parquet')").fetchone()

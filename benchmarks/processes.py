@@ -8,34 +8,14 @@ import time
 from pathlib import Path
 from typing import Self
 
+from watersmeet.runtime.memory import Resident, family, resident
+
 _TICK = os.sysconf("SC_CLK_TCK")
-
-
-def family(root: int) -> list[int]:
-    """`root` and all its descendants."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int(entry.joinpath("stat").read_text().rsplit(")", 1)[1].split()[1])
-            except OSError:
-                continue
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
 
 
 def pss_bytes(root: int) -> int:
     """Proportional memory of the family: shared pages count once."""
-    total = 0
-    for pid in family(root):
-        try:
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
-    return total
+    return (resident(family(root)) or Resident()).total_bytes
 
 
 def cpu_seconds(root: int) -> float:
@@ -43,7 +23,7 @@ def cpu_seconds(root: int) -> float:
     ticks = 0
     for pid in family(root):
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
         except OSError:
             continue
         ticks += int(fields[11]) + int(fields[12])

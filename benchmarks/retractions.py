@@ -24,9 +24,8 @@ CREATE TABLE d (k bigint PRIMARY KEY, region varchar);
 """
 VIEWS = {
     "left join": "SELECT l.id, l.k, l.amount AS l_amount, r.amount AS r_amount, r.note FROM l LEFT JOIN r ON l.k = r.k",
-    "three-way join with aggregate":
-        "SELECT d.region, count(*) AS n, sum(l.amount * r.amount) AS total FROM l JOIN r ON l.k = r.k "
-        "JOIN d ON l.k = d.k GROUP BY d.region",
+    "three-way join with aggregate": "SELECT d.region, count(*) AS n, sum(l.amount * r.amount) AS total "
+    "FROM l JOIN r ON l.k = r.k JOIN d ON l.k = d.k GROUP BY d.region",
 }
 CHECKS = {
     "left join": "SELECT count(*), CAST(sum(l_amount) AS BIGINT), CAST(sum(r_amount) AS BIGINT) FROM {}",
@@ -39,12 +38,18 @@ def statements(left: Path, right: Path, files: int, keys: int) -> list[str]:
     found = [f"INSERT INTO d SELECT i, 'region ' || (i % 20) FROM generate_series(0, {keys - 1}) AS g(i)"]
     for number in range(files):
         for name, folder, base in (("l", left, 0), ("r", right, 1)):
-            found.append(f"INSERT INTO {name} SELECT row_number() OVER () + {number * 1_000_000}, k, amount, note "
-                         f"FROM read_parquet('{folder}/{number:05d}.parquet')")
-            found.append(f"UPDATE {name} SET amount = amount + 1 WHERE id % 20 = {(number + base) % 20} "
-                         f"AND id BETWEEN {number * 1_000_000} AND {number * 1_000_000 + 999_999}")
-            found.append(f"DELETE FROM {name} WHERE id % 20 = {(number + base + 7) % 20} "
-                         f"AND id BETWEEN {number * 1_000_000} AND {number * 1_000_000 + 999_999}")
+            found.append(
+                f"INSERT INTO {name} SELECT row_number() OVER () + {number * 1_000_000}, k, amount, note "
+                f"FROM read_parquet('{folder}/{number:05d}.parquet')"
+            )
+            found.append(
+                f"UPDATE {name} SET amount = amount + 1 WHERE id % 20 = {(number + base) % 20} "
+                f"AND id BETWEEN {number * 1_000_000} AND {number * 1_000_000 + 999_999}"
+            )
+            found.append(
+                f"DELETE FROM {name} WHERE id % 20 = {(number + base + 7) % 20} "
+                f"AND id BETWEEN {number * 1_000_000} AND {number * 1_000_000 + 999_999}"
+            )
     return found
 
 
@@ -68,9 +73,11 @@ def measure(name: str, query: str, history: list[str], parallelism: int, peer: d
     batch = time.perf_counter() - begun
     assert ours == expected, (ours, expected)
     state = sum(v["state_bytes"] for v in status["views"])
-    print(f"{name}: {changes:,} changes in {seconds:.1f} s, {changes / seconds:,.0f} changes/s (statements included); "
-          f"state {state / 1e6:.0f} MB, peak memory {memory.peak_bytes / 1e9:.2f} GB; equal to duckdb "
-          f"({batch:.2f} s for one answer)")
+    print(
+        f"{name}: {changes:,} changes in {seconds:.1f} s, {changes / seconds:,.0f} changes/s (statements included); "
+        f"state {state / 1e6:.0f} MB, peak memory {memory.peak_bytes / 1e9:.2f} GB; equal to duckdb "
+        f"({batch:.2f} s for one answer)"
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,5 @@
-"""A join fed in rounds: of each round first the files of one side, then those of the other one, so that what is looked up is there.
+"""A join fed in rounds: of each round first the files of one side, then those of the other one, so that what is looked
+up is there.
 
 Views of any dialect; sources are made in RisingWave's, which all read.
 """
@@ -31,11 +32,20 @@ def parts(folder: Path, rounds: int) -> list[list[Path]]:
     return [files[len(files) * i // rounds : len(files) * (i + 1) // rounds] for i in range(rounds)]
 
 
-def ours(sources: str, view: str, check: str, steps: Sequence[Step], parallelism: int, *, dialect: str = "risingwave",
-         shown: str = "joined") -> Measured:
+def ours(
+    sources: str,
+    view: str,
+    check: str,
+    steps: Sequence[Step],
+    parallelism: int,
+    *,
+    dialect: str = "risingwave",
+    shown: str = "joined",
+) -> Measured:
     """Watersmeet, from making the view until it has everything of all steps, the engine's start included.
 
-    sources: a script in RisingWave's dialect; `{name}` stands for the folder of that name. view: a script in `dialect`, which makes `joined`.
+    sources: a script in RisingWave's dialect; `{name}` stands for the folder of that name. view: a script in `dialect`,
+    which makes `joined`.
     shown: what is checked, as RisingWave's dialect reads it.
     """
     with tempfile.TemporaryDirectory() as name:

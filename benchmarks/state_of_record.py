@@ -1,7 +1,7 @@
 """Where state lives: Spark's state store (transformWithState, RocksDB) against run files in the commit.
 
 Two figures for each: the time of a micro-batch with one row, and MB/s of new state written through
-it. This is the measurement behind the choice in docs/ARCHITECTURE.md; it uses no part of Watersmeet
+it. This is the measurement behind decision 1 (docs/decisions); it uses no part of Watersmeet
 but its worker daemon. Needs the packages protobuf and googleapis-common-protos.
 """
 
@@ -28,22 +28,30 @@ def session():
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     from pyspark.sql import SparkSession
 
-    spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-             .config("spark.driver.memory", "4g").config("spark.sql.shuffle.partitions", "1")
-             .config("spark.sql.adaptive.enabled", "false").config("spark.sql.streaming.pollingDelay", "20ms")
-             .config("spark.python.unix.domain.socket.enabled", "true")
-             .config("spark.python.daemon.module", "watersmeet.runtime.spark.daemon")
-             .config("spark.sql.streaming.stateStore.providerClass",
-                     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
-             .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-             .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2").getOrCreate())
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.streaming.pollingDelay", "20ms")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.daemon.module", "watersmeet.runtime.spark.daemon")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
 def rows_at(folder: Path, n: int) -> None:
     part = folder / f".{n}"
-    part.write_text(f"{n}\n")
+    part.write_text(f"{n}\n", encoding="utf-8")
     part.rename(folder / f"{n:06d}.txt")
 
 
@@ -86,7 +94,8 @@ def run_files(spark, folder: Path, chunk_bytes: int):
 
     stream = spark.readStream.text(str(folder / "in"))
     return stream.writeStream.foreachBatch(
-        lambda frame, _: frame.repartition(1).mapInArrow(keep, "name string").collect())
+        lambda frame, _: frame.repartition(1).mapInArrow(keep, "name string").collect()
+    )
 
 
 def measure(make, spark, chunk_bytes: int, batches: int) -> float:

@@ -1,7 +1,8 @@
-"""Process-time temporal join: a stream looks rows up in a table that changes meanwhile; DuckDB's batch answer as the practical limit.
+"""Process-time temporal join: a stream looks rows up in a table that changes meanwhile; DuckDB's batch answer as the
+practical limit.
 
-4 M rows in rounds, 900 k keys, in each round a tenth as many updates of the table as rows of the stream; each row meets the table as it is
-in its round. Target: 400 k input rows/s on two idle cores.
+4 M rows in rounds, 900 k keys, in each round a tenth as many updates of the table as rows of the stream; each row meets
+the table as it is in its round. Target: 400 k input rows/s on two idle cores.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from benchmarks.processes import PeakMemory
 from benchmarks.rounds import offer, parts
 
 SCRIPT = """
-CREATE TABLE d (k bigint PRIMARY KEY, price bigint, name varchar) WITH (connector = 'file', path = '{table}', format = 'parquet');
-CREATE SOURCE l (k bigint, ts timestamp, amount bigint, note varchar) WITH (connector = 'file', path = '{stream}', format = 'parquet');
+CREATE TABLE d (k bigint PRIMARY KEY, price bigint, name varchar)
+    WITH (connector = 'file', path = '{table}', format = 'parquet');
+CREATE SOURCE l (k bigint, ts timestamp, amount bigint, note varchar)
+    WITH (connector = 'file', path = '{stream}', format = 'parquet');
 CREATE MATERIALIZED VIEW joined AS
     SELECT l.k, l.ts, l.amount, d.price, d.name FROM l LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() ON l.k = d.k;
 """
@@ -70,10 +73,16 @@ def ours(rows: list[list[Path]], table: list[Path], parallelism: int) -> tuple[M
 
 def over_files(rows: list[list[Path]], table: list[Path]) -> str:
     """The same for DuckDB: of each key the newest version that is not of a later round."""
-    stream = " UNION ALL ".join(f"SELECT *, {n} AS round FROM read_parquet({[str(f) for f in files]})" for n, files in enumerate(rows, 1))
-    versions_of = " UNION ALL ".join(f"SELECT *, {n} AS round FROM read_parquet('{file}')" for n, file in enumerate(table))
-    return (f"SELECT l.k, l.ts, l.amount, d.price, d.name FROM ({stream}) l ASOF LEFT JOIN ({versions_of}) d "
-            "ON l.k = d.k AND l.round >= d.round")
+    stream = " UNION ALL ".join(
+        f"SELECT *, {n} AS round FROM read_parquet({[str(f) for f in files]})" for n, files in enumerate(rows, 1)
+    )
+    versions_of = " UNION ALL ".join(
+        f"SELECT *, {n} AS round FROM read_parquet('{file}')" for n, file in enumerate(table)
+    )
+    return (
+        f"SELECT l.k, l.ts, l.amount, d.price, d.name FROM ({stream}) l ASOF LEFT JOIN ({versions_of}) d "
+        "ON l.k = d.k AND l.round >= d.round"
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -86,7 +95,9 @@ def main(arguments: list[str]) -> int:
     updates = options.rows // rounds // 10
     table = versions(options.data / "versions", options.keys, updates, rounds)
     made, load_seconds = ours(rows, table, options.parallelism)
-    print(f"the table's {options.keys:,} rows were in after {load_seconds:.1f} s; {rounds} rounds of "
-          f"{options.rows // rounds:,} rows and {updates:,} updates:")
+    print(
+        f"the table's {options.keys:,} rows were in after {load_seconds:.1f} s; {rounds} rounds of "
+        f"{options.rows // rounds:,} rows and {updates:,} updates:"
+    )
     report(options.rows + rounds * updates, made, batch(over_files(rows, table), CHECK))
     return 0

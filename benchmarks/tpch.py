@@ -43,10 +43,15 @@ def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:
 
 
 def refresh(live: Live, pair, keys: Path) -> tuple[float, float]:
-    """(seconds of the statements, seconds until the view shows them). keys: a file for those that go, as RF2 has one."""
+    """(seconds of the statements, seconds until the view shows them).
+
+    keys: a file for those that go, as RF2 has one.
+    """
     pq.write_table(pa.table({"k": list(pair.deleted)}), keys)
-    deletions = [f"DELETE FROM {table} WHERE {column} IN (SELECT k FROM read_parquet('{keys}'))"
-                 for table, column in (("lineitem", "l_orderkey"), ("orders", "o_orderkey"))]
+    deletions = [
+        f"DELETE FROM {table} WHERE {column} IN (SELECT k FROM read_parquet('{keys}'))"
+        for table, column in (("lineitem", "l_orderkey"), ("orders", "o_orderkey"))
+    ]
     for table, rows in (("orders", pair.orders), ("lineitem", pair.lineitem)):
         live.judge.register("incoming", rows)
         live.judge.execute(f"INSERT INTO {table} SELECT * FROM incoming")
@@ -79,8 +84,11 @@ def measure(number: int, options: argparse.Namespace) -> str:
     judge = generated(options.scale)
     judge.execute(f"SET threads = {options.parallelism}")
     tables = content(judge)
-    with tempfile.TemporaryDirectory() as folder, PeakMemory() as memory, \
-            watersmeet.connect(Path(folder) / "db", parallelism=options.parallelism, runtime=options.runtime) as connection:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        PeakMemory() as memory,
+        watersmeet.connect(Path(folder) / "db", parallelism=options.parallelism, runtime=options.runtime) as connection,
+    ):
         connection.execute(SCHEMA)
         live = Live(connection, judge)
         live.create([number])
@@ -97,9 +105,12 @@ def measure(number: int, options: argparse.Namespace) -> str:
             epochs.append(connection.status()["duration_us"] / 1e6)
             live.check(f"after refresh {step}")
     rows = sum(t.num_rows for t in tables.values())
-    return (f"| Q{number} | {loading[1]:.1f} s ({rows / loading[1] / 1000:.0f} k rows/s), statements {loading[0]:.1f} s | {memory.peak_bytes / 1e9:.2f} GB | "
-            f"{state / 1e6:.0f} MB | {median(statements) * 1000:.0f} ms | {median(views) * 1000:.0f} ms "
-            f"(micro-batch {median(epochs) * 1000:.0f} ms) | {again * 1000:.0f} ms |")
+    return (
+        f"| Q{number} | {loading[1]:.1f} s ({rows / loading[1] / 1000:.0f} k rows/s), statements "
+        f"{loading[0]:.1f} s | {memory.peak_bytes / 1e9:.2f} GB | "
+        f"{state / 1e6:.0f} MB | {median(statements) * 1000:.0f} ms | {median(views) * 1000:.0f} ms "
+        f"(micro-batch {median(epochs) * 1000:.0f} ms) | {again * 1000:.0f} ms |"
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -113,7 +124,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runtime", default="spark", choices=("spark", "inprocess"))
     options = parser.parse_args(arguments)
     print(f"scale {options.scale:g}, {options.batches} micro-batches, refreshes of {options.share:.1%}")
-    print("| query | load | peak memory | state | statements of a refresh | until the view shows it | duckdb from scratch |")
+    print(
+        "| query | load | peak memory | state | statements of a refresh | until the view shows it | duckdb "
+        "from scratch |"
+    )
     print("|---|---|---|---|---|---|---|")
     with watersmeet.connect(parallelism=1, runtime=options.runtime):  # Spark stays from one database to the next
         for number in options.queries:

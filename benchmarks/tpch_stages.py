@@ -1,4 +1,6 @@
-"""The stages of TPC-H's 22 queries, and what a micro-batch of one row takes at least: each query alone in a database."""
+"""The stages of TPC-H's 22 queries, and what a micro-batch of one row takes at least: each query alone in a
+database.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from benchmarks.processes import median
 
 
 def measure(number: int, tables: dict, judge, parallelism: int, repeats: int) -> str:
-    with tempfile.TemporaryDirectory() as folder, \
-            watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
+    ):
         connection.execute(SCHEMA)
         live = Live(connection, judge)
         live.load(tables)
@@ -32,22 +36,34 @@ def measure(number: int, tables: dict, judge, parallelism: int, repeats: int) ->
         for repeat in range(repeats):
             # A row of each large table: all of the plan has work.
             statements = "".join(
-                f"INSERT INTO {name} SELECT {', '.join(columns)} FROM {name} LIMIT 1;" for name, columns in _copies(tables, repeat))
+                f"INSERT INTO {name} SELECT {', '.join(columns)} FROM {name} LIMIT 1;"
+                for name, columns in _copies(tables, repeat)
+            )
             connection.execute(f"BEGIN; {statements} COMMIT")
             started = time.perf_counter()
             connection.execute("FLUSH")
             rows.append(time.perf_counter() - started)
             epochs.append(connection.status()["duration_us"] / 1e6)
-    return (f"| Q{number} | {stages} | {exchanges} | {joins} | {arranged} | {median(epochs[2:]) * 1000:.0f} ms | "
-            f"{median(rows[2:]) * 1000:.0f} ms |")
+    return (
+        f"| Q{number} | {stages} | {exchanges} | {joins} | {arranged} | {median(epochs[2:]) * 1000:.0f} ms | "
+        f"{median(rows[2:]) * 1000:.0f} ms |"
+    )
 
 
 def _copies(tables: dict, repeat: int) -> list[tuple[str, list[str]]]:
     """For each large table, its columns with another key."""
-    keys = {"customer": "c_custkey", "orders": "o_orderkey", "lineitem": "l_orderkey", "part": "p_partkey",
-            "partsupp": "ps_partkey", "supplier": "s_suppkey"}
-    return [(name, [f"{1_000_000_000 + repeat} AS {c}" if c == key else c for c in tables[name].column_names])
-            for name, key in keys.items()]
+    keys = {
+        "customer": "c_custkey",
+        "orders": "o_orderkey",
+        "lineitem": "l_orderkey",
+        "part": "p_partkey",
+        "partsupp": "ps_partkey",
+        "supplier": "s_suppkey",
+    }
+    return [
+        (name, [f"{1_000_000_000 + repeat} AS {c}" if c == key else c for c in tables[name].column_names])
+        for name, key in keys.items()
+    ]
 
 
 def main(arguments: list[str]) -> int:

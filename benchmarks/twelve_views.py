@@ -20,8 +20,10 @@ INSERT INTO u SELECT i, 'name ' || i FROM generate_series(0, 99) AS g(i);
 
 def view(number: int) -> str:
     """A join with a condition of its own: no two views are the same operator."""
-    return (f"CREATE MATERIALIZED VIEW v{number} AS SELECT t.id, t.v + {number} AS v, u.name FROM t "
-            f"JOIN u ON t.k = u.k AND t.v > {number} - 100")
+    return (
+        f"CREATE MATERIALIZED VIEW v{number} AS SELECT t.id, t.v + {number} AS v, u.name FROM t "
+        f"JOIN u ON t.k = u.k AND t.v > {number} - 100"
+    )
 
 
 def measure(views: int, repeats: int) -> dict:
@@ -61,7 +63,9 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     one, twelve = measure(1, options.repeats), measure(12, options.repeats)
     for name, result in (("one view", one), ("twelve views", twelve)):
-        print(f"{name:14} row in, FLUSH: median {result['row'] * 1000:.0f} ms; start-up with a row through all: "
-              f"{result['restart']:.1f} s; idle {result['idle']:.1%} of a core")
+        print(
+            f"{name:14} row in, FLUSH: median {result['row'] * 1000:.0f} ms; start-up with a row through all: "
+            f"{result['restart']:.1f} s; idle {result['idle']:.1%} of a core"
+        )
     print(f"twelve take {twelve['row'] / one['row']:.2f} times as long as one")
     return 0

@@ -1,6 +1,7 @@
 """A tree of the algebra as DuckDB SQL over tables called by relation id: the meaning of the algebra, in one page.
 
-What it means to be there before a query started, or to be decided on arrival, is said over two moments (`tests.moments`).
+What it means to be there before a query started, or to be decided on arrival, is said over two moments
+(`tests.moments`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from watersmeet.algebra.relations import (
     Apply,
     Arrivals,
     AsofJoin,
+    Changes,
     Cut,
     Expand,
     Filter,
@@ -78,7 +80,10 @@ def _(node: Cut):
 @_from.register
 def _(node: Values):
     def row(scalars):
-        return "SELECT " + ", ".join(f'CAST({s.sql()} AS {c.type.duckdb}) AS "{c.id}"' for s, c in zip(scalars, node.outputs))
+        return "SELECT " + ", ".join(
+            f'CAST({s.sql()} AS {c.type.duckdb}) AS "{c.id}"' for s, c in zip(scalars, node.outputs)
+        )
+
     if not node.rows:
         nulls = ", ".join(f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.outputs)
         return f"(SELECT {nulls} WHERE FALSE)"
@@ -93,7 +98,9 @@ def _(node: Filter):
 @_from.register
 def _(node: TimeFilter):
     untimed = f' OR "{node.column}" IS NULL' if node.untimed else ""
-    passed = f'(SELECT * FROM {_from(node.input)} WHERE "{node.column}" {node.comparison} {bound_sql(node.bound)}{untimed})'
+    passed = (
+        f'(SELECT * FROM {_from(node.input)} WHERE "{node.column}" {node.comparison} {bound_sql(node.bound)}{untimed})'
+    )
     started = at_start(node)
     if not node.stays or started == node:
         return passed
@@ -102,21 +109,42 @@ def _(node: TimeFilter):
 
 
 @_from.register
-def _(node: Records):
+def _(node: Changes):
+    """Of rows that say nothing of their time."""
+    assert all(c.time is None for c in node.causes)
     columns = _columns(node.input)
     started = at_start(node)
-    first = started == node
-    came = f"SELECT {columns}, FALSE, {EPOCHS[START if first else 'main']} FROM "
-    if first:
-        parts = [came + _from(node.input)]
+    if started == node:
+        parts = [f"SELECT {columns}, FALSE, NULL FROM {_from(node.input)}"]
     else:
         then, now = to_sql(at_start(node.input)), to_sql(node.input)
-        parts = [to_sql(started), f"{came} ({now} EXCEPT ALL {then})"]
-        if node.key is not None:
-            same = " AND ".join(f'o."{k}" IS NOT DISTINCT FROM g."{k}"' for k in node.key)
-            kept = ", ".join(f'"{c.id}"' if c.id in node.kept else "NULL" for c in node.input.columns)
-            parts.append(f"SELECT DISTINCT {kept}, TRUE, {EPOCHS['main']} FROM ({then} EXCEPT ALL {now}) AS g "
-                         f"WHERE NOT EXISTS (SELECT 1 FROM ({now} EXCEPT ALL {then}) AS o WHERE {same})")
+        sides = ((now, then, "FALSE"), (then, now, "TRUE"))
+        parts = [
+            to_sql(started),
+            *(f"SELECT {columns}, {went}, NULL FROM ({a} EXCEPT ALL {b})" for a, b, went in sides),
+        ]
+    return f"(SELECT * FROM ({' UNION ALL '.join(parts)}) AS r({_columns(node)}))"
+
+
+@_from.register
+def _(node: Records):
+    columns = ", ".join(f'"{c.id}"' for c in node.own)
+    started = at_start(node)
+    first = started == node
+    epoch = EPOCHS[START if first else "main"]
+    new = to_sql(node.input) if first else f"({to_sql(node.input)}) EXCEPT ALL ({to_sql(at_start(node.input))})"
+    parts = [] if first else [to_sql(started)]
+    if node.key is None:
+        parts.append(f"SELECT {columns}, FALSE, {epoch} FROM ({new})")
+    else:
+        went = node.input.columns[-2].id
+        same = " AND ".join(f'o."{k}" IS NOT DISTINCT FROM g."{k}"' for k in node.key)
+        kept = ", ".join(f'"{c.id}"' if c.id in node.kept else "NULL" for c in node.own)
+        parts.append(f'SELECT {columns}, FALSE, {epoch} FROM ({new}) WHERE NOT "{went}"')
+        parts.append(
+            f'SELECT DISTINCT {kept}, TRUE, {epoch} FROM ({new}) AS g WHERE "{went}" '
+            f'AND NOT EXISTS (SELECT 1 FROM ({new}) AS o WHERE NOT o."{went}" AND {same})'
+        )
     return f"(SELECT * FROM ({' UNION ALL '.join(parts)}) AS r({_columns(node)}))"
 
 
@@ -124,8 +152,13 @@ def _(node: Records):
 def _(node: Versions):
     names = {c.id: f'"{n}"' for c, n in zip(node.scan.outputs, node.scan.source_names)}
     moment = START if at_start(node) == node else "main"
-    made = versions(changes(node.scan.relation_id, list(names.values()), moment=moment), list(names.values()), [names[k] for k in node.scan.key],
-                    names[node.time], ("_since", "_live"))
+    made = versions(
+        changes(node.scan.relation_id, list(names.values()), moment=moment),
+        list(names.values()),
+        [names[k] for k in node.scan.key],
+        names[node.time],
+        ("_since", "_live"),
+    )
     shown = ", ".join(f'{n} AS "{c.id}"' for c, n in zip(node.columns, (*names.values(), "_since", "_live")))
     return f"(SELECT {shown} FROM {made})"
 
@@ -138,7 +171,9 @@ def _(node: Project):
 
 def _on(node: Join | TemporalJoin | AsofJoin, *, residual: bool = True) -> str:
     parts = [as_predicate(k).sql() for k in node.keys]
-    return " AND ".join(parts + ([f"({node.residual.sql()})"] if residual and node.residual is not None else [])) or "TRUE"
+    return (
+        " AND ".join(parts + ([f"({node.residual.sql()})"] if residual and node.residual is not None else [])) or "TRUE"
+    )
 
 
 def _with_some(left: str, right: str, on: str, *, some: bool) -> str:
@@ -160,10 +195,14 @@ def _(node: Join):
 def _partnered(node: Join, left: str, right: str, on: str) -> str:
     """The pairs, and the rows of the preserved sides of which no pair makes one with a partner."""
     parts = [f"SELECT {_columns(node)} FROM {left} INNER JOIN {right} ON {on}"]
-    for own, other, side, partner, kinds in ((left, right, node.left, node.partners[0], ("left", "full")),
-                                             (right, left, node.right, node.partners[1], ("right", "full"))):
+    for own, other, side, partner, kinds in (
+        (left, right, node.left, node.partners[0], ("left", "full")),
+        (right, left, node.right, node.partners[1], ("right", "full")),
+    ):
         if node.kind in kinds:
-            columns = ", ".join(f'"{c.id}"' if c.id in side.ids else f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.columns)
+            columns = ", ".join(
+                f'"{c.id}"' if c.id in side.ids else f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.columns
+            )
             parts.append(f"SELECT {columns} FROM {_with_some(own, other, f'{on} AND ({partner.sql()})', some=False)}")
     return "(" + " UNION ALL ".join(parts) + ")"
 
@@ -184,10 +223,21 @@ def _on_arrival(node: Join) -> str:
     parts = [f"SELECT {_columns(node)} FROM {_from(node.left)} INNER JOIN {right} ON {on}"]
     for one, other, kinds in ((node.left, node.right, ("left", "full")), (node.right, node.left, ("right", "full"))):
         if node.kind in kinds:  # the rows that are alone as an anti join, with NULLs beside them
-            alone = _decided(Join(one, other, "anti", tuple(k if one is node.left else replace(k, left=k.right, right=k.left)
-                                                            for k in node.keys), node.residual, arrival=True), one,
-                             lambda new, other=other: _with_some(new, _from(other), on, some=False))
-            columns = ", ".join(f'"{c.id}"' if c.id in one.ids else f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.columns)
+            alone = _decided(
+                Join(
+                    one,
+                    other,
+                    "anti",
+                    tuple(k if one is node.left else replace(k, left=k.right, right=k.left) for k in node.keys),
+                    node.residual,
+                    arrival=True,
+                ),
+                one,
+                lambda new, other=other: _with_some(new, _from(other), on, some=False),
+            )
+            columns = ", ".join(
+                f'"{c.id}"' if c.id in one.ids else f'CAST(NULL AS {c.type.duckdb}) AS "{c.id}"' for c in node.columns
+            )
             parts.append(f"SELECT {columns} FROM {alone}")
     return f"({' UNION ALL '.join(parts)})"
 
@@ -200,7 +250,10 @@ def _(node: TemporalJoin):
     if not node.waits or at_start(node) == node:
         return found
     waited = _with_some(_from(left), _from(at_start(node.right)), on, some=False)
-    return f"(SELECT {_columns(node)} FROM {found} UNION ALL SELECT {_columns(node)} FROM {waited} INNER JOIN {right} ON {on})"
+    return (
+        f"(SELECT {_columns(node)} FROM {found} UNION ALL SELECT {_columns(node)} FROM {waited} INNER JOIN "
+        f"{right} ON {on})"
+    )
 
 
 @_from.register
@@ -210,8 +263,17 @@ def _(node: AsofJoin):
     residual = None if node.residual is None else node.residual.sql()
 
     def met(left: str) -> str:
-        return nearest(left, _from(node.right), _on(node, residual=False), (node.left_value.sql(), node.right_value.sql()), node.comparison,
-                       ties, residual, (columns[0], columns[1]), outer=node.kind == "left")
+        return nearest(
+            left,
+            _from(node.right),
+            _on(node, residual=False),
+            (node.left_value.sql(), node.right_value.sql()),
+            node.comparison,
+            ties,
+            residual,
+            (columns[0], columns[1]),
+            outer=node.kind == "left",
+        )
 
     return _decided(node, node.left, met) if node.arrival else met(_from(node.left))
 
@@ -228,7 +290,9 @@ def _(node: Apply):
         lefts, rights = (", ".join(s.sql() for s in side) for side in zip(*[(k.left, k.right) for k in node.pairs]))
         truth = f"({lefts}) IN (SELECT {rights} FROM {right})"
     if node.kind == "mark":
-        return f'(SELECT *, {truth if node.null_aware else f"coalesce({truth}, FALSE)"} AS "{node.mark.id}" FROM {left})'
+        return (
+            f'(SELECT *, {truth if node.null_aware else f"coalesce({truth}, FALSE)"} AS "{node.mark.id}" FROM {left})'
+        )
     if node.kind == "semi":
         return f"(SELECT * FROM {left} WHERE {truth})"
     return f"(SELECT * FROM {left} WHERE NOT {truth if node.null_aware else f'coalesce({truth}, FALSE)'})"
@@ -237,7 +301,7 @@ def _(node: Apply):
 @_from.register
 def _(node: Aggregate):
     exprs = [f'{k.sql()} AS "{c.id}"' for k, c in zip(node.keys, node.outputs)]
-    for call, column in zip(node.calls, node.outputs[len(node.keys):]):
+    for call, column in zip(node.calls, node.outputs[len(node.keys) :]):
         order = [(k.value.sql(), k.descending, k.nulls_first) for k in call.order]
         argument, condition = (None if s is None else s.sql() for s in (call.argument, call.filter))
         exprs.append(f'CAST({aggregate(call, argument, condition, order)} AS {column.type.duckdb}) AS "{column.id}"')
@@ -256,7 +320,10 @@ def _(node: Unnest):
     found = f"SELECT * EXCLUDE (_row) FROM {kept}"
     if node.outer:
         nulls = ", ".join(f'NULL AS "{c.id}"' for c in node.made)
-        found += f" UNION ALL BY NAME SELECT * EXCLUDE (_row), {nulls} FROM _below WHERE _row NOT IN (SELECT _row FROM {kept})"
+        found += (
+            f" UNION ALL BY NAME SELECT * EXCLUDE (_row), {nulls} FROM _below WHERE _row NOT IN (SELECT _row "
+            f"FROM {kept})"
+        )
     return f"(WITH {below} {found})"
 
 
@@ -279,7 +346,10 @@ def _(node: Punctual):
     if started == node.input:
         return f"(SELECT * FROM {_from(node.input)} WHERE FALSE)" if node.late else _from(node.input)
     now = to_sql(node.input)
-    late = f'SELECT {_columns(node)} FROM ({now} EXCEPT ALL {to_sql(started)}) WHERE "{node.column}" < {bound_sql(node.bound, START)}'
+    late = (
+        f'SELECT {_columns(node)} FROM ({now} EXCEPT ALL {to_sql(started)}) WHERE "{node.column}" < '
+        f"{bound_sql(node.bound, START)}"
+    )
     return f"({late})" if node.late else f"({now} EXCEPT ALL {late})"
 
 
@@ -292,8 +362,10 @@ def _(node: Repeat):
 @_from.register
 def _(node: Expand):
     def part(number, chosen):
-        keys = [f'{k.sql() if i in chosen else "NULL"}::{k.type.duckdb} AS "{c.id}"'
-                for i, (k, c) in enumerate(zip(node.keys, node.made))]
+        keys = [
+            f'{k.sql() if i in chosen else "NULL"}::{k.type.duckdb} AS "{c.id}"'
+            for i, (k, c) in enumerate(zip(node.keys, node.made))
+        ]
         return f'SELECT *, {", ".join(keys)}, {number} AS "{node.made[-1].id}" FROM {_from(node.input)}'
 
     return "(" + " UNION ALL ".join(part(n, s) for n, s in enumerate(node.sets)) + ")"
@@ -302,7 +374,9 @@ def _(node: Expand):
 @_from.register
 def _(node: TopN):
     columns = [f'"{c.id}"' for c in node.columns]
-    exprs = ", ".join([_over("row_number", node, node.order, columns) + " AS _n", _over("rank", node, node.order, columns) + " AS _r"])
+    exprs = ", ".join(
+        [_over("row_number", node, node.order, columns) + " AS _n", _over("rank", node, node.order, columns) + " AS _r"]
+    )
     where = topn_where(node.limit, node.offset, node.with_ties, "_n", "_r")
     return f"(SELECT {', '.join(columns)} FROM (SELECT *, {exprs} FROM {_from(node.input)}) WHERE {where})"
 
@@ -323,7 +397,14 @@ def _(node: Window):
             arguments[1:1] = [f"{call.number}"]
         keys = [(k.value.sql(), k.descending, k.nulls_first) for k in call.order]
         frame = (call.frame.mode, call.frame.start, call.frame.end, call.frame.exclude)
-        text = over(call.function, arguments, None if call.filter is None else call.filter.sql(),
-                    [p.sql() for p in node.partition], keys, ties, frame)
+        text = over(
+            call.function,
+            arguments,
+            None if call.filter is None else call.filter.sql(),
+            [p.sql() for p in node.partition],
+            keys,
+            ties,
+            frame,
+        )
         exprs.append(f'CAST({text} AS {column.type.duckdb}) AS "{column.id}"')
     return f"(SELECT *, {', '.join(exprs)} FROM {_from(node.input)})"

@@ -1,12 +1,15 @@
-"""A circuit run by the kernel over the two moments of `tests.moments`: history that is read for a new view, then one epoch with what changed.
+"""A circuit run by the kernel over the two moments of `tests.moments`: history that is read for a new view, then one
+epoch with what changed.
 
-It gives what `tests.circuit_to_sql` says of the second moment, whatever the number of buckets and tasks and however rows are cut and shuffled.
+It gives what `tests.circuit_to_sql` says of the second moment, whatever the number of buckets and tasks and however
+rows are cut and shuffled. Each stage runs twice, once in slices of a few rows: it publishes the same, byte for byte.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -16,9 +19,10 @@ from tests.moments import EPOCHS, KEYED, NUMBERS, START, changes, table
 from tests.unit.kernel.kernel_tools import Stored, rows_of
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Scan
-from watersmeet.kernel.executor import EpochContext, run_stage
+from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.types import arrow_schema
 
 
@@ -45,16 +49,29 @@ def _read(op: Scan, connection: duckdb.DuckDBPyConnection, moment: str) -> Delta
     if not op.ordered:
         before = f"SELECT {listed} FROM {table(then)}"
         now = f"SELECT {listed} FROM {table(op.relation_id)}"
-        text = f"SELECT *, 1 FROM ({before})" if moment == START else (
-            f"SELECT *, 1 FROM ({now} EXCEPT ALL {before}) UNION ALL SELECT *, -1 FROM ({before} EXCEPT ALL {now})")
+        text = (
+            f"SELECT *, 1 FROM ({before})"
+            if moment == START
+            else (
+                f"SELECT *, 1 FROM ({now} EXCEPT ALL {before}) UNION ALL SELECT *, -1 FROM ({before} EXCEPT ALL {now})"
+            )
+        )
     elif op.relation_id in KEYED:
-        text = f"SELECT {some}_seq, _diff FROM ({changes(op.relation_id, names, moment=moment)})" + " WHERE _seq >= 0" * (moment != START)
+        text = (
+            f"SELECT {some}_seq, _diff FROM ({changes(op.relation_id, names, moment=moment)})"
+            + " WHERE _seq >= 0" * (moment != START)
+        )
     else:
         text = f"SELECT {some}-_seq, 1 FROM {table(op.relation_id, came=True)} WHERE _epoch = {-EPOCHS[moment]}"
     found = connection.execute(text).fetch_arrow_table()
     diff = found.column(found.num_columns - 1).to_numpy().astype(np.int64)
     columns = found.select(range(found.num_columns - 1)).rename_columns([f"c{i}" for i in range(len(op.schema))])
     return Delta(columns.cast(arrow_schema(op.schema, positional=True)), diff)
+
+
+def published(result: StageResult) -> dict[str, tuple[str, list[int]]]:
+    """What the sinks gave, for comparison."""
+    return {i: (repr(d.columns.to_pydict()), d.diff.tolist()) for i, d in result.published.items()}
 
 
 class _Runner:
@@ -78,14 +95,24 @@ class _Runner:
         moving = [f for task in range(tasks) for f in self._stage(0, task, pieces[task], [], context)]
         for stage in range(1, self._circuit.last_stage + 1):
             self._rng.shuffle(moving)
-            moving = [f for bucket in range(self._circuit.buckets)
-                      for f in self._stage(stage, bucket, {}, [f for f in moving if f.bucket == bucket], context)]
+            moving = [
+                f
+                for bucket in range(self._circuit.buckets)
+                for f in self._stage(stage, bucket, {}, [f for f in moving if f.bucket == bucket], context)
+            ]
         assert not moving
 
-    def _stage(self, stage: int, bucket: int, sources: dict[str, list[Delta]], frames: list[Frame], context: EpochContext) -> list[Frame]:
+    def _stage(
+        self, stage: int, bucket: int, sources: dict[str, list[Delta]], frames: list[Frame], context: EpochContext
+    ) -> list[Frame]:
         stored = self._states.setdefault((stage, bucket), Stored())
-        state = stored.load()
-        result = run_stage(self._circuit, stage, bucket, sources, frames, state, context)
+        tiny = replace(context, slicing=Slicing(rows=self._rng.randint(1, 5)))
+        runs = []
+        for how in (tiny, context):
+            state = stored.load()
+            runs.append((run_stage(self._circuit, stage, bucket, sources, frames, state, how), state))
+        assert published(runs[0][0]) == published(runs[1][0]), "slices give something else"
+        result, state = self._rng.choice(runs)
         stored.save(state)
         for relation, delta in result.published.items():
             rows = [reference.row(r) for r in rows_of(delta)]

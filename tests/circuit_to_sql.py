@@ -2,7 +2,8 @@
 
 Every operator is a table of its columns and `_b`, the bucket where the row is. Rows start in any
 bucket, only exchanges move them, and joins and aggregates see the rows of their own bucket only:
-a missing exchange gives a wrong result. What cuts by time or decides on arrival is run over two moments (`tests.moments`).
+a missing exchange gives a wrong result. What cuts by time or decides on arrival is run over two moments
+(`tests.moments`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from watersmeet.circuit.operators import (
     ArrivalJoin,
     Arrivals,
     AsofJoin,
+    Changes,
     Constant,
     Cut,
     DynamicFilter,
@@ -45,7 +47,7 @@ from watersmeet.circuit.operators import (
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str) -> list[tuple]:
     """The content of `relation_id`, sorted; the tables of the scans are in `connection` by relation id."""
-    schemas = {name for name, in connection.execute("SELECT schema_name FROM information_schema.schemata").fetchall()}
+    schemas = {name for (name,) in connection.execute("SELECT schema_name FROM information_schema.schemata").fetchall()}
     for moment in (START, "main"):
         if moment not in schemas:
             continue
@@ -60,7 +62,10 @@ def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: st
 
 
 def _scan(op: Scan, circuit, moment):
-    """Where a row is says nothing of its columns, but is the same at both moments. Keyed tables are read with all that was done to them."""
+    """Where a row is says nothing of its columns, but is the same at both moments.
+
+    Keyed tables are read with all that was done to them.
+    """
     if op.ordered and op.relation_id in KEYED:
         read = ", ".join(f'"{n}" AS c{i}' for i, n in enumerate(op.names))
         done = changes(op.relation_id, [f'"{n}"' for n in op.names], moment=moment)
@@ -80,8 +85,10 @@ def _upsert(op: Upsert, circuit):
     """Of rows that only come the last one of each key."""
     columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
     keys = ", ".join(f"c{k}" for k in op.keys)
-    return (f'SELECT {columns}, _b FROM "{op.inputs[0]}" '
-            f"QUALIFY row_number() OVER (PARTITION BY {keys}, _b ORDER BY c{len(op.schema)} DESC) = 1")
+    return (
+        f'SELECT {columns}, _b FROM "{op.inputs[0]}" '
+        f"QUALIFY row_number() OVER (PARTITION BY {keys}, _b ORDER BY c{len(op.schema)} DESC) = 1"
+    )
 
 
 def _cut(op: Cut, circuit, moment):
@@ -188,8 +195,10 @@ def _arrival_join(op: ArrivalJoin, circuit, moment):
         if op.join_kind in kinds:
             sides = dict(zip("lr", _sides(op, circuit, new=mine)))
             columns = ", ".join(f"{o if o[0] == mine else 'NULL'} AS c{i}" for i, o in enumerate(op.output))
-            parts.append(f"SELECT {columns}, {mine}b AS _b FROM {sides[mine]} "
-                         f"WHERE NOT EXISTS (SELECT 1 FROM {sides[other]} WHERE {condition})")
+            parts.append(
+                f"SELECT {columns}, {mine}b AS _b FROM {sides[mine]} "
+                f"WHERE NOT EXISTS (SELECT 1 FROM {sides[other]} WHERE {condition})"
+            )
     return _as_at_start(op, *parts)
 
 
@@ -197,8 +206,16 @@ def _asof(op: AsofJoin, circuit, *, new=False):
     sides = _sides(op, circuit, new="l" * new)
     columns = [[f"{p}{j}" for j in range(len(circuit.by_id[i].schema))] for p, i in zip("lr", op.inputs)]
     values = (f"l{op.left_value}", f"r{op.right_value}")
-    met = nearest(*sides, _condition(op, circuit, residual=False), values, op.comparison, [f"r{t}" for t in op.ties], op.residual,
-                  ([*columns[0], "lb"], columns[1]), outer=op.join_kind == "left")
+    met = nearest(
+        *sides,
+        _condition(op, circuit, residual=False),
+        values,
+        op.comparison,
+        [f"r{t}" for t in op.ties],
+        op.residual,
+        ([*columns[0], "lb"], columns[1]),
+        outer=op.join_kind == "left",
+    )
     return f"SELECT {_output(op)}, lb AS _b FROM {met}"
 
 
@@ -215,8 +232,10 @@ def aggregate(call, argument: str | None, condition: str | None, order: list[tup
     name, distinct = call.function, "DISTINCT " if call.distinct else ""
     if name not in COLLECTED or name.startswith("bit"):
         return f"{name}({distinct}{argument}){where}"
-    keys = ", ".join(f"{c} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
-                     for c, down, first in [*order, (argument, False, False)])
+    keys = ", ".join(
+        f"{c} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+        for c, down, first in [*order, (argument, False, False)]
+    )
     if name == "jsonb_agg":
         return f"'[' || string_agg({distinct}coalesce({argument}, 'null'), ',' ORDER BY {keys}){where} || ']'"
     if name in ("array_agg", "first_value", "last_value", "mode"):
@@ -251,8 +270,14 @@ def _aggregate(op: Aggregate, circuit):
     exprs = [f"c{k} AS k{k}" for k in op.keys]
     for call in op.calls:
         order = [(f"c{k.column}", k.descending, k.nulls_first) for k in call.order]
-        exprs.append(aggregate(call, None if call.argument is None else f"c{call.argument}",
-                               None if call.filter is None else f"c{call.filter}", order))
+        exprs.append(
+            aggregate(
+                call,
+                None if call.argument is None else f"c{call.argument}",
+                None if call.filter is None else f"c{call.filter}",
+                order,
+            )
+        )
     names = ", ".join(f"c{i}" for i in range(len(exprs)))
     if not op.keys:  # one row, in bucket 0; a row elsewhere is a mistake of the planner
         wrong = f'(SELECT count(*) FROM "{op.inputs[0]}" WHERE _b <> 0)'
@@ -265,14 +290,21 @@ def _aggregate(op: Aggregate, circuit):
 def _dynamic_filter(op: DynamicFilter, circuit):
     left, right = op.inputs
     columns = ", ".join(f"l.c{k} AS c{i}" for i, k in enumerate(op.keep))
-    return f'SELECT {columns}, l._b FROM "{left}" l JOIN "{right}" r ON l._b = r._b AND l.c{op.column} {op.comparison} r.c0'
+    return (
+        f'SELECT {columns}, l._b FROM "{left}" l JOIN "{right}" r ON l._b = r._b AND l.c{op.column} '
+        f"{op.comparison} r.c0"
+    )
 
 
 def _time_filter(op: TimeFilter, circuit, moment):
     def passed(then):
         columns = ", ".join(f"c{k} AS c{i}" for i, k in enumerate(op.keep))
         untimed = f" OR c{op.column} IS NULL" if op.untimed else ""
-        return f'SELECT {columns}, _b FROM {then}."{op.inputs[0]}" WHERE c{op.column} {op.comparison} {bound_sql(op.bound, then)}{untimed}'
+        return (
+            f'SELECT {columns}, _b FROM {then}."{op.inputs[0]}" WHERE c{op.column} {op.comparison} '
+            f"{bound_sql(op.bound, then)}{untimed}"
+        )
+
     if not op.stays or moment == START:
         return passed(moment)
     return _as_at_start(op, f"({passed('main')} EXCEPT ALL {passed(START)})")
@@ -291,30 +323,54 @@ def _punctual(op: Punctual, circuit, moment):
     return late if op.late else f"({rows} EXCEPT ALL {late})"
 
 
+def _changes(op: Changes, circuit, moment):
+    """Of rows that say nothing of their time."""
+    assert all(c.time is None for c in op.causes)
+    width = len(op.schema) - 2
+    columns = ", ".join(f"c{i}" for i in range(width))
+    now, then = (f'SELECT * FROM {of}"{op.inputs[0]}"' for of in ("", f"{START}."))
+    made = "{} AS c{}, NULL AS c{}, _b"
+    if moment == START:
+        return f"SELECT {columns}, {made.format('FALSE', width, width + 1)} FROM ({now})"
+    sides = ((now, then, "FALSE"), (then, now, "TRUE"))
+    return _as_at_start(
+        op, *(f"SELECT {columns}, {made.format(w, width, width + 1)} FROM ({a} EXCEPT ALL {b})" for a, b, w in sides)
+    )
+
+
 def _records(op: Records, circuit, moment):
     width = len(op.schema) - 2
     columns = ", ".join(f"c{i}" for i in range(width))
-    came = f"SELECT {columns}, FALSE AS c{width}, {EPOCHS[moment]} AS c{width + 1}, _b FROM "
+    new = f'SELECT * FROM "{op.inputs[0]}"' if moment == START else _new(op.inputs[0])
+    came = f"SELECT {columns}, FALSE AS c{width}, {EPOCHS[moment]} AS c{width + 1}, _b FROM ({new})"
+    if op.keys is not None:
+        came += f" WHERE NOT c{width}"
     if moment == START:
-        return f'{came}"{op.inputs[0]}"'
-    new, parts = _new(op.inputs[0]), []
+        return came
+    parts = [came]
     if op.keys is not None:
         assert set(op.kept) <= set(op.keys), "which of several rows is told"
         kept = ", ".join(f"c{i}" if i in op.kept else f"NULL AS c{i}" for i in range(width))
         same = " AND ".join(["o._b = g._b", *(f"o.c{k} IS NOT DISTINCT FROM g.c{k}" for k in op.keys)])
-        gone = f'SELECT * FROM {START}."{op.inputs[0]}" EXCEPT ALL SELECT * FROM "{op.inputs[0]}"'
-        parts.append(f"SELECT DISTINCT {kept}, TRUE, {EPOCHS[moment]}, _b FROM ({gone}) AS g WHERE NOT EXISTS (SELECT 1 FROM ({new}) AS o WHERE {same})")
-    return _as_at_start(op, f"{came}({new})", *parts)
+        parts.append(
+            f"SELECT DISTINCT {kept}, TRUE, {EPOCHS[moment]}, _b FROM ({new}) AS g WHERE c{width} "
+            f"AND NOT EXISTS (SELECT 1 FROM ({new}) AS o WHERE NOT o.c{width} AND {same})"
+        )
+    return _as_at_start(op, *parts)
 
 
 def _versions(op: Versions, circuit, moment):
-    """The input has each change once, by its place in the order; what kind of change it was the table's history tells."""
+    """The input has each change once, by its place in the order; what kind of change it was the table's history
+    tells.
+    """
     scan = next(circuit.by_id[i] for i in circuit.upstream({op.id}) if isinstance(circuit.by_id[i], Scan))
     width = len(op.schema) - 2
     columns = [f"c{i}" for i in range(width)]
     done = changes(scan.relation_id, [f'"{scan.names[0]}"'], moment=moment)
     told = f'SELECT i.*, _seq, _transaction, _diff FROM "{op.inputs[0]}" AS i JOIN ({done}) ON _seq = c{width}'
-    return versions(told, columns, [f"c{k}" for k in op.keys], f"c{op.time}", (f"c{width}", f"c{width + 1}"), more=", _b")
+    return versions(
+        told, columns, [f"c{k}" for k in op.keys], f"c{op.time}", (f"c{width}", f"c{width + 1}"), more=", _b"
+    )
 
 
 def _repeat(op: Repeat, circuit):
@@ -324,7 +380,9 @@ def _repeat(op: Repeat, circuit):
 
 def _unnest(op: Unnest, circuit):
     """By a recursive definition of its own: each element by its number, and a row without any."""
-    made = [f"c{a}[n] AS r{j}" for j, a in enumerate(op.arrays)] + ([f"n AS r{len(op.arrays)}"] if op.ordinality else [])
+    made = [f"c{a}[n] AS r{j}" for j, a in enumerate(op.arrays)] + (
+        [f"n AS r{len(op.arrays)}"] if op.ordinality else []
+    )
     width = len(circuit.by_id[op.inputs[0]].schema)
     left = ", ".join(f"c{i} AS l{i}" for i in range(width))
     longest = "greatest(" + ", ".join(f"coalesce(len(c{a}), 0)" for a in op.arrays) + ", 0)"
@@ -351,20 +409,41 @@ def order_by(order, ties):
 
 
 def over(function, arguments, condition, partition, order, ties, frame):
-    """A window call in DuckDB's SQL. frame: mode, start, end, exclude, whole numbers only. Frames of peers see no ties."""
+    """A window call in DuckDB's SQL. frame: mode, start, end, exclude, whole numbers only.
+
+    Frames of peers see no ties.
+    """
     mode, start, end, exclude = frame
     ranks = function in ("rank", "dense_rank", "percent_rank", "cume_dist")
-    by_rows = (mode == "rows" and not ranks) or function in ("row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value")
+    by_rows = (mode == "rows" and not ranks) or function in (
+        "row_number",
+        "ntile",
+        "lag",
+        "lead",
+        "first_value",
+        "last_value",
+        "nth_value",
+    )
     keys = order_by(order, ties) if by_rows else order_by(order, ()) if order else ""
     window = f"PARTITION BY {', '.join(partition)} " if partition else ""
     if function in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"):
         return f"{function}({', '.join(arguments)}) OVER ({window}{keys})"
-    bounds = [("UNBOUNDED " + side if n is None else "CURRENT ROW" if n == 0 else f"{abs(n)} {'PRECEDING' if n < 0 else 'FOLLOWING'}")
-              for n, side in ((start, "PRECEDING"), (end, "FOLLOWING"))]
+    bounds = [
+        (
+            "UNBOUNDED " + side
+            if n is None
+            else "CURRENT ROW"
+            if n == 0
+            else f"{abs(n)} {'PRECEDING' if n < 0 else 'FOLLOWING'}"
+        )
+        for n, side in ((start, "PRECEDING"), (end, "FOLLOWING"))
+    ]
     left_out = "" if exclude == "none" else f" EXCLUDE {exclude}"
     filtered = f" FILTER (WHERE {condition})" if condition else ""
     argument = ", ".join(arguments) or "*"
-    return f"{function}({argument}){filtered} OVER ({window}{keys} {mode} BETWEEN {bounds[0]} AND {bounds[1]}{left_out})"
+    return (
+        f"{function}({argument}){filtered} OVER ({window}{keys} {mode} BETWEEN {bounds[0]} AND {bounds[1]}{left_out})"
+    )
 
 
 def topn_where(limit, offset, with_ties, number, rank):
@@ -378,8 +457,12 @@ def _topn(op: TopN, circuit):
     order = [(f"c{k.column}", k.descending, k.nulls_first) for k in op.order]
     partition = [f"c{k}" for k in op.keys] + ["_b"]
     whole = ("range", None, None, "none")
-    numbered = ", ".join([over("row_number", [], None, partition, order, columns, whole) + " AS _n",
-                          over("rank", [], None, partition, order, columns, whole) + " AS _r"])
+    numbered = ", ".join(
+        [
+            over("row_number", [], None, partition, order, columns, whole) + " AS _n",
+            over("rank", [], None, partition, order, columns, whole) + " AS _r",
+        ]
+    )
     where = topn_where(op.limit, op.offset, op.with_ties, "_n", "_r")
     return f'SELECT * EXCLUDE (_n, _r) FROM (SELECT *, {numbered} FROM "{op.inputs[0]}") WHERE {where}'
 
@@ -395,7 +478,10 @@ def _window(op: Window, circuit):
         order = [(f"c{k.column}", k.descending, k.nulls_first) for k in f.order]
         frame = (f.frame.mode, f.frame.start, f.frame.end, f.frame.exclude)
         condition = None if f.filter is None else f"c{f.filter}"
-        exprs.append(over(f.function, arguments, condition, [f"c{k}" for k in op.keys] + ["_b"], order, columns, frame) + f" AS c{width + i}")
+        exprs.append(
+            over(f.function, arguments, condition, [f"c{k}" for k in op.keys] + ["_b"], order, columns, frame)
+            + f" AS c{width + i}"
+        )
     return f'SELECT *, {", ".join(exprs)} FROM "{op.inputs[0]}"'
 
 
@@ -405,7 +491,15 @@ def _sink(op: Sink, circuit):
 
 def _arrange(op: Arrange, circuit):
     readers = [circuit.by_id[i] for i in circuit.consumers[op.id]]
-    assert {r.kind for r in readers} <= {"join", "multijoin", "window", "temporal", "arrivaljoin", "asof", "arrivalasof"}
+    assert {r.kind for r in readers} <= {
+        "join",
+        "multijoin",
+        "window",
+        "temporal",
+        "arrivaljoin",
+        "asof",
+        "arrivalasof",
+    }
     joins = [r for r in readers if not isinstance(r, Window)]
     assert all(r.keys == op.keys and all(op.null_safe) for r in readers if isinstance(r, Window))
     for j in joins:
@@ -416,13 +510,43 @@ def _arrange(op: Arrange, circuit):
     if op.order:
         order = [(f"c{k.column}", k.descending, k.nulls_first) for k in op.order]
         columns = [f"c{i}" for i in range(len(op.schema))]
-        number = over("row_number", [], None, [f"c{k}" for k in op.keys] + ["_b"], order, columns, ("range", None, None, "none"))
+        number = over(
+            "row_number", [], None, [f"c{k}" for k in op.keys] + ["_b"], order, columns, ("range", None, None, "none")
+        )
         return f'SELECT * FROM "{op.inputs[0]}" QUALIFY {number} <= {op.depth}'
     return f'SELECT * FROM "{op.inputs[0]}"'
 
 
 #: Of operators that know of moments.
-_MOMENTS = {Scan: _scan, Cut: _cut, Punctual: _punctual, Records: _records, TimeFilter: _time_filter, Versions: _versions, TemporalJoin: _temporal, ArrivalJoin: _arrival_join, ArrivalAsofJoin: _arrival_asof}
-_BODIES = {Upsert: _upsert, Arrivals: _arrivals, AsofJoin: _asof, Constant: _constant, Map: _map, Exchange: _exchange, Arrange: _arrange, Join: _join,
-           MultiJoin: _multijoin, Aggregate: _aggregate, Repartition: _repartition, Repeat: _repeat, DynamicFilter: _dynamic_filter,
-           TopN: _topn, Window: _window, Union: _union, Unnest: _unnest, Sink: _sink}
+_MOMENTS = {
+    Scan: _scan,
+    Cut: _cut,
+    Punctual: _punctual,
+    Changes: _changes,
+    Records: _records,
+    TimeFilter: _time_filter,
+    Versions: _versions,
+    TemporalJoin: _temporal,
+    ArrivalJoin: _arrival_join,
+    ArrivalAsofJoin: _arrival_asof,
+}
+_BODIES = {
+    Upsert: _upsert,
+    Arrivals: _arrivals,
+    AsofJoin: _asof,
+    Constant: _constant,
+    Map: _map,
+    Exchange: _exchange,
+    Arrange: _arrange,
+    Join: _join,
+    MultiJoin: _multijoin,
+    Aggregate: _aggregate,
+    Repartition: _repartition,
+    Repeat: _repeat,
+    DynamicFilter: _dynamic_filter,
+    TopN: _topn,
+    Window: _window,
+    Union: _union,
+    Unnest: _unnest,
+    Sink: _sink,
+}

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import os
+import secrets
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What a try takes, and what making its values takes, depends on what else the machine does. The same examples each time,
-# so that a run says what changed; `make thorough` tries others.
-settings.register_profile("watersmeet", deadline=None, suppress_health_check=[HealthCheck.too_slow],
-                          derandomize="WATERSMEET_RANDOM" not in os.environ)
+# Processes that xdist starts inherit it, so that all of them collect the same seeds.
+os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000)))
+
+# What a try takes, and what making its values takes, depends on what else the machine does. The same examples each
+# time, so that a run says what changed; `make thorough` tries others.
+settings.register_profile(
+    "watersmeet",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("WATERSMEET_TIER") != "thorough",
+)
 settings.load_profile("watersmeet")
+
+# A shell without job control starts background processes with SIGINT ignored, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    tier = os.environ.get("WATERSMEET_TIER", "test")
+    return f"tier: {tier}" + (f", WATERSMEET_FRESH={os.environ['WATERSMEET_FRESH']}" if tier == "thorough" else "")
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +40,15 @@ def spark_stays():
     kept = session.acquire(None, 2)
     yield kept
     session.release(kept)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_output():
+    """What the one who starts the tests wants of colours and widths is for pytest's own output."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "GITHUB_ACTIONS", "COLUMNS", "LINES"):
+            patch.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

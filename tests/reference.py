@@ -10,6 +10,7 @@ import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import Any
 
 Row = tuple[Any, ...]
@@ -35,13 +36,25 @@ def row(values: Iterable[Any]) -> Row:
 
 def keys_match(left: Sequence[Any], right: Sequence[Any], null_safe: Sequence[bool]) -> bool:
     """SQL's rule for each pair: `=`, where NULL matches nothing, or IS NOT DISTINCT FROM."""
-    return all((a is None and b is None and safe) or (a is not None and b is not None and norm(a) == norm(b))
-               for a, b, safe in zip(left, right, null_safe, strict=True))
+    return all(
+        (a is None and b is None and safe) or (a is not None and b is not None and norm(a) == norm(b))
+        for a, b, safe in zip(left, right, null_safe, strict=True)
+    )
 
 
-def join(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Sequence[int], right_keys: Sequence[int],
-         null_safe: Sequence[bool], residual: Callable[[Row, Row], bool], output: Sequence[str],
-         left_width: int, right_width: int) -> Counter[Row]:
+def join(
+    kind: str,
+    left: Counter[Row],
+    right: Counter[Row],
+    *,
+    left_keys: Sequence[int],
+    right_keys: Sequence[int],
+    null_safe: Sequence[bool],
+    residual: Callable[[Row, Row], bool],
+    output: Sequence[str],
+    left_width: int,
+    right_width: int,
+) -> Counter[Row]:
     """The batch result of a join of two multisets, by nested loops."""
 
     def project(l_row: Row | None, r_row: Row | None) -> Row:
@@ -51,9 +64,12 @@ def join(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Seque
     result: Counter[Row] = Counter()
     right_partners: Counter[Row] = Counter()
     for l_row, l_count in left.items():
-        partners = [(r_row, r_count) for r_row, r_count in right.items()
-                    if keys_match([l_row[i] for i in left_keys], [r_row[i] for i in right_keys], null_safe)
-                    and residual(l_row, r_row)]
+        partners = [
+            (r_row, r_count)
+            for r_row, r_count in right.items()
+            if keys_match([l_row[i] for i in left_keys], [r_row[i] for i in right_keys], null_safe)
+            and residual(l_row, r_row)
+        ]
         for r_row, _ in partners:
             right_partners[r_row] += 1
         if kind in ("semi", "anti"):
@@ -71,8 +87,15 @@ def join(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Seque
     return result
 
 
-def unnest(content: Iterable[tuple[Row, int]], arrays: Sequence[int], keep: Sequence[int], *, ordinality: bool, outer: bool,
-           condition: Callable[[Row, Row], bool]) -> Counter[Row]:
+def unnest(
+    content: Iterable[tuple[Row, int]],
+    arrays: Sequence[int],
+    keep: Sequence[int],
+    *,
+    ordinality: bool,
+    outer: bool,
+    condition: Callable[[Row, Row], bool],
+) -> Counter[Row]:
     """Each row (with its count) once for every element of its longest array; NULLs where another is shorter."""
     result: Counter[Row] = Counter()
     for values, count in content:
@@ -90,8 +113,15 @@ def unnest(content: Iterable[tuple[Row, int]], arrays: Sequence[int], keep: Sequ
     return result
 
 
-def dynamic_filter(left: Counter[Row], bounds: Sequence[Any], *, column: int, comparison: str,
-                   keep: Sequence[int], order: Callable[[Any], Any]) -> Counter[Row]:
+def dynamic_filter(
+    left: Counter[Row],
+    bounds: Sequence[Any],
+    *,
+    column: int,
+    comparison: str,
+    keep: Sequence[int],
+    order: Callable[[Any], Any],
+) -> Counter[Row]:
     """The batch result of a dynamic filter. bounds: no value or one. order: values as Python compares them."""
     result: Counter[Row] = Counter()
     if not bounds or bounds[0] is None:
@@ -103,13 +133,23 @@ def dynamic_filter(left: Counter[Row], bounds: Sequence[Any], *, column: int, co
     return result
 
 
-def time_filter(content: Counter[Row], bound: Any, *, column: int, comparison: str, keep: Sequence[int]) -> Counter[Row]:
-    """The batch result of a time filter whose bound is now `bound`; None: it is not known yet, so nothing is known to be past."""
+def time_filter(
+    content: Counter[Row], bound: Any, *, column: int, comparison: str, keep: Sequence[int]
+) -> Counter[Row]:
+    """The batch result of a time filter whose bound is now `bound`; None: it is not known yet, so nothing is known to
+    be past.
+    """
     if bound is None and comparison[0] == "<":
         return Counter()
     least = dt.datetime(1, 1, 1)
-    return dynamic_filter(content, [least if bound is None else bound], column=column, comparison=comparison, keep=keep,
-                          order=lambda time: time)
+    return dynamic_filter(
+        content,
+        [least if bound is None else bound],
+        column=column,
+        comparison=comparison,
+        keep=keep,
+        order=lambda time: time,
+    )
 
 
 def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iterable[int]) -> None:
@@ -125,22 +165,54 @@ def accumulate(content: Counter[Row], rows: Iterable[Sequence[Any]], diffs: Iter
             del content[key]
 
 
-def asof(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Sequence[int], right_keys: Sequence[int],
-         null_safe: Sequence[bool], comparison: str, left_value: int, right_value: int, ties: Sequence[int],
-         output: Sequence[str], right_width: int) -> Counter[Row]:
-    """The batch result of an ASOF join: of the right rows that fit, the nearest; of equally near ones the first by `ties`."""
+def asof(
+    kind: str,
+    left: Counter[Row],
+    right: Counter[Row],
+    *,
+    left_keys: Sequence[int],
+    right_keys: Sequence[int],
+    null_safe: Sequence[bool],
+    comparison: str,
+    left_value: int,
+    right_value: int,
+    ties: Sequence[int],
+    output: Sequence[str],
+    right_width: int,
+) -> Counter[Row]:
+    """The batch result of an ASOF join: of the right rows that fit, the nearest; of equally near ones the
+    smaller one, then the first by `ties`.
+    """
     fits: dict[str, Callable[[Any, Any], bool]] = {
-        "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}
+        "<": lambda a, b: a < b,
+        "<=": lambda a, b: a <= b,
+        ">": lambda a, b: a > b,
+        ">=": lambda a, b: a >= b,
+        "<>": lambda a, b: a != b,
+        "<=>": lambda a, b: True,
+    }
     result: Counter[Row] = Counter()
     for l_row, l_count in left.items():
         value = l_row[left_value]
-        near = [r for r in right if right[r] > 0 and value is not None and r[right_value] is not None
-                and keys_match([l_row[i] for i in left_keys], [r[i] for i in right_keys], null_safe)
-                and fits[comparison](value, r[right_value])]
+        near = [
+            r
+            for r in right
+            if right[r] > 0
+            and value is not None
+            and r[right_value] is not None
+            and keys_match([l_row[i] for i in left_keys], [r[i] for i in right_keys], null_safe)
+            and fits[comparison](value, r[right_value])
+        ]
         if near:
-            best = (min if comparison[0] == "<" else max)(r[right_value] for r in near)
-            chosen = min((r for r in near if r[right_value] == best),
-                         key=lambda r: tuple((r[t] is None, r[t]) if r[t] is not None else (True,) for t in ties))
+            there = [r[right_value] for r in near]
+            if comparison in ("<>", "<=>"):
+                best = min(there, key=lambda v: (abs(Fraction(v) - Fraction(value)), v))
+            else:
+                best = (min if comparison[0] == "<" else max)(there)
+            chosen = min(
+                (r for r in near if r[right_value] == best),
+                key=lambda r: tuple((r[t] is None, r[t]) if r[t] is not None else (True,) for t in ties),
+            )
         elif kind == "left":
             chosen = (None,) * right_width
         else:
@@ -153,9 +225,10 @@ def asof(kind: str, left: Counter[Row], right: Counter[Row], *, left_keys: Seque
 class LookUp:
     """A look-up join in which left rows that met nothing wait for their first match; rows only come on the left.
 
-    A left row meets the right rows as they are at the end of the epoch in which it comes (kind left: if none fits, it comes out with
-    NULLs). If none fits it waits, and comes out with all that fit at the end of the first epoch in which some do; then it is
-    done, whatever comes. fits: of a left and a right row.
+    A left row meets the right rows as they are at the end of the epoch in which it comes (kind left: if none fits, it
+    comes out with
+    NULLs). If none fits it waits, and comes out with all that fit at the end of the first epoch in which some do; then
+    it is done, whatever comes. fits: of a left and a right row.
     """
 
     def __init__(self, kind: str, fits: Callable[[Row, Row], bool], output: Sequence[str], right_width: int) -> None:
@@ -186,7 +259,9 @@ class LookUp:
 
 
 Epoch = tuple[bool, Sequence[tuple[Row, int]]]
-"""What an operator is given in an epoch: whether it is history that is read for a new view, and rows with their diffs, in order."""
+"""What an operator is given in an epoch: whether it is history that is read for a new view, and rows with their diffs,
+in order.
+"""
 
 
 def cut(epochs: Iterable[Epoch], keeps: str) -> Counter[Row]:

@@ -1,6 +1,13 @@
-"""How much random tests try: a sixth by default, all with WATERSMEET_THOROUGH=1.
+"""How much random tests try, by the tier in which they run: WATERSMEET_TIER, which `make` sets.
 
-`make test` sets it for the tests that are slow anyway, `make thorough` for all: that takes hours.
+| tier | random tests |
+|---|---|
+| `fast` | one seed of each law, few examples |
+| `test` | some seeds and a sixth of the examples; `make test-more` runs the seeds that are marked slow |
+| `thorough` | all seeds and examples, and as many fresh seeds again |
+
+Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
+runs those seeds and no others.
 """
 
 from __future__ import annotations
@@ -11,20 +18,36 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
-THOROUGH = bool(os.environ.get("WATERSMEET_THOROUGH"))
+TIER = os.environ.get("WATERSMEET_TIER", "test")
+THOROUGH = TIER == "thorough"
+FAST = TIER == "fast"
+#: The first of the fresh seeds: the same in all processes of a run (tests/conftest.py).
+FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
 
 
 def examples(many: int, *suppressed: HealthCheck) -> settings:
-    """For @given: `many` examples, or a sixth of them."""
-    return settings(max_examples=many if THOROUGH else max(8, many // 6), deadline=None,
-                    suppress_health_check=(HealthCheck.too_slow, *suppressed))
+    """For @given: `many` examples in the thorough tier, a sixth of them usually."""
+    return settings(
+        max_examples=many if THOROUGH else max(4, many // 30) if FAST else max(8, many // 6),
+        deadline=None,
+        suppress_health_check=(HealthCheck.too_slow, *suppressed),
+    )
 
 
 def some(all_of_them: Sequence[int]) -> Sequence[int]:
-    """All, or every sixth."""
-    return all_of_them if THOROUGH else all_of_them[::6]
+    """All in the thorough tier, every sixth usually, else the first."""
+    return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[::6]
 
 
-def mostly_slow(seeds: Sequence[int], fast: int) -> list[object]:
-    """For parametrize: the first `fast` as they are, the others as slow tests."""
-    return [*seeds[:fast], *[pytest.param(seed, marks=pytest.mark.slow) for seed in seeds[fast:]]]
+def mostly_slow(seeds: Sequence[object], quick: int) -> list[object]:
+    """For parametrize: the first `quick` as they are, the others as slow tests. Whole numbers are taken for seeds."""
+    given = os.environ.get("WATERSMEET_SEEDS")
+    if given:
+        first, last = given.split("-")
+        return list(range(int(first), int(last)))
+    if FAST:
+        quick = min(quick, 1)
+    fresh: list[object] = []
+    if THOROUGH and all(isinstance(seed, int) for seed in seeds):
+        fresh = list(range(FRESH, FRESH + len(seeds)))
+    return [*seeds[:quick], *[pytest.param(seed, marks=pytest.mark.slow) for seed in (*seeds[quick:], *fresh)]]

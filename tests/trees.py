@@ -9,6 +9,8 @@ from watersmeet.algebra.relations import (
     AggregateCall,
     Arrivals,
     AsofJoin,
+    Cause,
+    Changes,
     Column,
     Filter,
     Join,
@@ -36,14 +38,27 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.watermarks import NOW, Step, Term, Watermark
 
-TYPES = {"timestamp": TIMESTAMP, "int": INTEGER, "bigint": BIGINT, "varchar": VARCHAR, "double": DOUBLE, "boolean": BOOLEAN,
-         "numeric": SqlType("numeric", 10, 2)}
+TYPES = {
+    "timestamp": TIMESTAMP,
+    "int": INTEGER,
+    "bigint": BIGINT,
+    "varchar": VARCHAR,
+    "double": DOUBLE,
+    "boolean": BOOLEAN,
+    "numeric": SqlType("numeric", 10, 2),
+}
 
 
 def e(text: str, kind: SqlType = INTEGER, nullable: bool = True) -> Scalar:
     """An expression; `a.k` is the column with the id `a.k`."""
+
     def rename(node):
-        return column_ref(f"{node.table}.{node.name}" if node.table else node.name) if isinstance(node, exp.Column) else node
+        return (
+            column_ref(f"{node.table}.{node.name}" if node.table else node.name)
+            if isinstance(node, exp.Column)
+            else node
+        )
+
     return Scalar(parse_one(text, dialect="duckdb").transform(rename), kind, nullable)
 
 
@@ -51,8 +66,13 @@ def p(text: str) -> Scalar:
     return e(text, BOOLEAN)
 
 
-def scan(name: str, columns: str = "k int, x int, y int", alias: str | None = None, append_only: bool = False,
-         relation_id: str | None = None) -> Scan:
+def scan(
+    name: str,
+    columns: str = "k int, x int, y int",
+    alias: str | None = None,
+    append_only: bool = False,
+    relation_id: str | None = None,
+) -> Scan:
     """The scan of a relation `name`; its column ids are `alias.column`."""
     alias = alias or name
     parts = [c.split() for c in columns.split(", ")]
@@ -76,25 +96,48 @@ def pairs_of(left, right, keys) -> tuple[KeyPair, ...]:
 
 def join(left, right, kind, keys="", residual=None, broadcast=False, arrival=False, partners=None) -> Join:
     """keys: as in `pairs_of`. partners: two conditions."""
-    return Join(left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), broadcast, arrival=arrival,
-                partners=None if partners is None else (p(partners[0]), p(partners[1])))
+    return Join(
+        left,
+        right,
+        kind,
+        pairs_of(left, right, keys),
+        None if residual is None else p(residual),
+        broadcast,
+        arrival=arrival,
+        partners=None if partners is None else (p(partners[0]), p(partners[1])),
+    )
 
 
 def temporal(left, right, kind, keys, residual=None, waits=False) -> TemporalJoin:
-    return TemporalJoin(left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), None, waits=waits)
+    return TemporalJoin(
+        left, right, kind, pairs_of(left, right, keys), None if residual is None else p(residual), None, waits=waits
+    )
 
 
 def asof(left, right, kind, keys, comparison, values, ties, residual=None, arrival=False) -> AsofJoin:
     """values: ids of one type; ties: ids."""
     types = {c.id: c.type for c in (*left.columns, *right.columns)}
     one, other = (e(f'"{v}"', types[v]) for v in values)
-    return AsofJoin(left, right, kind, pairs_of(left, right, keys), comparison, one, other, tuple(ties),
-                    residual=None if residual is None else p(residual), arrival=arrival)
+    return AsofJoin(
+        left,
+        right,
+        kind,
+        pairs_of(left, right, keys),
+        comparison,
+        one,
+        other,
+        tuple(ties),
+        residual=None if residual is None else p(residual),
+        arrival=arrival,
+    )
 
 
 def arrivals(node, prefix="age") -> Arrivals:
     """The rows that were written to a scan's relation, with two columns of their age."""
-    return Arrivals(node, (Column(f"{prefix}0", "_epoch", BIGINT, nullable=False), Column(f"{prefix}1", "_seq", BIGINT, nullable=False)))
+    return Arrivals(
+        node,
+        (Column(f"{prefix}0", "_epoch", BIGINT, nullable=False), Column(f"{prefix}1", "_seq", BIGINT, nullable=False)),
+    )
 
 
 def where(node, text) -> Filter:
@@ -115,7 +158,11 @@ def project(node, **exprs) -> Project:
 def timed(node, column, name) -> Project:
     """The rows of `node` with the time that its integer `column` is."""
     time = Column(name, name, TIMESTAMP)
-    return Project(node, (*node.columns, time), (*map(read, node.columns), e(f"make_timestamp(CAST({column} AS BIGINT))", TIMESTAMP)))
+    return Project(
+        node,
+        (*node.columns, time),
+        (*map(read, node.columns), e(f"make_timestamp(CAST({column} AS BIGINT))", TIMESTAMP)),
+    )
 
 
 def moved(source, shift_us) -> Watermark:
@@ -134,17 +181,33 @@ def punctual(node, column, bound, *, late=False) -> Punctual:
 
 
 def records(node, key, prefix="log") -> Records:
-    """The changes of `node` by `key` (ids; None: rows that only come), with two columns more."""
-    made = Column(f"{prefix}0", "deleted", BOOLEAN, nullable=False), Column(f"{prefix}1", "offset", BIGINT, nullable=False)
-    return Records(node, key, key or (), made)
+    """The changes of `node` by `key` (ids; None: rows that only come), with two columns more. Nothing says when."""
+    made = (
+        Column(f"{prefix}0", "deleted", BOOLEAN, nullable=False),
+        Column(f"{prefix}1", "offset", BIGINT, nullable=False),
+    )
+    if key is None:
+        return Records(node, None, (), made)
+    change = (
+        Column(f"{prefix}2", "went", BOOLEAN, nullable=False),
+        Column(f"{prefix}3", "at", TIMESTAMP),
+    )
+    return Records(Changes(node, (Cause(None, key, None),), change), key, key, made)
 
 
 def as_of(left, node, kind, key, time, residual=None, prefix="version") -> AsofJoin:
-    """Each left row with the version of the table of the scan `node`, by its key and time, that holds at the left row's `time`."""
-    made = Column(f"{prefix}0", "_since", TIMESTAMP, nullable=False), Column(f"{prefix}1", "_live", BOOLEAN, nullable=False)
+    """Each left row with the version of the table of the scan `node`, by its key and time, that holds at the left row's
+    `time`.
+    """
+    made = (
+        Column(f"{prefix}0", "_since", TIMESTAMP, nullable=False),
+        Column(f"{prefix}1", "_live", BOOLEAN, nullable=False),
+    )
     right = Versions(node, node.outputs[-1].id, made)
     live = f'"{made[1].id}"' + (f" AND ({residual})" if residual else "")
-    return AsofJoin(left, right, kind, pairs_of(left, right, key), ">=", e(f'"{time}"', TIMESTAMP), read(made[0]), residual=p(live))
+    return AsofJoin(
+        left, right, kind, pairs_of(left, right, key), ">=", e(f'"{time}"', TIMESTAMP), read(made[0]), residual=p(live)
+    )
 
 
 def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggregate:
@@ -159,7 +222,9 @@ def group(node, keys: str, calls: str = "count(*)", prefix: str = "g") -> Aggreg
         kind = BIGINT if name in ("count", "sum") else INTEGER
         made.append(AggregateCall(name, None if argument == "*" else e(argument), None, distinct, kind))
     kinds = [s.type for s in scalars] + [c.type for c in made]
-    return Aggregate(node, tuple(scalars), tuple(made), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", t) for i, t in enumerate(kinds)))
+    return Aggregate(
+        node, tuple(scalars), tuple(made), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", t) for i, t in enumerate(kinds))
+    )
 
 
 def order_of(node, text) -> tuple[SortKey, ...]:
@@ -184,11 +249,18 @@ def window(node, keys, order, calls="row_number()", prefix="w", frame=("range", 
         name, rest = text.rstrip(")").split("(", 1)
         arguments = () if rest in ("", "*") else (e(rest),)
         made.append(WindowCall(name, arguments, 1, None, order_of(node, order), WindowFrame(*frame), BIGINT))
-    return Window(node, keys_of(node, keys), tuple(made), tuple(Column(f"{prefix}{i}", c.function, c.type) for i, c in enumerate(made)))
+    return Window(
+        node,
+        keys_of(node, keys),
+        tuple(made),
+        tuple(Column(f"{prefix}{i}", c.function, c.type) for i, c in enumerate(made)),
+    )
 
 
 def union(*parts, prefix="u") -> Union:
-    return Union(tuple(parts), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", c.type) for i, c in enumerate(parts[0].columns)))
+    return Union(
+        tuple(parts), tuple(Column(f"{prefix}{i}", f"{prefix}{i}", c.type) for i, c in enumerate(parts[0].columns))
+    )
 
 
 def unnest(node, arrays, prefix="n", ordinality=False, outer=False, condition=None) -> Unnest:
@@ -201,8 +273,10 @@ def unnest(node, arrays, prefix="n", ordinality=False, outer=False, condition=No
 
 
 def values(rows, prefix="v") -> Values:
-    return Values(tuple(tuple(e(str(v)) for v in row) for row in rows),
-                  tuple(Column(f"{prefix}{i}", f"{prefix}{i}", INTEGER) for i in range(len(rows[0]))))
+    return Values(
+        tuple(tuple(e(str(v)) for v in row) for row in rows),
+        tuple(Column(f"{prefix}{i}", f"{prefix}{i}", INTEGER) for i in range(len(rows[0]))),
+    )
 
 
 def relation(name, columns="k int, x int, y int", kind="table", key=(), **more) -> CatalogRelation:
@@ -216,5 +290,6 @@ def catalog_of(*relations) -> Catalog:
 
 def sink_of(tree, name="v") -> CatalogRelation:
     """A materialised view with the columns of `tree`."""
-    return CatalogRelation(name, name, "materialized view",
-                           tuple(Field(f"o{i}", c.type, c.nullable) for i, c in enumerate(tree.columns)))
+    return CatalogRelation(
+        name, name, "materialized view", tuple(Field(f"o{i}", c.type, c.nullable) for i, c in enumerate(tree.columns))
+    )

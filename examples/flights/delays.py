@@ -36,7 +36,8 @@ SELECT f.flight_id, f.scheduled, f.origin, f.dest, f.carrier, f.dep_delay, w.obs
 FROM flights f ASOF LEFT JOIN weather w ON f.origin = w.origin AND f.scheduled >= w.observed;
 
 CREATE TABLE delay_by_wind AS
-SELECT origin, CASE WHEN wind_knots >= 30 THEN 30 ELSE wind_knots // 5 * 5 END AS knots, count(*) AS flights, count(dep_delay) AS departed,
+SELECT origin, CASE WHEN wind_knots >= 30 THEN 30 ELSE wind_knots // 5 * 5
+    END AS knots, count(*) AS flights, count(dep_delay) AS departed,
        sum(dep_delay) AS minutes, count(*) FILTER (dep_delay > 60) AS over_an_hour
 FROM flight_weather GROUP BY ALL;
 
@@ -68,21 +69,31 @@ GROUP BY ALL;
 
 #: What is shown at the end: (heading, query)
 REPORTS = (
-    ("Wind and delays",
-     """SELECT CASE WHEN knots IS NULL THEN 'not known' WHEN knots = 30 THEN '30 and more' ELSE knots || ' to ' || knots + 4 END AS knots,
+    (
+        "Wind and delays",
+        """SELECT CASE WHEN knots IS NULL THEN 'not known' WHEN knots = 30 THEN '30 and more' ELSE knots || ' to ' ||
+        knots + 4 END AS knots,
                sum(flights) AS flights, round(100.0 * (1 - sum(departed) / sum(flights)), 1) AS "cancelled %",
                round(sum(minutes) / sum(departed), 1) AS "mean delay (min)",
                round(100.0 * sum(over_an_hour) / sum(departed), 1) AS "over an hour %"
-        FROM delay_by_wind GROUP BY delay_by_wind.knots ORDER BY delay_by_wind.knots NULLS LAST"""),
-    ("A plane that lands late elsewhere leaves New York late the next time",
-     """SELECT CASE class WHEN 1 THEN 'on time' WHEN 2 THEN 'up to half an hour late' WHEN 3 THEN 'up to two hours late'
+        FROM delay_by_wind GROUP BY delay_by_wind.knots ORDER BY delay_by_wind.knots NULLS LAST""",
+    ),
+    (
+        "A plane that lands late elsewhere leaves New York late the next time",
+        """SELECT CASE class WHEN 1 THEN 'on time' WHEN 2 THEN 'up to half an hour late' WHEN 3 THEN 'up to two hours
+        late'
                ELSE 'later' END AS landed,
-               not_back AS "not back in 8 h", departures AS "next departures", round(minutes::numeric / departures, 1) AS "delay (min)"
-        FROM knock_on ORDER BY class"""),
-    ("The hours with the longest delays, in New York's time",
-     """SELECT origin, to_char(hour AT TIME ZONE 'America/New_York', 'YYYY-MM-DD HH24:MI') AS hour, departures, landings,
+               not_back AS "not back in 8 h", departures AS "next departures", round(minutes::numeric / departures, 1)
+               AS "delay (min)"
+        FROM knock_on ORDER BY class""",
+    ),
+    (
+        "The hours with the longest delays, in New York's time",
+        """SELECT origin, to_char(hour AT TIME ZONE 'America/New_York', 'YYYY-MM-DD HH24:MI') AS hour, departures,
+        landings,
                round(minutes::numeric / departures, 1) AS "mean delay (min)"
-        FROM traffic WHERE departures >= 10 ORDER BY minutes::numeric / departures DESC LIMIT 5"""),
+        FROM traffic WHERE departures >= 10 ORDER BY minutes::numeric / departures DESC LIMIT 5""",
+    ),
 )
 
 
@@ -113,7 +124,7 @@ def main() -> int:
 
 def run(console: Console, connection: Any, data: Any, folder: Path, days: int) -> None:
     """Creates the views, then feeds the days while showing progress."""
-    connection.cursor().execute((HERE / "delays.sql").read_text().replace("{folder}", str(folder)))
+    connection.cursor().execute((HERE / "delays.sql").read_text(encoding="utf-8").replace("{folder}", str(folder)))
     progress = {"days": 0}
     failures: list[BaseException] = []
 
@@ -134,7 +145,9 @@ def run(console: Console, connection: Any, data: Any, folder: Path, days: int) -
         while True:
             running = feeder.is_alive()
             seconds = time.monotonic() - started
-            live.update(views_table(connection.status(), f"{progress['days']} of {days} days written, {seconds:.0f} s", ""))
+            live.update(
+                views_table(connection.status(), f"{progress['days']} of {days} days written, {seconds:.0f} s", "")
+            )
             if not running:
                 break
             time.sleep(0.25)
@@ -149,8 +162,12 @@ def check(console: Console, connection: Any, data: Any, folder: Path) -> int:
     batch.execute("SET TimeZone = 'UTC'")
     for stream in STREAMS:
         columns = data.execute(f"SELECT * EXCLUDE known_at FROM {stream} LIMIT 0").description
-        types = {name: str(kind) for name, kind, *_ in columns}  # known, not guessed: guessing takes 10 ms for each file
-        batch.execute(f"CREATE TABLE {stream} AS FROM read_csv('{folder}/{stream}/*.csv', header = true, columns = {types})")
+        types = {
+            name: str(kind) for name, kind, *_ in columns
+        }  # known, not guessed: guessing takes 10 ms for each file
+        batch.execute(
+            f"CREATE TABLE {stream} AS FROM read_csv('{folder}/{stream}/*.csv', header = true, columns = {types})"
+        )
     batch.execute(BATCH)
     cursor = connection.cursor()
     code = 0
@@ -158,8 +175,10 @@ def check(console: Console, connection: Any, data: Any, folder: Path) -> int:
         name = view["name"]
         cursor.execute(f"SELECT * FROM {name}")
         batch.register("ours", cursor.arrow())
-        extra, lacking = (batch.execute(f"SELECT count(*) FROM (FROM {a} EXCEPT ALL FROM {b})").fetchall()[0][0]
-                          for a, b in (("ours", name), (name, "ours")))
+        extra, lacking = (
+            batch.execute(f"SELECT count(*) FROM (FROM {a} EXCEPT ALL FROM {b})").fetchall()[0][0]
+            for a, b in (("ours", name), (name, "ours"))
+        )
         if extra or lacking:
             console.print(f"[red]{name}: {extra} rows too many, {lacking} are missing[/red]")
             code = 1

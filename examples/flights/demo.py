@@ -38,14 +38,25 @@ FLUSH;
 EVENTS = (
     (0.20, "ExpressJet is renamed", "UPDATE airlines SET name = 'ExpressJet' WHERE carrier = 'EV'"),
     (0.35, "planes built before 1980 are scrapped", "DELETE FROM planes WHERE year < 1980"),
-    (0.50, "Airbus Industrie becomes Airbus",
-     "UPDATE planes SET manufacturer = 'AIRBUS' WHERE manufacturer = 'AIRBUS INDUSTRIE'"),
-    (0.65, "100 planes get two more seats",
-     "UPDATE planes SET seats = seats + 2 WHERE tailnum IN (SELECT tailnum FROM planes ORDER BY tailnum LIMIT 100)"),
+    (
+        0.50,
+        "Airbus Industrie becomes Airbus",
+        "UPDATE planes SET manufacturer = 'AIRBUS' WHERE manufacturer = 'AIRBUS INDUSTRIE'",
+    ),
+    (
+        0.65,
+        "100 planes get two more seats",
+        "UPDATE planes SET seats = seats + 2 WHERE tailnum IN (SELECT tailnum FROM planes ORDER BY tailnum LIMIT 100)",
+    ),
     (0.80, "an airport closes", "DELETE FROM airports WHERE faa = 'BUR'"),
-    (0.90, "one of the scrapped planes is restored",
-     ("INSERT INTO planes (tailnum, year, type, manufacturer, model, engines, seats, engine) "
-      "VALUES ('N201AA', 1959, 'Fixed wing single engine', 'CESSNA', '150', 1, 2, 'Reciprocating')")),
+    (
+        0.90,
+        "one of the scrapped planes is restored",
+        (
+            "INSERT INTO planes (tailnum, year, type, manufacturer, model, engines, seats, engine) "
+            "VALUES ('N201AA', 1959, 'Fixed wing single engine', 'CESSNA', '150', 1, 2, 'Reciprocating')"
+        ),
+    ),
 )
 
 #: The same views over DuckDB's tables: what the answer has to be.
@@ -56,10 +67,14 @@ FROM flights f JOIN airlines a ON f.carrier = a.carrier
 LEFT JOIN planes p ON f.tailnum = p.tailnum LEFT JOIN airports d ON f.dest = d.faa;
 """
 CHECKS = (
-    ("SELECT count(*), count(manufacturer), count(destination), CAST(sum(seats) AS BIGINT), "
-     "CAST(sum(arr_delay) AS BIGINT), count(DISTINCT airline) FROM flight_details"),
-    ("SELECT airline, count(*), count(seats), CAST(sum(seats) AS BIGINT), max(arr_delay) FROM flight_details "
-     "GROUP BY airline ORDER BY airline"),
+    (
+        "SELECT count(*), count(manufacturer), count(destination), CAST(sum(seats) AS BIGINT), "
+        "CAST(sum(arr_delay) AS BIGINT), count(DISTINCT airline) FROM flight_details"
+    ),
+    (
+        "SELECT airline, count(*), count(seats), CAST(sum(seats) AS BIGINT), max(arr_delay) FROM flight_details "
+        "GROUP BY airline ORDER BY airline"
+    ),
 )
 
 
@@ -85,9 +100,11 @@ def main() -> int:
 def run(console: Console, connection: Any, data: Any, folder: Path, days: int) -> None:
     """Creates the views, then feeds flights and changes while showing progress."""
     cursor = connection.cursor()
-    cursor.execute((HERE / "views.sql").read_text().replace("{flights}", str(folder)))
+    cursor.execute((HERE / "views.sql").read_text(encoding="utf-8").replace("{flights}", str(folder)))
     cursor.execute(LOAD.format(data=data_folder()))
-    bounds = data.execute("SELECT max(flight_id) FROM flights GROUP BY CAST(time_hour[:10] AS DATE) ORDER BY 1").fetchall()
+    bounds = data.execute(
+        "SELECT max(flight_id) FROM flights GROUP BY CAST(time_hour[:10] AS DATE) ORDER BY 1"
+    ).fetchall()
     ends = [row[0] for row in bounds][:days]
     data.execute(f"DELETE FROM flights WHERE flight_id > {ends[-1]}")
     progress = {"written": 0, "event": ""}
@@ -131,15 +148,20 @@ def feed(connection: Any, data: Any, folder: Path, ends: list[int], progress: di
 
 def picture(status: dict[str, Any], progress: dict[str, Any], total: int, seconds: float) -> Table:
     """The live table: a line for each view."""
-    return views_table(status, f"{progress['written']:,} of {total:,} flights written, {seconds:.0f} s",
-                       f"last change: {progress['event'] or 'none yet'}")
+    return views_table(
+        status,
+        f"{progress['written']:,} of {total:,} flights written, {seconds:.0f} s",
+        f"last change: {progress['event'] or 'none yet'}",
+    )
 
 
 def check(console: Console, connection: Any, data: Any) -> int:
     """Prints a readable result and compares the views with DuckDB's batch answer."""
     cursor = connection.cursor()
-    cursor.execute("SELECT airline, flights, with_known_plane AS known_planes, round(mean_arrival_delay, 1) AS delay, "
-                   "worst_delay AS worst FROM airline_report ORDER BY flights DESC")
+    cursor.execute(
+        "SELECT airline, flights, with_known_plane AS known_planes, round(mean_arrival_delay, 1) AS delay, "
+        "worst_delay AS worst FROM airline_report ORDER BY flights DESC"
+    )
     print_result(cursor, console)
     data.execute(BATCH)
     for sql in CHECKS:
@@ -147,7 +169,9 @@ def check(console: Console, connection: Any, data: Any) -> int:
         ours, batch = cursor.fetchall(), data.execute(sql).fetchall()
         if ours != batch:
             console.print("[red]the views differ from the batch answer[/red]")
-            console.print(f"only in the views: {set(ours) - set(batch)}\nonly in the batch answer: {set(batch) - set(ours)}")
+            console.print(
+                f"only in the views: {set(ours) - set(batch)}\nonly in the batch answer: {set(batch) - set(ours)}"
+            )
             return 1
     console.print("[green]equal to the batch answer over the same flights and tables[/green]")
     return 0

@@ -43,6 +43,8 @@ def open_flights() -> duckdb.DuckDBPyConnection:
 def write_flights(connection: duckdb.DuckDBPyConnection, folder: Path, first: int, last: int, name: str) -> None:
     """Writes flights `first` to `last` (flight_id, both included) as one file of JSON lines, in place at once."""
     part = folder / f".{name}.part"
-    connection.execute(f"COPY (SELECT * FROM flights WHERE flight_id BETWEEN {first} AND {last} ORDER BY flight_id) "
-                       f"TO '{part}' (FORMAT json)")
+    connection.execute(
+        f"COPY (SELECT * FROM flights WHERE flight_id BETWEEN {first} AND {last} ORDER BY flight_id) "
+        f"TO '{part}' (FORMAT json)"
+    )
     part.rename(folder / name)

@@ -27,7 +27,9 @@ def draw(connection: Any, path: Path, period: str) -> None:
     cursor.execute(QUERY)
     rows = [row for row in cursor.fetchall() if row[2] >= 30]
     classes = sorted({row[1] for row in rows})
-    figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(8, 6), height_ratios=(3, 1.2), layout="constrained")
+    figure, (above, below) = plt.subplots(
+        2, 1, sharex=True, figsize=(8, 6), height_ratios=(3, 1.2), layout="constrained"
+    )
     for place, (origin, name) in enumerate(AIRPORTS.items()):
         of_origin: Sequence[Any] = [row for row in rows if row[0] == origin]
         at = [classes.index(row[1]) for row in of_origin]

@@ -15,6 +15,12 @@ def views_table(status: dict[str, Any], title: str, caption: str) -> Table:
     for name in ("view", "rows", "rows in", "rows out", "state rows", "state"):
         table.add_column(name, justify="left" if name == "view" else "right")
     for view in status["views"]:
-        table.add_row(view["name"], f"{view['rows']:,}", f"{view['rows_in']:,}", f"{view['rows_out']:,}",
-                      f"{view['state_rows']:,}", bytes_text(view["state_bytes"]))
+        table.add_row(
+            view["name"],
+            f"{view['rows']:,}",
+            f"{view['rows_in']:,}",
+            f"{view['rows_out']:,}",
+            f"{view['state_rows']:,}",
+            bytes_text(view["state_bytes"]),
+        )
     return table

@@ -1,7 +1,7 @@
 """Watersmeet: streaming SQL joins that follow every insert, update and delete.
 
-`connect()` gives a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames. Importing this package is light: the session,
-and with it the SQL front-end and DuckDB, are imported when they are first used, because every
+`connect()` gives a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames. Importing this package
+is light: the session, and with it the SQL front-end and DuckDB, are imported when they are first used, because every
 Spark worker imports the package too.
 """
 
@@ -59,8 +59,20 @@ _LAZY: Final[dict[str, str]] = {
     "connect": "watersmeet.session.connection",
     **dict.fromkeys(("asof", "join", "latest"), "watersmeet.frames.api"),
     **dict.fromkeys(
-        ("BINARY", "DATETIME", "NUMBER", "ROWID", "STRING", "Binary", "Date", "DateFromTicks", "Time",
-         "TimeFromTicks", "Timestamp", "TimestampFromTicks"),
+        (
+            "BINARY",
+            "DATETIME",
+            "NUMBER",
+            "ROWID",
+            "STRING",
+            "Binary",
+            "Date",
+            "DateFromTicks",
+            "Time",
+            "TimeFromTicks",
+            "Timestamp",
+            "TimestampFromTicks",
+        ),
         "watersmeet.session.dbapi",
     ),
 }

@@ -1,28 +1,33 @@
 """The catalog: what a database contains. Pure data, stored as JSON by `store.catalogs`.
 
-A relation has a `name` that the user sees and an `id` that is never used twice: data, state
-and commits are kept under the id, so a name that is dropped and created again starts empty.
+A relation has a `name` that the user sees and an `id` that is never used twice: data, state and commits are kept under
+the id, so a name that is dropped and created again starts empty.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal
 
-from watersmeet.types import DAY_US, Field, Schema
+from watersmeet.types import DAY_US, Field, Schema, SqlType
 from watersmeet.watermarks import Term, Watermark
 
 RelationKind = Literal["table", "source", "view", "materialized view", "index"]
 
-#: append: every row is its own event. The others keep the last row of each primary key; versioned_kv also older ones where
-#: a join asks for them, changelog_kv takes rows away by `_tp_delta` = -1. Document 003, "Data to be Joined".
-StreamMode = Literal["append", "mutable", "versioned_kv", "changelog_kv"]
+#: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
+#: last row of each primary key; versioned_kv also older ones where a join asks for them, changelog_kv takes rows away
+#: by `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
+StreamMode = Literal["append", "changelog", "mutable", "versioned_kv", "changelog_kv"]
 
 #: In rows that are written to a changelog stream: 1 for a row that comes, -1 for one that goes (ruling D-003-09).
 DELTA_COLUMN: Final = "_tp_delta"
 
-#: Columns of a topic beside the fields of its records' values: their key, their time, and whether the value is NULL (a tombstone).
+#: Columns of a topic beside the fields of its records' values: their key, their time, and whether the value is NULL (a
+#: tombstone).
 KEY_COLUMN: Final = "_key"
 RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
@@ -36,6 +41,11 @@ RECORD_NUMBER: Final = "@offset"
 #: The schema that is always there and that all dialects start in; each has its own name for it (`Semantics.schema`).
 COMMON_SCHEMA: Final = "public"
 
+#: How many rows each join of a view may make in one epoch unless the view says otherwise. The largest epoch reads two
+#: million rows, so each of them may meet fifty others; 100 million narrow rows are some gigabytes of files and about a
+#: minute of work.
+MOST_JOIN_ROWS: Final = 100_000_000
+
 #: The default of a column that gets the time at which a row came.
 ARRIVAL: Final = "now()"
 
@@ -44,9 +54,10 @@ ARRIVAL: Final = "now()"
 class EventTime:
     """`WATERMARK FOR column AS column - delay`.
 
-    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for so
-    long, the input no longer holds back others; None: it always does. ordered: rows come in the order of their times: one that is before
-    another that came before it is rejected where it is written; times are whole milliseconds.
+    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for
+    so
+    long, the input no longer holds back others; None: it always does. ordered: rows come in the order of their times:
+    one that is before another that came before it is rejected where it is written; times are whole milliseconds.
     """
 
     column: str
@@ -60,8 +71,8 @@ class EventTime:
 class Topic:
     """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
 
-    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record with a value
-    leaves out. compacted: its records are the changes of a table, of each key the newest.
+    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
+    with a value leaves out. compacted: its records are the changes of a table, of each key the newest.
     """
 
     key_format: str | None
@@ -80,7 +91,8 @@ class Topic:
 class External:
     """Where the content of an external table or dictionary is: outside of the database.
 
-    kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them, names in lower case.
+    kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them,
+    names in lower case.
     """
 
     kind: str
@@ -90,10 +102,12 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """How joins look a dictionary up. Document 003, "Dictionary", "Direct JOIN with Dictionary".
+    """How joins look a dictionary up.
 
-    ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream that is asked first
-    (empty: none). fills: whether what it lacks and the source has is written to it.
+    Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary".
+
+    ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream
+    that is asked first (empty: none). fills: whether what it lacks and the source has is written to it.
     """
 
     ttl_us: int | None = None
@@ -102,11 +116,76 @@ class Dictionary:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a relation was called, and its columns, when a view that names it was written."""
+
+    name: str
+    schema: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SqlFunction:
+    """A function of SQL: an expression over its parameters.
+
+    schema, path: as of a relation. parameters: the name of one without is empty. body: `SELECT expression`.
+    sql: the text of the statement that made it. functions: ids of those that the body calls.
+    dropped: no statement can call it any more; views and functions that were made with it still do.
+    """
+
+    name: str
+    schema: str
+    path: tuple[str, ...]
+    parameters: Schema
+    returns: SqlType
+    body: str
+    sql: str
+    dialect: str
+    functions: tuple[str, ...] = ()
+    dropped: bool = False
+
+    @cached_property
+    def id(self) -> str:
+        """A hash of all that it is: the same function made again is the same."""
+        content = json.dumps({**self.to_json(), "dropped": False}, sort_keys=True)
+        return "f" + hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def shown(self) -> str:
+        """The name, with its schema unless that is the common one."""
+        return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
+
+    @property
+    def signature(self) -> str:
+        """The name and the types of the parameters."""
+        return f"{self.shown}({', '.join(p.type.sql for p in self.parameters)})"
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same function."""
+        return {
+            **{n: getattr(self, n) for n in ("name", "schema", "body", "sql", "dialect", "dropped")},
+            **{n: list(getattr(self, n)) for n in ("path", "functions")},
+            "parameters": [p.to_json() for p in self.parameters],
+            "returns": self.returns.to_json(),
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> SqlFunction:
+        """The inverse of `to_json`."""
+        lists = {n: tuple(value[n]) for n in ("path", "functions")}
+        parameters = tuple(Field.from_json(p) for p in value["parameters"])
+        return SqlFunction(
+            **{**value, **lists, "parameters": parameters, "returns": SqlType.from_json(value["returns"])}
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """One named relation.
 
     id: `<kind letter><number>` such as `t3`; unique for the life of the database, safe as a file name.
-    schema: the one that it is in; names are unique there. path: of a view, the schemas in which its query looked up names without one.
+    schema: the one that it is in; names are unique there. path: of a view, the schemas in which its query looked up
+    names without one.
     columns: the declared columns in order (of an index: those of its table).
     primary_key: names of the key's columns, empty for a hidden row id.
     append_only: True if no row is ever updated or deleted (sources, APPEND ONLY tables, and the
@@ -118,16 +197,27 @@ class Relation:
     ready: of a materialised view, False until its first content (backfill) is complete.
     event_time: of a source or table with WATERMARK FOR. watermarks: by column name, those of a materialised view.
     mode: of a stream (a table of the Timeplus dialect), how its rows replace each other.
-    defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get NULL.
-    ranges: the least and the greatest number that a column takes, where its type takes more (unsigned numbers). digits: how many
+    defaults: what a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get
+    NULL.
+    ranges: the least and the greatest number that a column takes, where its type takes more (unsigned numbers). digits:
+    how many
         of a second a column of times keeps, where that are less than all.
     hidden: made for a query that runs until it is stopped; no statement names it.
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
+    most_join_rows: of a materialised view, how many rows each of its joins may make in one epoch; 0: any number.
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
-    external: of a table whose content is brought from outside of the database. dictionary: of a dictionary: such a table, or a view.
-    query: of an external table or dictionary over a relation of this database, a view, the CREATE VIEW that stands for it.
-    feeds: of a hidden view, the id of the stream that its rows are written to if that lacks their keys; owner: the view for which it works.
+    external: of a table whose content is brought from outside of the database. dictionary: of a dictionary: such a
+    table, or a view.
+    query: of an external table or dictionary over a relation of this database, a view, the CREATE VIEW that stands for
+    it.
+    feeds: of a hidden view, the id of the stream that its rows are written to if that lacks their keys; owner: the view
+    for which it works.
     pump: made by CREATE PUMP; of kind view as long as it is stopped.
+    known: of what names others in its text, by their ids: how those that were altered since were called then.
+    stored: what columns that were renamed are called in data and plans. fills: by column that was added, what rows have
+    in it that were there before, as text; NULL for others.
+    staged: made by a transaction that is open: hidden from all others, and gone if it does not commit.
+    functions: ids of the functions of SQL that its text calls.
     """
 
     id: str
@@ -151,6 +241,7 @@ class Relation:
     digits: dict[str, int] = field(default_factory=dict)
     hidden: bool = False
     max_buffered_bytes: int | None = None
+    most_join_rows: int = MOST_JOIN_ROWS
     topic: Topic | None = None
     schema: str = COMMON_SCHEMA
     path: tuple[str, ...] = (COMMON_SCHEMA,)
@@ -160,6 +251,11 @@ class Relation:
     feeds: str = ""
     owner: str = ""
     pump: bool = False
+    staged: bool = False
+    known: dict[str, Known] = field(default_factory=dict)
+    stored: dict[str, str] = field(default_factory=dict)
+    fills: dict[str, str] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -167,12 +263,22 @@ class Relation:
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property
+    def takes_signs(self) -> bool:
+        """Whether rows are written to it with `_tp_delta`."""
+        return self.mode in ("changelog", "changelog_kv")
+
+    @property
     def what(self) -> str:
         """What it is for people: its kind, what its statement called it, or a query that runs until it is stopped."""
-        if self.hidden and not self.owner:
+        if self.hidden and not self.owner and not self.staged:
             return "query"
-        for word, is_one in (("topic", self.topic), ("pump", self.pump), ("dictionary", self.dictionary), ("stream", self.mode),
-                             ("external table", self.external)):
+        for word, is_one in (
+            ("topic", self.topic),
+            ("pump", self.pump),
+            ("dictionary", self.dictionary),
+            ("stream", self.mode),
+            ("external table", self.external),
+        ):
             if is_one:
                 return word
         return self.kind
@@ -232,7 +338,7 @@ class Relation:
         """The inverse of `to_json`."""
         values = dict(value)
         values["columns"] = tuple(Field.from_json(c) for c in value["columns"])
-        for name in ("primary_key", "depends_on", "index_columns", "included"):
+        for name in ("primary_key", "depends_on", "index_columns", "included", "functions"):
             values[name] = tuple(value.get(name, ()))
         values["ranges"] = {n: (r[0], r[1]) for n, r in value.get("ranges", {}).items()}
         values["path"] = tuple(value.get("path", (COMMON_SCHEMA,)))
@@ -240,8 +346,45 @@ class Relation:
         values["topic"] = Topic.from_json(value["topic"]) if value.get("topic") else None
         values["external"] = External(**value["external"]) if value.get("external") else None
         values["dictionary"] = Dictionary(**value["dictionary"]) if value.get("dictionary") else None
-        values["watermarks"] = {n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()}
+        values["watermarks"] = {
+            n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()
+        }
+        values["known"] = {
+            i: Known(k["name"], k["schema"], tuple(k["columns"])) for i, k in value.get("known", {}).items()
+        }
         return Relation(**values)
+
+    def renamed(self, names: tuple[str, ...]) -> Relation:
+        """The relation with its columns called so, in order, and without those behind them."""
+        own = {c.name: n for c, n in zip(self.columns, names, strict=False)}
+
+        def known(columns: Iterable[str]) -> tuple[str, ...]:
+            return tuple(own[c] for c in columns if c in own)
+
+        def by_name(values: dict[str, Any]) -> dict[str, Any]:
+            return {own[n]: v for n, v in values.items() if n in own}
+
+        time, topic = self.event_time, self.topic
+        return replace(
+            self,
+            columns=tuple(replace(c, name=own[c.name]) for c in self.columns if c.name in own),
+            primary_key=known(self.primary_key),
+            index_columns=known(self.index_columns),
+            included=known(self.included),
+            event_time=None if time is None else replace(time, column=own[time.column]),
+            topic=None if topic is None else replace(topic, required=known(topic.required)),
+            watermarks=by_name(self.watermarks),
+            defaults=by_name(self.defaults),
+            ranges=by_name(self.ranges),
+            digits=by_name(self.digits),
+            fills=by_name(self.fills),
+            stored={new: s for old, new in own.items() if (s := self.stored.get(old, old)) != new},
+        )
+
+    @property
+    def as_stored(self) -> Relation:
+        """The relation with its columns as data and plans call them."""
+        return self.renamed(tuple(self.stored.get(c.name, c.name) for c in self.columns)) if self.stored else self
 
     @property
     def time_columns(self) -> dict[str, Watermark]:
@@ -258,8 +401,10 @@ class Relation:
 class Catalog:
     """All relations of a database at one version. Immutable: every change gives a new catalog.
 
-    schemas: those beside the common one, in order of creation. path: those in which names without a schema are looked up; of the
-    session or view that asks, not stored.
+    schemas: those beside the common one, in order of creation. path: those in which names without a schema are looked
+    up; of the session or view that asks, not stored. actual: of a catalog in the words of a view, the real one; first:
+    ids of the relations that names mean above all. functions: of SQL, by id. callable: ids of those that the text of
+    the view or function that asks can mean; None: all that are not dropped.
     """
 
     version: int = 0
@@ -268,18 +413,84 @@ class Catalog:
     """By id, in order of creation."""
     schemas: tuple[str, ...] = ()
     path: tuple[str, ...] = (COMMON_SCHEMA,)
+    actual: Catalog | None = None
+    first: frozenset[str] = frozenset()
+    functions: dict[str, SqlFunction] = field(default_factory=dict)
+    callable: frozenset[str] | None = None
+
+    def seen_by(self, view: Relation) -> Catalog:
+        """The catalog as the text of a view names it: what has another name since is called as it was, and functions
+        are those that it was made with.
+        """
+        actual = self.actual or self
+        words = {
+            i: replace(actual.relations[i].renamed(k.columns), name=k.name, schema=k.schema)
+            for i, k in view.known.items()
+            if i in actual.relations
+        }
+        return replace(
+            actual,
+            path=view.path,
+            relations={**actual.relations, **words},
+            actual=actual,
+            first=frozenset(words),
+            callable=frozenset(view.functions),
+        )
+
+    def seen_in(self, function: SqlFunction) -> Catalog:
+        """The catalog as the body of a function names it."""
+        return replace(self, path=function.path, callable=frozenset(function.functions))
+
+    def function(self, name: str, schema: str | None = None) -> SqlFunction | None:
+        """The function of SQL that a call means, whatever its arguments are; None if there is none."""
+        places = self.path if schema is None else (schema,)
+        known = self.functions.values()
+        named = [
+            f
+            for f in known
+            if f.name == name
+            and f.schema in places
+            and (not f.dropped if self.callable is None else f.id in self.callable)
+        ]
+        return min(named, key=lambda f: places.index(f.schema), default=None)
+
+    def with_functions(self, functions: Iterable[SqlFunction]) -> Catalog:
+        """A catalog in which these are added, or replaced if their ids are known."""
+        return replace(self, version=self.version + 1, functions={**self.functions, **{f.id: f for f in functions}})
+
+    def _kept_functions(self) -> list[SqlFunction]:
+        """All functions without those that were dropped and that nothing calls."""
+        # a relation that is staged may call what comes with its transaction
+        needed = {i for r in self.relations.values() for i in r.functions if i in self.functions}
+        needed |= {f.id for f in self.functions.values() if not f.dropped}
+        pending = list(needed)
+        while pending:
+            below = set(self.functions[pending.pop()].functions) - needed
+            needed |= below
+            pending += below
+        return [f for i, f in self.functions.items() if i in needed]
+
+    @property
+    def as_stored(self) -> Catalog:
+        """The catalog with columns as data and plans call them."""
+        if not any(r.stored for r in self.relations.values()):
+            return self
+        return replace(self, relations={i: r.as_stored for i, r in self.relations.items()})
 
     def by_name(self, name: str, schema: str | None = None, *, folded: bool = False) -> Relation | None:
-        """The relation called `name` in `schema`, or in the first schema of the path that has one; None if there is none.
+        """The relation called `name` in `schema`, or in the first schema of the path that has one; None if there is
+        none.
 
-        folded: the name was written without quotes, so that case does not tell it from others. No two relations of a schema have names
-        that differ in case alone.
+        folded: the name was written without quotes, so that case does not tell it from others. No two relations of a
+        schema have names that differ in case alone.
         """
-        for place in self.path if schema is None else (schema,):
-            for relation in self.relations.values():
-                if not relation.hidden and relation.schema == place and (relation.name == name or (folded and relation.name.lower() == name.lower())):
-                    return relation
-        return None
+        places = self.path if schema is None else (schema,)
+        named = [
+            r
+            for r in self.relations.values()
+            if not r.hidden and r.schema in places and (r.name == name or (folded and r.name.lower() == name.lower()))
+        ]
+        return min(named, key=lambda r: (r.id not in self.first, places.index(r.schema)), default=None)
 
     def with_schemas(self, schemas: tuple[str, ...]) -> Catalog:
         """A catalog with other schemas."""
@@ -292,7 +503,9 @@ class Catalog:
     def with_relation(self, relation: Relation) -> Catalog:
         """A catalog in which `relation` is added, or replaced if its id is known."""
         number = self.next_number + (relation.id not in self.relations)
-        return replace(self, version=self.version + 1, next_number=number, relations={**self.relations, relation.id: relation})
+        return replace(
+            self, version=self.version + 1, next_number=number, relations={**self.relations, relation.id: relation}
+        )
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""
@@ -301,16 +514,18 @@ class Catalog:
 
     def dependents(self, relation_id: str) -> list[Relation]:
         """The relations that read `relation_id`, directly or not, in order of creation."""
-        reached = {relation_id}
-        found = []
-        for relation in self.relations.values():
-            if reached & set(relation.depends_on):
-                reached.add(relation.id)
-                found.append(relation)
-        return found
+        reached: set[str] = set()
+        nearest = {relation_id}
+        while nearest:  # a view that was replaced may read what was made after it
+            nearest = {r.id for r in self.relations.values() if nearest & set(r.depends_on)} - reached
+            reached |= nearest
+        return [r for r in self.relations.values() if r.id in reached]
 
     def upstream(self, relation_ids: Iterable[str], *, writers: bool = False) -> set[str]:
-        """The ids of `relation_ids` and of what they read, directly or not. writers: also of the views that write one of these."""
+        """The ids of `relation_ids` and of what they read, directly or not.
+
+        writers: also of the views that write one of these.
+        """
         found: set[str] = set()
         pending = list(relation_ids)
         while pending:
@@ -329,10 +544,18 @@ class Catalog:
             "next_number": self.next_number,
             "schemas": list(self.schemas),
             "relations": [r.to_json() for r in self.relations.values()],
+            "functions": [f.to_json() for f in self._kept_functions()],
         }
 
     @staticmethod
     def from_json(value: Any) -> Catalog:
         """The inverse of `to_json`."""
         relations = [Relation.from_json(r) for r in value["relations"]]
-        return Catalog(value["version"], value["next_number"], {r.id: r for r in relations}, tuple(value.get("schemas", ())))
+        functions = [SqlFunction.from_json(f) for f in value.get("functions", ())]
+        return Catalog(
+            value["version"],
+            value["next_number"],
+            {r.id: r for r in relations},
+            tuple(value.get("schemas", ())),
+            functions={f.id: f for f in functions},
+        )

@@ -1,13 +1,14 @@
 """Errors: one constructor, one renderer, conditions by name.
 
-Every refusal is an `Error` with a condition of the catalogue `CONDITIONS`. The class
-hierarchy is PEP 249's, so that database tools can handle the errors without knowing Watersmeet.
-Messages start in lower case and have no full stop; detail and hint are sentences.
+Every refusal is an `Error` with a condition of the catalogue `CONDITIONS`. The class hierarchy is PEP 249's, so that
+database tools can handle the errors without knowing Watersmeet. Messages start in lower case and have no full stop;
+detail and hint are sentences.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ class Condition:
 #: Sorted by name. A name never changes its meaning. `tests/unit/test_errors.py` checks the catalogue.
 CONDITIONS: Final[dict[str, Condition]] = {
     "AMBIGUOUS_COLUMN": Condition("42702"),
+    "AMPLIFICATION_LIMIT": Condition("54000", "OperationalError"),
     "ASOF_KIND": Condition("0A000", "NotSupportedError"),
     "ASOF_WITHOUT_EQUALITY": Condition("42601"),
     "ASOF_WITHOUT_INEQUALITY": Condition("42601"),
     "BUFFER_LIMIT": Condition("54000", "OperationalError"),
     "CATALOG_TYPE_MISMATCH": Condition("42809"),
+    "CHARACTER_NOT_IN_REPERTOIRE": Condition("22021", "DataError"),
     "COLUMN_NOT_GROUPED": Condition("42803"),
     "CONNECTION_CLOSED": Condition("08003", "InterfaceError"),
     "CONNECTOR_OPTION": Condition("22023"),
@@ -48,6 +51,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "EMIT_NOT_POSSIBLE": Condition("0A000", "NotSupportedError"),
     "EXPRESSION_WITHOUT_NAME": Condition("42P16"),
     "FEATURE_NOT_SUPPORTED": Condition("0A000", "NotSupportedError"),
+    "FILES_NOT_ALLOWED": Condition("42501"),
+    "FILE_SYSTEM_UNSUITABLE": Condition("0A000", "NotSupportedError"),
     "INTERNAL_ERROR": Condition("XX000", "InternalError"),
     "INVALID_NAME": Condition("42602"),
     "INVALID_PARAMETER": Condition("22023"),
@@ -58,7 +63,9 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "JOIN_WITHOUT_CONDITION": Condition("42601"),
     "JOIN_WITHOUT_EQUALITY": Condition("0A000", "NotSupportedError"),
     "JOIN_WITH_CONDITION": Condition("42601"),
+    "JSON_TOO_DEEP": Condition("54001", "DataError"),
     "KEY_FORMATS": Condition("42804"),
+    "LIBRARY_MISSING": Condition("58000", "OperationalError"),
     "NOT_NULL_VIOLATION": Condition("23502", "IntegrityError"),
     "NO_RESULT": Condition("24000"),
     "ON_NOT_SPLIT": Condition("0A000", "NotSupportedError"),
@@ -90,12 +97,24 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "VIEW_FAILED": Condition("58000", "OperationalError"),
     "WINDOW_JOIN": Condition("0A000", "NotSupportedError"),
     "WITHIN_NOT_ALLOWED": Condition("42601"),
+    "WRITER_FENCED": Condition("55000", "OperationalError"),
 }
 
 
 #: A longer line is shown around the place that is meant.
 _LINE_CHARACTERS: Final = 160
 _BEFORE_CHARACTERS: Final = 60
+#: What is shorter may be part of any word, and is only concealed where it stands.
+_LEAST_SECRET_CHARACTERS: Final = 4
+#: Options that hold secrets, by the ends of their names: with a quoted value, or behind `=` any; and passwords in URLs.
+_SECRET: Final = re.compile(
+    r"""(?:password|passwd|secret|secret_key|access_key|token|api_key|private_key|credentials)["'`]?
+        (?:\s*[=:]\s*|\s+(?:AS\s+)?)(?:'(?P<quoted>(?:[^']|'')*)|"(?P<double>[^"]*)"|\$\$(?P<dollar>.*?)\$\$)
+      | (?:password|passwd|secret|secret_key|access_key|token|api_key|private_key)\s*=\s*(?P<bare>[^\s,;()'"$]+)
+      | \bCREATE\s+(?:OR\s+REPLACE\s+)?SECRET\b[^;]*?\bAS\s+'(?P<made>(?:[^']|'')*)
+      | ://[^\s:/@']*:(?P<url>[^\s@/']+)@""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +133,23 @@ class Error(Exception):
     """PEP 249: the base of all errors. Made by `error()`, which chooses the subclass.
 
     condition: a name of `CONDITIONS`. message: lower case, no full stop. detail, hint: sentences.
-    sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect gives
-    to such errors, if it numbers them.
+    sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect
+    gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it.
     """
 
-    def __init__(self, condition: str, message: str, *, detail: str | None = None, hint: str | None = None,
-                 sql: str | None = None, span: Span | None = None, code: int | None = None) -> None:
+    file: str | None = None
+
+    def __init__(
+        self,
+        condition: str,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        sql: str | None = None,
+        span: Span | None = None,
+        code: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.condition = condition
         self.message = message
@@ -128,6 +158,21 @@ class Error(Exception):
         self.sql = sql
         self.span = span
         self.code = code
+
+    @property
+    def line(self) -> int | None:
+        """The line of the place in `sql`, from 1."""
+        if self.sql is None or self.span is None:
+            return None
+        return self.sql.count("\n", 0, self.span.start) + 1
+
+    @property
+    def column(self) -> int | None:
+        """The character of the place in its line, from 1."""
+        if self.sql is None or self.span is None:
+            return None
+        start = min(self.span.start, len(self.sql))
+        return start - self.sql.rfind("\n", 0, start)
 
     @property
     def sqlstate(self) -> str:
@@ -142,10 +187,21 @@ class Error(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """The same data as the rendered text."""
+        sql, message, detail, hint = concealed(self.sql or "", self.message, self.detail, self.hint)
         place = None if self.span is None else {"start": self.span.start, "end": self.span.end}
         coded = {} if self.code is None else {"code": self.code}
-        return {"condition": self.condition, "sqlstate": self.sqlstate, **coded, "message": self.message,
-                "detail": self.detail, "hint": self.hint, "sql": self.sql, "span": place}
+        read = {} if self.file is None else {"file": self.file, "line": self.line, "column": self.column}
+        return {
+            "condition": self.condition,
+            "sqlstate": self.sqlstate,
+            **coded,
+            "message": message,
+            "detail": detail,
+            "hint": hint,
+            "sql": None if self.sql is None else sql,
+            "span": place,
+            **read,
+        }
 
 
 class InterfaceError(Error):
@@ -182,20 +238,42 @@ class NotSupportedError(DatabaseError):
 
 _CLASSES: Final[dict[str, type[Error]]] = {
     c.__name__: c
-    for c in (InterfaceError, DataError, OperationalError, IntegrityError, InternalError, ProgrammingError,
-              NotSupportedError)
+    for c in (
+        InterfaceError,
+        DataError,
+        OperationalError,
+        IntegrityError,
+        InternalError,
+        ProgrammingError,
+        NotSupportedError,
+    )
 }
 
 
-def error(condition: str, message: str, *, detail: str | None = None, hint: str | None = None,
-          sql: str | None = None, span: Span | None = None, code: int | None = None) -> Error:
+def error(
+    condition: str,
+    message: str,
+    *,
+    detail: str | None = None,
+    hint: str | None = None,
+    sql: str | None = None,
+    span: Span | None = None,
+    code: int | None = None,
+) -> Error:
     """The error of `condition`, in the class that the catalogue gives it. KeyError for an unknown condition."""
     kind = _CLASSES[CONDITIONS[condition].error_class]
     return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
 
-def _rebuild(condition: str, message: str, detail: str | None, hint: str | None, sql: str | None,
-             span: Span | None, code: int | None = None) -> Error:
+def _rebuild(
+    condition: str,
+    message: str,
+    detail: str | None,
+    hint: str | None,
+    sql: str | None,
+    span: Span | None,
+    code: int | None = None,
+) -> Error:
     return error(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
 
@@ -206,25 +284,47 @@ def error_from_json(value: Any) -> Error:
     return error("VIEW_FAILED", str(value))
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint that names the nearest of `known`, those that differ in case alone above all, or None if none is near."""
+def did_you_mean(name: str, known: Iterable[str], *, nearness: float = 0.6) -> str | None:
+    """A hint that names the nearest of `known`, those that differ in case alone above all, or None if none is near.
+
+    nearness: the least ratio of what two names have in common, higher for a long list of short words.
+    """
     names = list(known)
-    near = [k for k in dict.fromkeys(names) if k.lower() == name.lower()][:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = [k for k in dict.fromkeys(names) if k.lower() == name.lower()][:3] or difflib.get_close_matches(
+        name, names, n=3, cutoff=nearness
+    )
     if not near:
         return None
     return "Did you mean " + " or ".join(f'"{n}"' for n in near) + "?"
 
 
+def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
+    """The statement and the texts about it without the secrets that the statement holds: the values of options such as
+    `password = '…'`, and the password of a URL. In the statement each becomes as many asterisks, so that places stay.
+    """
+    found = [m for m in _SECRET.finditer(sql) if m.lastgroup]
+    values = {m[m.lastgroup or 0].replace("''", "'") for m in found}
+    for match in found:
+        start, end = match.span(match.lastgroup or 0)
+        sql = sql[:start] + "*" * (end - start) + sql[end:]
+    for value in sorted((v for v in values if len(v) >= _LEAST_SECRET_CHARACTERS), key=len, reverse=True):
+        texts = tuple(None if t is None else t.replace(value, "***") for t in texts)
+    return sql, *texts
+
+
 def render(err: Error) -> str:
-    """The text of an error: condition, message, the line with a caret, detail, hint."""
+    """The text of an error: condition, message, the line with a caret, detail, hint. Without secrets."""
+    sql, message, detail, hint = concealed(err.sql or "", err.message, err.detail, err.hint)
     coded = "" if err.code is None else f" (code {err.code})"
-    lines = [f"error[{err.condition}] {err.sqlstate}{coded}: {err.message}"]
+    lines = [f"error[{err.condition}] {err.sqlstate}{coded}: {message}"]
+    if err.file is not None:
+        lines.append(":".join(str(part) for part in (err.file, err.line, err.column) if part is not None))
     if err.sql is not None and err.span is not None:
-        lines += _place(err.sql, err.span)
-    if err.detail:
-        lines.append(f"detail: {err.detail}")
-    if err.hint:
-        lines.append(f"hint: {err.hint}")
+        lines += _place(sql or "", err.span)
+    if detail:
+        lines.append(f"detail: {detail}")
+    if hint:
+        lines.append(f"hint: {hint}")
     return "\n".join(lines)
 
 
@@ -243,11 +343,16 @@ def _place(sql: str, span: Span) -> list[str]:
         column += bool(first) - first
         width = min(width, len(line) - column)
     prefix = f"LINE {sql.count(chr(10), 0, start) + 1}: "
-    return [prefix + line, " " * (len(prefix) + _cells(line[:column])) + "^" * max(1, _cells(line[column : column + width]))]
+    return [
+        prefix + line,
+        " " * (len(prefix) + _cells(line[:column])) + "^" * max(1, _cells(line[column : column + width])),
+    ]
 
 
 def _cells(text: str) -> int:
-    """How many columns of a terminal a text takes: two for each wide character, none for what combines with the one before."""
+    """How many columns of a terminal a text takes: two for each wide character, none for what combines with the one
+    before.
+    """
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,12 +1,12 @@
 """SQL types: the one vocabulary of types that every layer shares.
 
-A `SqlType` knows its RisingWave spelling, the Arrow type that carries it through the
-circuit and the DuckDB type in which expressions over it run. Event times and timestamps
-are microseconds; `timestamptz` is UTC.
+A `SqlType` knows its RisingWave spelling, the Arrow type that carries it through the circuit and the DuckDB type in
+which expressions over it run. Event times and timestamps are microseconds; `timestamptz` is UTC.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,12 @@ DAY_US: Final = 86_400_000_000
 #: `numeric` without precision: RisingWave's has 28 digits; 38 digits with 10 behind the point hold them.
 DEFAULT_PRECISION: Final = 38
 DEFAULT_SCALE: Final = 10
+
+JSON_MAX_DEPTH: Final = 650
+"""How deep objects and arrays of a jsonb value may nest: what Python and DuckDB read safely, both by recursion."""
+JSON_DEPTH_RULE: Final = f"a value of type jsonb can't nest more than {JSON_MAX_DEPTH} levels"
+
+_JSON_NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
 
 _ARROW: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -106,8 +112,11 @@ class SqlType:
             return f"{self.element.sql}[]"
         if self.name == "struct":
             return "struct<" + ", ".join(f"{name} {kind.sql}" for name, kind in self.fields) + ">"
-        return {"varchar": "character varying", "timestamp": "timestamp without time zone",
-                "timestamptz": "timestamp with time zone"}.get(self.name, self.name)
+        return {
+            "varchar": "character varying",
+            "timestamp": "timestamp without time zone",
+            "timestamptz": "timestamp with time zone",
+        }.get(self.name, self.name)
 
     @property
     def _scale(self) -> int:
@@ -198,6 +207,19 @@ Schema = tuple[Field, ...]
 
 def arrow_schema(schema: Schema, *, positional: bool) -> pa.Schema:
     """The Arrow schema of `schema`: columns `c0`, `c1` … if `positional`, else by the fields' names."""
-    return pa.schema(
-        [pa.field(f"c{i}" if positional else f.name, f.type.arrow) for i, f in enumerate(schema)]
-    )
+    return pa.schema([pa.field(f"c{i}" if positional else f.name, f.type.arrow) for i, f in enumerate(schema)])
+
+
+def is_json_too_deep(text: str) -> bool:
+    """True if a JSON text nests more than `JSON_MAX_DEPTH` objects and arrays."""
+    if text.count("[") + text.count("{") <= JSON_MAX_DEPTH:
+        return False
+    depth = 0
+    for token in _JSON_NESTING.finditer(text):
+        if token[1] is not None:
+            depth += 1
+            if depth > JSON_MAX_DEPTH:
+                return True
+        elif token[0][0] != '"':
+            depth -= 1
+    return False

@@ -1,7 +1,8 @@
 """Watermarks: promises about time, as static functions of the sources' own.
 
 A watermark on a column says: no later change, neither an insert nor a delete, has a value below it there. Each source
-with WATERMARK FOR has one number, its greatest event time less its delay. What holds for any other operator follows from the
+with WATERMARK FOR has one number, its greatest event time less its delay. What holds for any other operator follows
+from the
 plan: the least of some terms, each a source's number and what was done to it on the way. So tasks exchange the sources'
 numbers only, and every bucket knows every operator's watermark in the same epoch.
 """
@@ -47,14 +48,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MonthStep:
-    """`add_months`: so many months more. `floor_months`: down to the beginning of a multiple of so many months counted from 1970."""
+    """`add_months`: so many months more.
+
+    `floor_months`: down to the beginning of a multiple of so many months counted from 1970.
+    """
 
     kind: Literal["add_months", "floor_months"]
     months: int
 
     def apply(self, time_us: int) -> int:
         """The time after the step; no time that is not before `time_us` comes before it."""
-        month = int(np.datetime64(time_us, "us").astype("datetime64[M]").astype(np.int64)) if _is_finite(time_us) else None
+        month = (
+            int(np.datetime64(time_us, "us").astype("datetime64[M]").astype(np.int64)) if _is_finite(time_us) else None
+        )
         if month is None:
             return time_us
         if self.kind == "floor_months":
@@ -62,7 +68,8 @@ class MonthStep:
         start_us, target_us = _start_of(month), _start_of(month + self.months)
         days, most = _start_of(month + 1) - start_us, _start_of(month + self.months + 1) - target_us
         passed_us = time_us - start_us
-        # Of the days that the target month lacks each is its last one, whose midnight comes again for every one of them.
+        # Of the days that the target month lacks each is its last one, whose midnight comes again for every one of
+        # them.
         return within(target_us + (most - _DAY_US if days > most and passed_us >= most - _DAY_US else passed_us))
 
 
@@ -109,7 +116,9 @@ Watermark = tuple[Term, ...]
 
 
 def value(watermark: Watermark, sources: Mapping[str, int]) -> int | None:
-    """The watermark in microseconds, given the sources' numbers; None as long as one of them is unknown, or for none."""
+    """The watermark in microseconds, given the sources' numbers; None as long as one of them is unknown, or for
+    none.
+    """
     values = [t.value(sources) for t in watermark]
     known = [v for v in values if v is not None]
     return min(known) if known and len(known) == len(values) else None

@@ -25,15 +25,26 @@ BY_CLOCK = 12
 VIEWS = [n for n in QUERIES if n not in (*NOT_YET, BY_CLOCK)]
 #: RisingWave's functions as DuckDB spells them.
 _SPELLINGS = (
-    (r"tumble\((\w+), date_time, INTERVAL '10' SECOND\)",
-     (r"(SELECT *, make_timestamp(epoch_us(date_time) // 10000000 * 10000000) AS window_start, "
-     r"window_start + INTERVAL 10 SECOND AS window_end FROM \1)")),
-    (r"hop\((\w+), date_time, INTERVAL '2' SECOND, INTERVAL '10' SECOND\)",
-     r"(SELECT t.*, make_timestamp((epoch_us(date_time) // 2000000 - i) * 2000000) AS window_start FROM \1 AS t, range(5) AS g(i))"),
+    (
+        r"tumble\((\w+), date_time, INTERVAL '10' SECOND\)",
+        (
+            r"(SELECT *, make_timestamp(epoch_us(date_time) // 10000000 * 10000000) AS window_start, "
+            r"window_start + INTERVAL 10 SECOND AS window_end FROM \1)"
+        ),
+    ),
+    (
+        r"hop\((\w+), date_time, INTERVAL '2' SECOND, INTERVAL '10' SECOND\)",
+        (
+            r"(SELECT t.*, make_timestamp((epoch_us(date_time) // 2000000 - i) * 2000000) AS window_start FROM "
+            r"\1 AS t, range(5) AS g(i))"
+        ),
+    ),
     (r"(?i)to_char\(date_time, 'yyyy-mm-dd'\)", "strftime(date_time, '%Y-%m-%d')"),
     (r"(?i)to_char\(date_time, 'hh24:mi'\)", "strftime(date_time, '%H:%M')"),
-    (r"\(regexp_match\(url, '\(&\|\^\)channel_id=\(\[\^&\]\*\)'\)\)\[2\]",
-     "CASE WHEN regexp_matches(url, '(&|^)channel_id=') THEN regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) END"),
+    (
+        r"\(regexp_match\(url, '\(&\|\^\)channel_id=\(\[\^&\]\*\)'\)\)\[2\]",
+        "CASE WHEN regexp_matches(url, '(&|^)channel_id=') THEN regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) END",
+    ),
     # The side input does not change, so as of when it is read makes no difference.
     (r" FOR SYSTEM_TIME AS OF PROCTIME\(\)", ""),
     (r"avg\(([\w.]+)\) OVER \(([^()]*)\)", r"exact_avg(sum(\1) OVER (\2), count(\1) OVER (\2))"),
@@ -47,7 +58,9 @@ class Judge:
     def __init__(self) -> None:
         self.connection = duckdb.connect(config={"threads": 1})
         self.connection.execute(AVERAGE)
-        self.connection.execute("CREATE TABLE side_input AS SELECT i AS key, 'value ' || i AS value FROM range(10000) AS g(i)")
+        self.connection.execute(
+            "CREATE TABLE side_input AS SELECT i AS key, 'value ' || i AS value FROM range(10000) AS g(i)"
+        )
 
     def add(self, kind: str, rows) -> None:
         self.connection.register("incoming", rows)
@@ -109,6 +122,7 @@ def test_more_in_process() -> None:
     run(30_000, 7, runtime="inprocess", parallelism=3)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_all_on_spark() -> None:
     run(20_000, 3, parallelism=2)
@@ -153,7 +167,9 @@ def test_the_connector_says_when_its_events_came() -> None:
         connection.execute(SOURCES.replace("= 20000", "= 3000, nexmark.min.event.gap.in.ns = 0"))
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {QUERIES[BY_CLOCK]}")
         connection.execute("FLUSH")
-        ((least, greatest, count),) = connection.execute("SELECT min(starttime), max(endtime), sum(bid_count) FROM v").fetchall()
+        ((least, greatest, count),) = connection.execute(
+            "SELECT min(starttime), max(endtime), sum(bid_count) FROM v"
+        ).fetchall()
         assert (least.second, greatest.second, count) == (0, 10, 2760)
 
 

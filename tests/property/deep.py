@@ -13,12 +13,22 @@ from tests.property.expressions import Column
 from tests.property.queries import Query, Relation
 from tests.property.values import spelled
 
-_COMPARABLE = {"int": ("int", "bigint"), "bigint": ("int", "bigint"), "varchar": ("varchar",), "date": ("date",),
-               "numeric": ("numeric", "int"), "boolean": ("boolean",)}
-VALUES = {"int": ("0", "1", "2", "3", "NULL::int"), "bigint": ("1", "2", "NULL::bigint"),
-          "varchar": ("'a'", "'b'", "''", "NULL::varchar"),
-          "date": ("DATE '2024-01-01'", "DATE '2024-01-03'", "NULL::date"),
-          "numeric": ("1.5", "2.00", "NULL::numeric"), "boolean": ("true", "false", "NULL::boolean")}
+_COMPARABLE = {
+    "int": ("int", "bigint"),
+    "bigint": ("int", "bigint"),
+    "varchar": ("varchar",),
+    "date": ("date",),
+    "numeric": ("numeric", "int"),
+    "boolean": ("boolean",),
+}
+VALUES = {
+    "int": ("0", "1", "2", "3", "NULL::int"),
+    "bigint": ("1", "2", "NULL::bigint"),
+    "varchar": ("'a'", "'b'", "''", "NULL::varchar"),
+    "date": ("DATE '2024-01-01'", "DATE '2024-01-03'", "NULL::date"),
+    "numeric": ("1.5", "2.00", "NULL::numeric"),
+    "boolean": ("true", "false", "NULL::boolean"),
+}
 _ORDERED = ("int", "bigint", "varchar", "date", "numeric")
 _NUMBERS = ("int", "bigint", "numeric")
 
@@ -55,7 +65,9 @@ class DeepQueries:
         r = self.random
         left = self._select(depth - 1, outer, kinds)
         right = self._select(depth - 1, outer, [t for _, t in left.columns])
-        sign = r.choice(["UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL", "INTERSECT", "EXCEPT"])
+        sign = r.choice(
+            ["UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL", "INTERSECT", "EXCEPT"]
+        )
         return Query(f"({left.sql}) {sign} ({right.sql})", left.columns)
 
     def _select(self, depth: int, outer: Scope, kinds: Sequence[str] | None = None) -> Query:
@@ -143,8 +155,9 @@ class DeepQueries:
         alias = f"a{self._names}"
         inner = self._select(depth, [*scope, *outer])
         columns = [(f"{alias}.{n}", t) for n, t in inner.columns]
-        return columns, self.random.choice(["CROSS JOIN LATERAL ({}) AS {}", "LEFT JOIN LATERAL ({}) AS {} ON true"]).format(
-            inner.sql, alias)
+        return columns, self.random.choice(
+            ["CROSS JOIN LATERAL ({}) AS {}", "LEFT JOIN LATERAL ({}) AS {} ON true"]
+        ).format(inner.sql, alias)
 
     def _where(self, depth: int, scope: Scope, outer: Scope) -> list[str]:
         """Conditions; in a subquery mostly one that ties it to what is around it."""
@@ -182,11 +195,18 @@ class DeepQueries:
 
     def _value(self, kind: str, scope: Scope) -> str:
         columns = [c for c, t in scope if t == kind]
-        return self.random.choice(columns) if columns and self.random.random() < 0.8 else self.random.choice(VALUES[kind])
+        return (
+            self.random.choice(columns) if columns and self.random.random() < 0.8 else self.random.choice(VALUES[kind])
+        )
 
     def _expression(self, kind: str, scope: Scope) -> str:
         a, b = self._value(kind, scope), self._value(kind, scope)
-        shapes = [a, f"coalesce({a}, {b})", f"CASE WHEN {self._comparison(scope)} THEN {a} ELSE {b} END", f"nullif({a}, {b})"]
+        shapes = [
+            a,
+            f"coalesce({a}, {b})",
+            f"CASE WHEN {self._comparison(scope)} THEN {a} ELSE {b} END",
+            f"nullif({a}, {b})",
+        ]
         if kind in ("int", "bigint"):
             shapes += [f"{a} + 1", f"-{a}"]
         if kind == "varchar":
@@ -199,9 +219,16 @@ class DeepQueries:
         value = self._value(r.choice(_COMPARABLE[kind]), scope)
         if kind == "boolean":
             return r.choice([column, f"{column} IS NOT TRUE", f"NOT {column}"])
-        return r.choice([f"{column} {r.choice(['=', '<>', '<', '>=', '>', '<='])} {value}", f"{column} IS NOT NULL",
-                         f"{column} IS NULL", f"{column} IN ({value}, {r.choice(VALUES[kind])})",
-                         f"({column} = {value} OR {column} IS NULL)", f"{column} IS DISTINCT FROM {value}"])
+        return r.choice(
+            [
+                f"{column} {r.choice(['=', '<>', '<', '>=', '>', '<='])} {value}",
+                f"{column} IS NOT NULL",
+                f"{column} IS NULL",
+                f"{column} IN ({value}, {r.choice(VALUES[kind])})",
+                f"({column} = {value} OR {column} IS NULL)",
+                f"{column} IS DISTINCT FROM {value}",
+            ]
+        )
 
     def _subquery_predicate(self, depth: int, scope: Scope, outer: Scope) -> str:
         r = self.random
@@ -242,8 +269,9 @@ class DeepQueries:
 
     # -- aggregates and windows
 
-    def _aggregate(self, depth: int, scope: Scope, outer: Scope, source: str, where: list[str],
-                   kinds: Sequence[str] | None) -> Query:
+    def _aggregate(
+        self, depth: int, scope: Scope, outer: Scope, source: str, where: list[str], kinds: Sequence[str] | None
+    ) -> Query:
         r = self.random
         wanted = kinds
         keys = r.sample(list(scope), min(len(scope), r.choice([0, 1, 1, 2])))
@@ -258,8 +286,9 @@ class DeepQueries:
             group = " GROUP BY " + ", ".join(names)
             if sets:
                 a, b = names
-                group = " GROUP BY " + r.choice([f"ROLLUP ({a}, {b})", f"CUBE ({a}, {b})",
-                                                 f"GROUPING SETS (({a}), ({b}), ())"])
+                group = " GROUP BY " + r.choice(
+                    [f"ROLLUP ({a}, {b})", f"CUBE ({a}, {b})", f"GROUPING SETS (({a}), ({b}), ())"]
+                )
         having = []
         if keys and r.random() < 0.3:
             having.append(r.choice(["count(*) > 1", "count(*) < 3", f"{self._call(scope)[0]} IS NOT NULL"]))
@@ -289,8 +318,10 @@ class DeepQueries:
         if kind in _ORDERED:
             shapes += [(f"{r.choice(['min', 'max'])}({column}){tail}", kind)] * 2
         if kind == "int":
-            shapes += [(f"sum({distinct}{column}){tail}", "bigint"),
-                       (spelled("avg({0}){1}", "exact_avg(sum({0}){1}, count({0}){1})", distinct + column, tail), "numeric")]
+            shapes += [
+                (f"sum({distinct}{column}){tail}", "bigint"),
+                (spelled("avg({0}){1}", "exact_avg(sum({0}){1}, count({0}){1})", distinct + column, tail), "numeric"),
+            ]
         if kind == "numeric":
             shapes.append((f"sum({distinct}{column}){tail}", "numeric"))
         if kind == "boolean":
@@ -314,26 +345,38 @@ class DeepQueries:
         calls = [self._window_call(own, window, total) for _ in range(r.choice([1, 1, 2]))]
         listed = ", ".join([*(c for c, _ in own), *(f"{e} AS w{i}" for i, (e, _) in enumerate(calls))])
         after: list[Column] = [*own, *((f"w{i}", t) for i, (_, t) in enumerate(calls))]
-        items = [(self._value(t, after), t) for t in kinds] if kinds is not None else \
-            r.sample(after, min(len(after), 4))
+        items = (
+            [(self._value(t, after), t) for t in kinds] if kinds is not None else r.sample(after, min(len(after), 4))
+        )
         ranks = [f"w{i}" for i, (e, _) in enumerate(calls) if e.startswith(("row_number", "rank"))]
         test = [f"{r.choice(ranks)} <= {r.choice([1, 2, 3])}"] if ranks and r.random() < 0.7 else []
-        return Query(f"SELECT {_listed(items)} FROM (SELECT {listed} FROM {base}) AS q{self._names}{_all(' WHERE ', test)}",
-                     _named(items))
+        return Query(
+            f"SELECT {_listed(items)} FROM (SELECT {listed} FROM {base}) AS q{self._names}{_all(' WHERE ', test)}",
+            _named(items),
+        )
 
     def _window_call(self, own: Scope, window: str, total: str) -> Column:
         r = self.random
         column, kind = r.choice(list(own))
-        frame = r.choice(["", " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
-                          " ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING"])
+        frame = r.choice(
+            [
+                "",
+                " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW",
+                " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
+                " ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING",
+            ]
+        )
         del total
         shapes: list[Column] = [
-            ("row_number() OVER " + window.format(""), "bigint"), ("rank() OVER " + window.format(""), "bigint"),
-            ("dense_rank() OVER " + window.format(""), "bigint"), (f"lag({column}) OVER " + window.format(""), kind),
+            ("row_number() OVER " + window.format(""), "bigint"),
+            ("rank() OVER " + window.format(""), "bigint"),
+            ("dense_rank() OVER " + window.format(""), "bigint"),
+            (f"lag({column}) OVER " + window.format(""), kind),
             (f"lead({column}, 2) OVER " + window.format(""), kind),
             (f"first_value({column}) OVER " + window.format(frame), kind),
             (f"last_value({column}) OVER " + window.format(frame), kind),
-            ("count(*) OVER " + window.format(frame), "bigint")]
+            ("count(*) OVER " + window.format(frame), "bigint"),
+        ]
         if kind in _ORDERED:
             shapes.append((f"max({column}) OVER " + window.format(frame), kind))
         if kind == "int":

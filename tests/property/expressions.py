@@ -40,7 +40,9 @@ class Expressions:
         if depth <= 0 or (columns and r.random() < 0.35):
             return r.choice(columns) if columns and r.random() < 0.9 else self.value(kind)
         choices = [self._generic]
-        special = getattr(self, "_" + kind.partition("(")[0].partition("<")[0].replace(" ", "_").replace("[]", "_array"), None)
+        special = getattr(
+            self, "_" + kind.partition("(")[0].partition("<")[0].replace(" ", "_").replace("[]", "_array"), None
+        )
         if special is not None:
             choices += [special] * 3
         return r.choice(choices)(kind, scope, depth - 1)
@@ -61,8 +63,13 @@ class Expressions:
             return r.choice([f"({a} OR {b})", f"({a} AND {b})", f"NOT ({a})", f"(({tested}) IS NOT TRUE)"])
         texts = [c for c, t in scope if t == "varchar"]
         if self._risky and texts and r.random() < 0.12:
-            return spelled("CAST({} AS int) {} {}", "TRY(CAST({} AS int)) {} {}", r.choice(texts),
-                           r.choice(["<", "=", ">="]), r.choice(["1", "2"]))
+            return spelled(
+                "CAST({} AS int) {} {}",
+                "TRY(CAST({} AS int)) {} {}",
+                r.choice(texts),
+                r.choice(["<", "=", ">="]),
+                r.choice(["1", "2"]),
+            )
         column, kind = r.choice(list(scope))
         if r.random() < 0.2:
             column = self.of(kind, scope, 1)
@@ -72,10 +79,12 @@ class Expressions:
         other = r.choice(others) if others and r.random() < 0.3 else self.value(kind)
         if kind not in ORDERED:
             return f"{column} {r.choice(['=', '<>', 'IS DISTINCT FROM', 'IS NOT DISTINCT FROM'])} {other}"
-        shapes = [f"{column} {r.choice(['=', '<>', '<', '<=', '>', '>='])} {other}",
-                  f"{column} IN ({self.value(kind)}, {self.value(kind)})",
-                  f"{column} IS NOT DISTINCT FROM {other}",
-                  f"{column} BETWEEN {self.value(kind)} AND {self.value(kind)}"]
+        shapes = [
+            f"{column} {r.choice(['=', '<>', '<', '<=', '>', '>='])} {other}",
+            f"{column} IN ({self.value(kind)}, {self.value(kind)})",
+            f"{column} IS NOT DISTINCT FROM {other}",
+            f"{column} BETWEEN {self.value(kind)} AND {self.value(kind)}",
+        ]
         if kind == "varchar":
             shapes += [f"{column} LIKE '{r.choice(['a%', '%b%', '_', '%|c'])}'", f"coalesce({column}, 'z') > 'a'"]
         if kind in NUMBERS:
@@ -87,8 +96,12 @@ class Expressions:
     def _generic(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         a, b = self.of(kind, scope, depth), self.of(kind, scope, depth)
         when = self.predicate(scope)
-        shapes = [f"COALESCE({a}, {b})", f"CASE WHEN {when} THEN {a} ELSE {b} END", f"CASE WHEN {when} THEN {a} END",
-                  f"NULLIF({a}, {b})"]
+        shapes = [
+            f"COALESCE({a}, {b})",
+            f"CASE WHEN {when} THEN {a} ELSE {b} END",
+            f"CASE WHEN {when} THEN {a} END",
+            f"NULLIF({a}, {b})",
+        ]
         if kind in ORDERED:
             shapes += [f"GREATEST({a}, {b})", f"LEAST({a}, {b})"]
         return self.random.choice(shapes)
@@ -98,10 +111,20 @@ class Expressions:
         r = self.random
         a, b = self.of("int", scope, depth), self.of(r.choice(["int", "smallint"]), scope, depth)
         text = self.of("varchar", scope, depth)
-        shapes = [f"({a} + {b})", f"({a} - {b})", f"({a} * 2)", f"(-{a})", f"abs({a})",
-                  spelled("({} / {})", "({} // {})", a, b), f"({a} % 3)", f"length({text})",
-                  f"CAST({self.of('smallint', scope, depth)} AS int)", f"CAST({self.of('boolean', scope, 0)} AS int)",
-                  f"CAST({self.of('numeric(10,2)', scope, 0)} AS int)", f"({self.of('date', scope, 0)} - DATE '2023-12-30')"]
+        shapes = [
+            f"({a} + {b})",
+            f"({a} - {b})",
+            f"({a} * 2)",
+            f"(-{a})",
+            f"abs({a})",
+            spelled("({} / {})", "({} // {})", a, b),
+            f"({a} % 3)",
+            f"length({text})",
+            f"CAST({self.of('smallint', scope, depth)} AS int)",
+            f"CAST({self.of('boolean', scope, 0)} AS int)",
+            f"CAST({self.of('numeric(10,2)', scope, 0)} AS int)",
+            f"({self.of('date', scope, 0)} - DATE '2023-12-30')",
+        ]
         arrays = [c for c, t in scope if t == "int[]"]
         structs = [c for c, t in scope if t.startswith("struct")]
         if arrays:
@@ -114,29 +137,50 @@ class Expressions:
         del kind
         a = self.of("bigint", scope, depth)
         part = self.random.choice(INTEGERS)
-        return self.random.choice([f"({a} + {self.of(part, scope, depth)})", f"({a} - 1)", f"(-{a})",
-                                   f"CAST({self.of('int', scope, depth)} AS bigint)", f"({a} % 10)"])
+        return self.random.choice(
+            [
+                f"({a} + {self.of(part, scope, depth)})",
+                f"({a} - 1)",
+                f"(-{a})",
+                f"CAST({self.of('int', scope, depth)} AS bigint)",
+                f"({a} % 10)",
+            ]
+        )
 
     def _numeric(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         a = self.of(self.random.choice(EXACT), scope, depth)
         whole = f"CAST({a} AS {type_name(kind)})"
         if kind != "numeric":
             return f"CAST({self.of('int', scope, 0)} AS {kind})"
-        return self.random.choice([whole, f"({whole} + {self.of('numeric', scope, 0)})", f"(-{whole})", f"abs({whole})"])
+        return self.random.choice(
+            [whole, f"({whole} + {self.of('numeric', scope, 0)})", f"(-{whole})", f"abs({whole})"]
+        )
 
     def _double_precision(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         a = self.of(kind, scope, depth)
         other = self.random.choice(["real", "int", "numeric(10,2)", "double precision"])
-        return self.random.choice([f"({a} * 2)", f"({a} + 1)", f"CAST({self.of(other, scope, depth)} AS double precision)",
-                                   f"abs({a})"])
+        return self.random.choice(
+            [f"({a} * 2)", f"({a} + 1)", f"CAST({self.of(other, scope, depth)} AS double precision)", f"abs({a})"]
+        )
 
     def _varchar(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         r = self.random
         a, b = self.of(kind, scope, depth), self.of(kind, scope, depth)
         other = r.choice(_TEXTUAL)
         cast = f"CAST({self.of(other, scope, depth)} AS varchar)"
-        shapes = [f"lower({a})", f"upper({a})", f"substr({a}, 1, 2)", f"({a} || {b})", f"concat({a}, {b})", cast, cast,
-                  f"replace({a}, 'a', 'xx')", f"trim({a})", f"({a} || {cast})", f"left({a}, 1)"]
+        shapes = [
+            f"lower({a})",
+            f"upper({a})",
+            f"substr({a}, 1, 2)",
+            f"({a} || {b})",
+            f"concat({a}, {b})",
+            cast,
+            cast,
+            f"replace({a}, 'a', 'xx')",
+            f"trim({a})",
+            f"({a} || {cast})",
+            f"left({a}, 1)",
+        ]
         documents = [c for c, t in scope if t == "jsonb"]
         structs = [c for c, t in scope if t.startswith("struct")]
         if documents:
@@ -150,34 +194,54 @@ class Expressions:
         return f"({self.predicate(scope, depth)})"
 
     def _date(self, kind: str, scope: Sequence[Column], depth: int) -> str:
-        return self.random.choice([f"CAST({self.of('timestamp', scope, depth)} AS date)",
-                                   f"({self.of(kind, scope, depth)} + 1)",
-                                   f"CAST({self.of('timestamptz', scope, depth)} AS date)"])
+        return self.random.choice(
+            [
+                f"CAST({self.of('timestamp', scope, depth)} AS date)",
+                f"({self.of(kind, scope, depth)} + 1)",
+                f"CAST({self.of('timestamptz', scope, depth)} AS date)",
+            ]
+        )
 
     def _time(self, kind: str, scope: Sequence[Column], depth: int) -> str:
-        return self.random.choice([f"CAST({self.of('timestamp', scope, depth)} AS time)",
-                                   f"({self.of(kind, scope, depth)} + INTERVAL '1 hour')"])
+        return self.random.choice(
+            [
+                f"CAST({self.of('timestamp', scope, depth)} AS time)",
+                f"({self.of(kind, scope, depth)} + INTERVAL '1 hour')",
+            ]
+        )
 
     def _timestamp(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         r = self.random
         a = self.of(kind, scope, depth)
         unit = r.choice(["day", "hour", "month", "year", "second", "week"])
-        return r.choice([f"date_trunc('{unit}', {a})", f"({a} + INTERVAL '1 day')", f"({a} - INTERVAL '1 month')",
-                         f"CAST({self.of('date', scope, depth)} AS timestamp)",
-                         f"CAST({self.of('timestamptz', scope, depth)} AS timestamp)",
-                         f"({self.of('date', scope, depth)} + INTERVAL '90 minutes')"])
+        return r.choice(
+            [
+                f"date_trunc('{unit}', {a})",
+                f"({a} + INTERVAL '1 day')",
+                f"({a} - INTERVAL '1 month')",
+                f"CAST({self.of('date', scope, depth)} AS timestamp)",
+                f"CAST({self.of('timestamptz', scope, depth)} AS timestamp)",
+                f"({self.of('date', scope, depth)} + INTERVAL '90 minutes')",
+            ]
+        )
 
     def _timestamptz(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         r = self.random
         a = self.of(kind, scope, depth)
-        return r.choice([f"date_trunc('{r.choice(['day', 'hour', 'month'])}', {a})", f"({a} + INTERVAL '1 hour')",
-                         f"CAST({self.of('timestamp', scope, depth)} AS timestamptz)"])
+        return r.choice(
+            [
+                f"date_trunc('{r.choice(['day', 'hour', 'month'])}', {a})",
+                f"({a} + INTERVAL '1 hour')",
+                f"CAST({self.of('timestamp', scope, depth)} AS timestamptz)",
+            ]
+        )
 
     def _interval(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         a = self.of(kind, scope, depth)
         b = self.of("timestamp", scope, depth)
-        return self.random.choice([f"({a} + {self.of(kind, scope, depth)})", f"({a} * 2)",
-                                   f"({b} - {self.of('timestamp', scope, depth)})"])
+        return self.random.choice(
+            [f"({a} + {self.of(kind, scope, depth)})", f"({a} * 2)", f"({b} - {self.of('timestamp', scope, depth)})"]
+        )
 
     def _jsonb(self, kind: str, scope: Sequence[Column], depth: int) -> str:
         return f"({self.of(kind, scope, depth)} -> '{self.random.choice('ab')}')"

@@ -38,8 +38,13 @@ class Oracle:
         self.connection.execute(AVERAGE)
         for name, average in (("float_sum", False), ("float_avg", True)):
             # As text: DuckDB takes a NaN from Python for NULL.
-            self.connection.create_function(f"text_{name}", _float_function(average=average), ["DOUBLE[]", "VARCHAR"],
-                                            "VARCHAR", null_handling="special")
+            self.connection.create_function(
+                f"text_{name}",
+                _float_function(average=average),
+                ["DOUBLE[]", "VARCHAR"],
+                "VARCHAR",
+                null_handling="special",
+            )
             self.connection.execute(f"CREATE MACRO {name}(v, kind) AS CAST(text_{name}(v, kind) AS DOUBLE)")
         self.tables = {t.name: t for t in tables}
         for table in tables:
@@ -81,8 +86,10 @@ class Oracle:
         documents = [i for i, d in enumerate(cursor.description) if str(d[1]) == "JSON"]
         found = cursor.fetchall()
         if documents:
-            found = [tuple(json.loads(v) if i in documents and v is not None else v for i, v in enumerate(row))
-                     for row in found]
+            found = [
+                tuple(json.loads(v) if i in documents and v is not None else v for i, v in enumerate(row))
+                for row in found
+            ]
         return found
 
 
@@ -93,6 +100,7 @@ def rows(values: list[tuple]) -> Counter:
 
 def _float_function(*, average: bool) -> Callable[[list[float | None] | None, str], str | None]:
     """The sum or average of doubles, exact and rounded once."""
+
     def compute(values: list[float | None] | None, kind: str) -> str | None:
         found = [v for v in values or () if v is not None]
         if not found:

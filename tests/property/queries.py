@@ -10,8 +10,21 @@ from tests.property.expressions import Column, Expressions, family
 from tests.property.values import EXACT, INTEGERS, NUMBERS, ORDERED, both, spelled
 
 #: Join keys of these types are spelled alike and never raise.
-_KEYS = (*NUMBERS, "varchar", "boolean", "date", "time", "timestamp", "timestamptz", "interval", "jsonb", "int[]", "bytea",
-         "struct<a int, b varchar>", "varchar[][]")
+_KEYS = (
+    *NUMBERS,
+    "varchar",
+    "boolean",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "interval",
+    "jsonb",
+    "int[]",
+    "bytea",
+    "struct<a int, b varchar>",
+    "varchar[][]",
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,9 @@ class Queries:
             condition = f"a.{key} IS NOT DISTINCT FROM b.{key}"
         scope = [(f"{side}.{n}", t) for side in "ab" for n, t in inner.columns]
         items = self._items(scope)
-        return Query(f"WITH q AS ({inner.sql}) SELECT {items.sql} FROM q AS a {kind} q AS b ON {condition}", items.columns)
+        return Query(
+            f"WITH q AS ({inner.sql}) SELECT {items.sql} FROM q AS a {kind} q AS b ON {condition}", items.columns
+        )
 
     def _union(self, found: Query) -> Query:
         r = self.random
@@ -164,8 +179,10 @@ class Queries:
             inner = self._using() if r.random() < 0.4 else self.select(depth - 1)
             return [(f"{alias}.{n}", t) for n, t in inner.columns], f"({inner.sql}) AS {alias}"
         if r.random() < 0.04:
-            return ([(f"{alias}.id", "int"), (f"{alias}.s", "varchar")],
-                    f"(VALUES (1, 'a'), (2, 'b'), (2, NULL)) AS {alias}(id, s)")
+            return (
+                [(f"{alias}.id", "int"), (f"{alias}.s", "varchar")],
+                f"(VALUES (1, 'a'), (2, 'b'), (2, NULL)) AS {alias}(id, s)",
+            )
         relation = self._relation()
         return [(f"{alias}.{n}", t) for n, t in relation.columns], f"{relation.name} AS {alias}"
 
@@ -195,8 +212,11 @@ class Queries:
         if not columns:
             return self.select(0)
         kind = self._kind()
-        text = f"{sides[0]} NATURAL {kind} {sides[1]}" if r.random() < 0.5 else \
-            f"{sides[0]} {kind} {sides[1]} USING ({', '.join(keys)})"
+        text = (
+            f"{sides[0]} NATURAL {kind} {sides[1]}"
+            if r.random() < 0.5
+            else f"{sides[0]} {kind} {sides[1]} USING ({', '.join(keys)})"
+        )
         listed = ", ".join(f"{n} AS x{i}" for i, (n, _) in enumerate(columns))
         return Query(f"SELECT {listed} FROM {text}", tuple((f"x{i}", t) for i, (_, t) in enumerate(columns)))
 
@@ -307,22 +327,28 @@ class Queries:
             return f"{r.choice(['min', 'max'])}({argument}){tail}", kind
         if kind in EXACT and r.random() < 0.7:
             if r.random() < 0.4:
-                return spelled("avg({})", "exact_avg(sum({0}), count({0}))", distinct + argument) if not tail else \
-                    spelled("avg({}){}", "exact_avg(sum({0}){1}, count({0}){1})", distinct + argument, tail), "numeric"
+                return spelled(
+                    "avg({})", "exact_avg(sum({0}), count({0}))", distinct + argument
+                ) if not tail else spelled(
+                    "avg({}){}", "exact_avg(sum({0}){1}, count({0}){1})", distinct + argument, tail
+                ), "numeric"
             if kind in ("int", "smallint"):
                 return f"sum({distinct}{argument}){tail}", "bigint"
             return spelled("sum({}){}", "CAST(sum({}){} AS decimal(38,10))", distinct + argument, tail), "numeric"
         if kind in ("double precision", "real") and r.random() < 0.7:
             average = r.random() < 0.4
             name = "avg" if average else "sum"
-            return spelled(f"{name}({{}}){{}}", f"float_{name}(list({{}}){{}}, '{kind}')", distinct + argument, tail), \
-                ("double precision" if average else kind)
+            return spelled(f"{name}({{}}){{}}", f"float_{name}(list({{}}){{}}, '{kind}')", distinct + argument, tail), (
+                "double precision" if average else kind
+            )
         if r.random() < 0.4:
             return f"count(*){tail}", "bigint"
         return f"count({distinct}{argument}){tail}", "bigint"
 
     def _collected(self, argument: str, kind: str, tail: str, distinct: str) -> Column:
-        """An aggregate over all values of a group; in the order of its own values, so that DuckDB's ties do not show."""
+        """An aggregate over all values of a group; in the order of its own values, so that DuckDB's ties do not
+        show.
+        """
         r = self.random
         down = r.choice(["ASC", "DESC"])
         if kind in INTEGERS and r.random() < 0.3:
@@ -332,11 +358,23 @@ class Queries:
         shape = r.randrange(3)
         if shape == 0:
             name = r.choice(["first", "last"])
-            return spelled(f"{name}_value({{0}} ORDER BY {{0}} {down}){{1}}", f"{name}({{0}} ORDER BY {{0}} {down}){{1}}",
-                           argument, tail), kind
+            return spelled(
+                f"{name}_value({{0}} ORDER BY {{0}} {down}){{1}}",
+                f"{name}({{0}} ORDER BY {{0}} {down}){{1}}",
+                argument,
+                tail,
+            ), kind
         if shape == 1:
-            return spelled(f"mode() WITHIN GROUP (ORDER BY {{0}} {down}){{1}}", f"mode({{0}} ORDER BY {{0}} {down}){{1}}",
-                           argument, tail), kind
-        listed = spelled(f"array_agg({distinct}{{0}} ORDER BY {{0}} {down}){{1}}", f"list({distinct}{{0}} ORDER BY {{0}} {down}){{1}}",
-                         argument, tail)
+            return spelled(
+                f"mode() WITHIN GROUP (ORDER BY {{0}} {down}){{1}}",
+                f"mode({{0}} ORDER BY {{0}} {down}){{1}}",
+                argument,
+                tail,
+            ), kind
+        listed = spelled(
+            f"array_agg({distinct}{{0}} ORDER BY {{0}} {down}){{1}}",
+            f"list({distinct}{{0}} ORDER BY {{0}} {down}){{1}}",
+            argument,
+            tail,
+        )
         return f"array_length({listed})", "int"

@@ -20,7 +20,8 @@ _LARGE_TABLE = 60
 class Run:
     """A case on Watersmeet and on the oracle.
 
-    make_case: makes the case of a seed. views: the materialised views and their queries. done: what was executed. changes: the statements that changed tables.
+    make_case: makes the case of a seed. views: the materialised views and their queries. done: what was executed.
+    changes: the statements that changed tables.
     """
 
     make_case = Generator
@@ -94,8 +95,10 @@ class Run:
         self.cursor.execute(f"SELECT * FROM {real_name}")
         expected, real = self.oracle.content(name), rows(self.cursor.fetchall())
         assert real == expected, (
-            f"seed {self.seed}, {real_name}: {ours(self.views[name])}\n" + ";\n".join(self.done) +
-            f"\nmissing {expected - real}\nsurplus {real - expected}")
+            f"seed {self.seed}, {real_name}: {ours(self.views[name])}\n"
+            + ";\n".join(self.done)
+            + f"\nmissing {expected - real}\nsurplus {real - expected}"
+        )
 
     def finish(self) -> None:
         """Views that are made only now show the same."""
@@ -106,7 +109,11 @@ class Run:
 
 def run(seed: int, path: str | None = None, **options) -> None:
     """Runs one seed. Nothing here needs what is written to survive a loss of power."""
-    with contextlib.suppress(UnanswerableError), tempfile.TemporaryDirectory() as directory, mock.patch.object(os, "fsync"):
+    with (
+        contextlib.suppress(UnanswerableError),
+        tempfile.TemporaryDirectory() as directory,
+        mock.patch.object(os, "fsync"),
+    ):
         case = Run(seed, path or f"{directory}/db", options)
         try:
             for step in case.case.steps:

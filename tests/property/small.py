@@ -53,7 +53,7 @@ _SIZES = {
     (intents, "_TASK_BYTES"): 1000,
     (tasks, "_BLOB_ROWS"): 3,
     (database, "_INPROCESS_COMPACTION"): 3,
-    (commits, "_CACHED_COMMITS"): 2,
+    (commits, "_CACHE_BYTES"): 5000,
     (compaction, "FILE_ROWS"): 5,
     (compaction, "SMALL_ROWS"): 4,
     (content, "_LAG_COMMITS"): 2,
@@ -64,7 +64,7 @@ _SIZES = {
     (retention, "IDLE_COMMITS"): 3,
     (snapshots, "FILE_ROWS"): 5,
     (snapshots, "_GROUP_ROWS"): 3,
-    (tables, "_REBUILD_ROWS"): 4,
+    (tables, "_WASTE_BYTES"): 100,
     (tables, "_SMALL_ROWS"): 3,
     (transactions, "_BLOB_ROWS"): 3,
 }
@@ -80,7 +80,9 @@ def small() -> Iterator[None]:
             patches.enter_context(mock.patch.object(module, name, value))
         for name in _COLLIDING:
             patches.enter_context(mock.patch.object(hashing, name, _colliding(getattr(hashing, name))))
-        patches.enter_context(mock.patch.object(coordinator, "Budget", functools.partial(Budget, first_rows=4, max_rows=16)))
+        patches.enter_context(
+            mock.patch.object(coordinator, "Budget", functools.partial(Budget, first_rows=4, max_rows=16))
+        )
         yield
 
 

@@ -23,15 +23,20 @@ from tests.property.sqlstream_rules import (
 #: The streams as they are, and the rows of the table when the query started.
 Inputs = Callable[[Mapping[str, Stream], Sequence[tuple]], Stream]
 _KINDS = ("inner", "left", "right", "full")
-_WORDS = {"inner": ("JOIN", "INNER JOIN"), "left": ("LEFT JOIN", "LEFT OUTER JOIN"), "right": ("RIGHT JOIN", "RIGHT OUTER JOIN"),
-          "full": ("FULL JOIN", "FULL OUTER JOIN")}
+_WORDS = {
+    "inner": ("JOIN", "INNER JOIN"),
+    "left": ("LEFT JOIN", "LEFT OUTER JOIN"),
+    "right": ("RIGHT JOIN", "RIGHT OUTER JOIN"),
+    "full": ("FULL JOIN", "FULL OUTER JOIN"),
+}
 
 
 @dataclass(frozen=True)
 class Case:
     """A query with the rowtime and the columns n of all its inputs, and its meaning.
 
-    exact: it has no windows by rows, whose content may still change in the current moment, or no two rows of a stream have one time.
+    exact: it has no windows by rows, whose content may still change in the current moment, or no two rows of a stream
+    have one time.
     """
 
     sql: str
@@ -48,16 +53,24 @@ class _Side:
 
 
 def _window(rng: random.Random) -> tuple[str, Window]:
-    kind = rng.choice(("none", "current", "range", "range", "range", "between", "offset", "rows", "rows", "rows offset", "unit"))
+    kind = rng.choice(
+        ("none", "current", "range", "range", "range", "between", "offset", "rows", "rows", "rows offset", "unit")
+    )
     far, near = rng.randint(0, 25), rng.randint(0, 10)
     return {
         "none": ("", Range(0)),
         "current": (" OVER (RANGE CURRENT ROW)", Range(0)),
         "range": (f" OVER (RANGE INTERVAL '{far}' SECOND PRECEDING)", Range(far)),
         "between": (f" OVER (RANGE BETWEEN INTERVAL '{far}' SECOND PRECEDING AND CURRENT ROW)", Range(far)),
-        "offset": (f" OVER (RANGE BETWEEN INTERVAL '{near + far}' SECOND PRECEDING AND INTERVAL '{near}' SECOND PRECEDING)", Range(near + far, near)),
+        "offset": (
+            f" OVER (RANGE BETWEEN INTERVAL '{near + far}' SECOND PRECEDING AND INTERVAL '{near}' SECOND PRECEDING)",
+            Range(near + far, near),
+        ),
         "rows": (f" OVER (ROWS {near} PRECEDING)", Rows(near)),
-        "rows offset": (f" OVER (ROWS BETWEEN {near + 3} PRECEDING AND {near % 4} PRECEDING)", Rows(near + 3, near % 4)),
+        "rows offset": (
+            f" OVER (ROWS BETWEEN {near + 3} PRECEDING AND {near % 4} PRECEDING)",
+            Rows(near + 3, near % 4),
+        ),
         "unit": (" OVER (ORDER BY FLOOR(ROWTIME TO MINUTE) RANGE CURRENT ROW)", Unit(60)),
     }[kind]
 
@@ -69,17 +82,33 @@ def _side(rng: random.Random, alias: str, *, rows: bool = True) -> _Side:
     while isinstance(window, Rows) and not (rows and kind > 0.2):  # rows of one time have no order there
         text, window = _window(rng)
     if kind < 0.05:
-        return _Side(f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY {name}.ROWTIME, k){text} AS {alias}", alias, window,
-                     lambda streams, _: grouped(streams[name], None))
+        return _Side(
+            f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY {name}.ROWTIME, k){text} AS {alias}",
+            alias,
+            window,
+            lambda streams, _: grouped(streams[name], None),
+        )
     if kind < 0.12:
-        return _Side(f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY FLOOR({name}.ROWTIME TO MINUTE), k){text} AS {alias}", alias, window,
-                     lambda streams, _: grouped(streams[name], 60))
+        return _Side(
+            f"(SELECT STREAM k, SUM(n) AS n FROM {name} GROUP BY FLOOR({name}.ROWTIME TO MINUTE), k){text} AS {alias}",
+            alias,
+            window,
+            lambda streams, _: grouped(streams[name], 60),
+        )
     if kind < 0.2:
-        return _Side(f"(SELECT STREAM k, n FROM {name} UNION ALL SELECT STREAM k, n FROM {other}){text} AS {alias}", alias, window,
-                     lambda streams, _: merged(streams[name], streams[other]))
+        return _Side(
+            f"(SELECT STREAM k, n FROM {name} UNION ALL SELECT STREAM k, n FROM {other}){text} AS {alias}",
+            alias,
+            window,
+            lambda streams, _: merged(streams[name], streams[other]),
+        )
     if rng.random() < 0.25:
-        return _Side(f"(SELECT STREAM * FROM {name} WHERE MOD(n, 3) <> 0){text} AS {alias}", alias, window,
-                     lambda streams, _: streams[name].where(lambda v: v[1] % 3 != 0))
+        return _Side(
+            f"(SELECT STREAM * FROM {name} WHERE MOD(n, 3) <> 0){text} AS {alias}",
+            alias,
+            window,
+            lambda streams, _: streams[name].where(lambda v: v[1] % 3 != 0),
+        )
     return _Side(f"{name}{text} AS {alias}", alias, window, lambda streams, _: streams[name])
 
 
@@ -118,9 +147,13 @@ def two_streams(rng: random.Random, distinct: bool) -> Case:
         text, on = _condition(rng, "l", "r", 0)
         middle, end = f" {rng.choice(_WORDS[kind])} ", f" ON {text}"
     exact = distinct or not any(isinstance(s.window, Rows) for s in (one, other))
-    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2 FROM {one.text}{middle}{other.text}{end}",
-                lambda streams, table: join((one.rows(streams, table), one.window), (other.rows(streams, table), other.window), kind, on, (2, 2)),
-                exact)
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2 FROM {one.text}{middle}{other.text}{end}",
+        lambda streams, table: join(
+            (one.rows(streams, table), one.window), (other.rows(streams, table), other.window), kind, on, (2, 2)
+        ),
+        exact,
+    )
 
 
 def three_streams(rng: random.Random, distinct: bool) -> Case:
@@ -137,8 +170,13 @@ def three_streams(rng: random.Random, distinct: bool) -> Case:
         return join((below, Range(0)), (inputs[2], sides[2].window), kinds[1], second_on, (4, 2))
 
     exact = distinct or not isinstance(sides[2].window, Rows)
-    return Case(f"SELECT STREAM ROWTIME AS t, s0.n AS n1, s1.n AS n2, s2.n AS n3 FROM {sides[0].text} {_WORDS[kinds[0]][0]} {sides[1].text} ON {first} "
-                f"{_WORDS[kinds[1]][0]} {sides[2].text} ON {second}", meaning, exact)
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, s0.n AS n1, s1.n AS n2, s2.n AS n3 FROM {sides[0].text} "
+        f"{_WORDS[kinds[0]][0]} {sides[1].text} ON {first} "
+        f"{_WORDS[kinds[1]][0]} {sides[2].text} ON {second}",
+        meaning,
+        exact,
+    )
 
 
 def one_stream(rng: random.Random, distinct: bool) -> Case:
@@ -146,8 +184,10 @@ def one_stream(rng: random.Random, distinct: bool) -> Case:
     side = _side(rng, "l", rows=False)
     while " OVER " in side.text:
         side = _side(rng, "l", rows=False)
-    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, l.k AS n2 FROM {side.text}",
-                lambda streams, table: Stream([(t, (None, n, None, k)) for t, (k, n) in side.rows(streams, table).rows]))
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, l.n AS n1, l.k AS n2 FROM {side.text}",
+        lambda streams, table: Stream([(t, (None, n, None, k)) for t, (k, n) in side.rows(streams, table).rows]),
+    )
 
 
 def stream_and_table(rng: random.Random, distinct: bool) -> Case:
@@ -159,8 +199,10 @@ def stream_and_table(rng: random.Random, distinct: bool) -> Case:
         tables = f"d {word} {side.text}"
     else:
         tables = f"{side.text} {_WORDS[kind][0]} d"
-    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, d.n AS n2 FROM {tables} ON {text}",
-                lambda streams, table: with_table(side.rows(streams, table), table, kind, on, 2))
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, l.n AS n1, d.n AS n2 FROM {tables} ON {text}",
+        lambda streams, table: with_table(side.rows(streams, table), table, kind, on, 2),
+    )
 
 
 def joined_and_table(rng: random.Random, distinct: bool) -> Case:
@@ -170,27 +212,41 @@ def joined_and_table(rng: random.Random, distinct: bool) -> Case:
     text, on = _condition(rng, "l", "r", 0, keyed=True)
     second, second_on = _condition(rng, "l", "d", 0, keyed=True)
     exact = distinct or not any(isinstance(s.window, Rows) for s in (one, other))
-    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2, d.n AS n3 FROM {one.text} {_WORDS[kind][0]} {other.text} ON {text} "
-                f"{_WORDS[last][0]} d ON {second}",
-                lambda streams, table: with_table(join((one.rows(streams, table), one.window), (other.rows(streams, table), other.window), kind,
-                                                       on, (2, 2)), table, last, second_on, 2), exact)
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, l.n AS n1, r.n AS n2, d.n AS n3 FROM {one.text} {_WORDS[kind][0]} "
+        f"{other.text} ON {text} "
+        f"{_WORDS[last][0]} d ON {second}",
+        lambda streams, table: with_table(
+            join((one.rows(streams, table), one.window), (other.rows(streams, table), other.window), kind, on, (2, 2)),
+            table,
+            last,
+            second_on,
+            2,
+        ),
+        exact,
+    )
 
 
 def kept_table(rng: random.Random, distinct: bool) -> Case:
     """Rows of the table that nothing met, when the minute ends (D-001-14, D-001-15)."""
     name, kind = rng.choice("abc"), rng.choice(("right", "full"))
     text, on = _condition(rng, "l", "d", 0, keyed=True)
-    return Case(f"SELECT STREAM ROWTIME AS t, l.n AS n1, d.n AS n2 FROM {name} OVER (ORDER BY FLOOR(ROWTIME TO MINUTE) RANGE CURRENT ROW) AS l "
-                f"{_WORDS[kind][1]} d ON {text}",
-                lambda streams, table: with_kept_table(streams[name], 60, table, kind, on, (2, 2)))
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, l.n AS n1, d.n AS n2 FROM {name} OVER (ORDER BY FLOOR(ROWTIME TO "
+        f"MINUTE) RANGE CURRENT ROW) AS l "
+        f"{_WORDS[kind][1]} d ON {text}",
+        lambda streams, table: with_kept_table(streams[name], 60, table, kind, on, (2, 2)),
+    )
 
 
 def unions(rng: random.Random, distinct: bool) -> Case:
     """Two streams merged, at the top of the query."""
     del distinct
     one, other = rng.choice("abc"), rng.choice("abc")
-    return Case(f"SELECT STREAM ROWTIME AS t, k AS n1, n AS n2 FROM {one} UNION ALL SELECT STREAM ROWTIME, k, n FROM {other}",
-                lambda streams, _: _doubled(merged(streams[one], streams[other])))
+    return Case(
+        f"SELECT STREAM ROWTIME AS t, k AS n1, n AS n2 FROM {one} UNION ALL SELECT STREAM ROWTIME, k, n FROM {other}",
+        lambda streams, _: _doubled(merged(streams[one], streams[other])),
+    )
 
 
 def _doubled(stream: Stream) -> Stream:
@@ -198,4 +254,14 @@ def _doubled(stream: Stream) -> Stream:
     return Stream([(time, (None, k, None, n)) for time, (k, n) in stream.rows], stream.clock)
 
 
-MAKERS = (one_stream, two_streams, two_streams, two_streams, three_streams, stream_and_table, joined_and_table, kept_table, unions)
+MAKERS = (
+    one_stream,
+    two_streams,
+    two_streams,
+    two_streams,
+    three_streams,
+    stream_and_table,
+    joined_and_table,
+    kept_table,
+    unions,
+)

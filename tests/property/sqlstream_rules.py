@@ -1,7 +1,8 @@
-"""SQLstream's joins in plain Python, row by row and moment by moment, from the rules alone: document 001 and its rulings.
+"""SQLstream's joins in plain Python, row by row and moment by moment, from the rules alone: SQLstream's document and
+its rulings.
 
-Nothing is computed from formulas about pairs of rows: the windows' contents are looked at for one moment after the other. Times
-are whole numbers, and whatever happens in between two of them does not exist.
+Nothing is computed from formulas about pairs of rows: the windows' contents are looked at for one moment after the
+other. Times are whole numbers, and whatever happens in between two of them does not exist.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class Range:
-    """RANGE BETWEEN start PRECEDING AND end PRECEDING: both ends belong to it (SS-25). Without OVER start is 0 (SS-26)."""
+    """RANGE BETWEEN start PRECEDING AND end PRECEDING: both ends belong to it (SS-25).
+
+    Without OVER start is 0 (SS-26).
+    """
 
     start: int
     end: int = 0
@@ -57,7 +61,9 @@ class Range:
 
 @dataclass(frozen=True)
 class Rows:
-    """ROWS BETWEEN start PRECEDING AND end PRECEDING, counted from the newest row at the end of the moment (SS-41, D-001-19)."""
+    """ROWS BETWEEN start PRECEDING AND end PRECEDING, counted from the newest row at the end of the moment (SS-41,
+    D-001-19).
+    """
 
     start: int
     end: int = 0
@@ -91,10 +97,13 @@ Widths = tuple[int, int]
 
 
 def join(left: tuple[Stream, Window], right: tuple[Stream, Window], kind: str, on: Condition, widths: Widths) -> Stream:
-    """The join of two windowed streams, as a stream: its clock is the lower one (SS-31), its rows come by rowtime (SS-36).
+    """The join of two windowed streams, as a stream: its clock is the lower one (SS-31), its rows come by rowtime
+    (SS-36).
 
-    Of each moment what is in the join of the contents and was not before (SS-23), as soon as the clock is there (SS-32). A row that
-    has no partner when it enters its window comes with NULLs once the clock is past that (SS-33), and its later partners all the same.
+    Of each moment what is in the join of the contents and was not before (SS-23), as soon as the clock is there
+    (SS-32). A row that
+    has no partner when it enters its window comes with NULLs once the clock is past that (SS-33), and its later
+    partners all the same.
     """
     (one, one_window), (other, other_window) = left, right
     if one.clock is None or other.clock is None:
@@ -120,13 +129,19 @@ def join(left: tuple[Stream, Window], right: tuple[Stream, Window], kind: str, o
 
 
 def grouped(stream: Stream, unit: int | None) -> Stream:
-    """Of rows (k, n) the sum of n by k and unit of time, when the unit is over, with its end as rowtime; unit None: of one moment, once it is past (SS-28, SS-30)."""
+    """Of rows (k, n) the sum of n by k and unit of time, when the unit is over, with its end as rowtime; unit None: of
+    one moment, once it is past (SS-28, SS-30).
+    """
     sums: dict[tuple[int, Values], int] = {}
     for time, (k, n) in stream.rows:
         end = time if unit is None else (time // unit + 1) * unit
         sums[end, (k,)] = sums.get((end, (k,)), 0) + n
     clock = stream.clock
-    over = {key: n for key, n in sums.items() if clock is not None and (key[0] <= clock if unit is not None else key[0] < clock)}
+    over = {
+        key: n
+        for key, n in sums.items()
+        if clock is not None and (key[0] <= clock if unit is not None else key[0] < clock)
+    }
     return Stream(sorted(((end, (*k, n)) for (end, k), n in over.items()), key=lambda r: r[0]), clock)
 
 
@@ -140,7 +155,9 @@ def merged(one: Stream, other: Stream) -> Stream:
 
 
 def with_table(stream: Stream, table: Sequence[Values], kind: str, on: Condition, width: int) -> Stream:
-    """Each row with the rows of the table as it was when the query started (SS-53); kind: inner, or left: the stream is kept (SS-58)."""
+    """Each row with the rows of the table as it was when the query started (SS-53); kind: inner, or left: the stream is
+    kept (SS-58).
+    """
     out = []
     for time, values in stream.rows:
         met = [values + row for row in table if on(values, row)]
@@ -148,7 +165,9 @@ def with_table(stream: Stream, table: Sequence[Values], kind: str, on: Condition
     return Stream(out, stream.clock)
 
 
-def with_kept_table(stream: Stream, unit: int, table: Sequence[Values], kind: str, on: Condition, widths: Widths) -> Stream:
+def with_kept_table(
+    stream: Stream, unit: int, table: Sequence[Values], kind: str, on: Condition, widths: Widths
+) -> Stream:
     """A stream whose window empties every `unit`, and a table that is kept: kind right, or full (SS-65, SS-66).
 
     When a unit ends, the rows of the table that met none of its rows come, with the time of its end; a unit without
@@ -159,5 +178,7 @@ def with_kept_table(stream: Stream, unit: int, table: Sequence[Values], kind: st
         end = (number + 1) * unit
         if stream.clock is not None and end <= stream.clock:
             batch = [values for time, values in stream.rows if time // unit == number]
-            out.rows += [(end, (None,) * widths[0] + row) for row in table if not any(on(values, row) for values in batch)]
+            out.rows += [
+                (end, (None,) * widths[0] + row) for row in table if not any(on(values, row) for values in batch)
+            ]
     return out

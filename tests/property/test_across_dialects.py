@@ -1,7 +1,9 @@
-"""Random histories of one database in which all four dialects make relations and views that read each other's, against plain Python; with restarts.
+"""Random histories of one database in which all four dialects make relations and views that read each other's, against
+plain Python; with restarts.
 
-What a reader's dialect says of history holds whoever made what it reads (SEMANTICS, "Where a query begins"; D-003-17, D-001-21): Timeplus and SQLstream
-see of what only grows, or is a stream, the rows that come after the view was made, the others everything.
+What a reader's dialect says of history holds whoever made what it reads (SEMANTICS, "Where a query begins"; D-003-17,
+D-001-21): Timeplus and SQLstream see of what only grows, or is a stream, the rows that come after the view was made,
+the others everything.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ Rows = Counter[tuple[int | None, int | None]]
 class Relation:
     """What can be read: its columns k and v as they are spelled, and what it holds now.
 
-    grows: rows never go. keyed: one row a key, by its primary key. stream: it has a ROWTIME. topic: a log, whose content as a table is `content`.
+    grows: rows never go. keyed: one row a key, by its primary key. stream: it has a ROWTIME. topic: a log, whose
+    content as a table is `content`.
     """
 
     name: str
@@ -98,13 +101,22 @@ class Database:
         elif name == "top":
             gone = {k for k, _ in rows if rng.random() < 0.2}
             rows = [(k, None if k in gone else v) for k, v in rows]
-            self.execute("SET dialect = 'lenses'; " + "; ".join(
-                f"INSERT INTO top (_key, _value) VALUES ({k}, NULL)" if v is None else f"INSERT INTO top VALUES ({k}, {v})" for k, v in rows))
+            self.execute(
+                "SET dialect = 'lenses'; "
+                + "; ".join(
+                    f"INSERT INTO top (_key, _value) VALUES ({k}, NULL)"
+                    if v is None
+                    else f"INSERT INTO top VALUES ({k}, {v})"
+                    for k, v in rows
+                )
+            )
         else:
             if name == "log" and rng.random() < 0.3:
                 rows.append((None, rng.choice([None, 1])))
             listed = ", ".join(f"({'NULL' if k is None else k}, {'NULL' if v is None else v})" for k, v in rows)
-            self.execute(f"SET dialect = '{rng.choice(['risingwave', 'timeplus'])}'; INSERT INTO {name} (k, v) VALUES {listed}")
+            self.execute(
+                f"SET dialect = '{rng.choice(['risingwave', 'timeplus'])}'; INSERT INTO {name} (k, v) VALUES {listed}"
+            )
         if name in self.grown:
             self.grown[name].update(rows)
         for k, v in rows if name in self.keys else ():
@@ -118,7 +130,10 @@ class Database:
     def make(self) -> None:
         """A view of some dialect over what there is."""
         number = len(self.views)
-        made = getattr(self, self.rng.choice(["risingwave", "risingwave", "timeplus", "timeplus", "sqlstream", "sqlstream", "lenses"]))(f"m{number}")
+        made = getattr(
+            self,
+            self.rng.choice(["risingwave", "risingwave", "timeplus", "timeplus", "sqlstream", "sqlstream", "lenses"]),
+        )(f"m{number}")
         if made is not None:
             self.views.append(made)
             self.relations.append(made)
@@ -148,7 +163,9 @@ class Database:
             self.execute(f"{head}{one.k} AS k, sum(v) AS v FROM {one.name} GROUP BY {one.k}")
             return Relation(name, "k", "v", lambda: summed(left()))
         word = "LEFT JOIN" if kind == "left" else "JOIN"
-        self.execute(f"{head}a.{one.k} AS k, b.v AS v FROM {one.name} AS a {word} {other.name} AS b ON a.{one.k} = b.{other.k}")
+        self.execute(
+            f"{head}a.{one.k} AS k, b.v AS v FROM {one.name} AS a {word} {other.name} AS b ON a.{one.k} = b.{other.k}"
+        )
         grows = kind == "join" and all(r.grows or r.topic for r in (one, other))
         return Relation(name, "k", "v", lambda: joined(left(), right(), left=kind == "left"), grows=grows)
 
@@ -156,7 +173,11 @@ class Database:
         rng = self.rng
         kind = rng.choice(["filter", "group", "join", "look up", "keyed"])
         head = f"SET dialect = 'timeplus'; CREATE MATERIALIZED VIEW {name} AS SELECT "
-        one = self.pick(lambda r: r.keyed and not r.topic if kind == "keyed" else not r.topic and (r.grows or kind in ("filter", "group")))
+        one = self.pick(
+            lambda r: (
+                r.keyed and not r.topic if kind == "keyed" else not r.topic and (r.grows or kind in ("filter", "group"))
+            )
+        )
         left = self.since_now(one) if one.grows else one.content
         on = f"ON a.{one.k} = b."
         if kind == "filter":
@@ -193,14 +214,19 @@ class Database:
                 return Relation(name.upper(), "K", "V", lambda: chosen(left()), grows=True, stream=True)
             other = self.pick(lambda r: not r.stream and not r.topic)
             still = other.content()
-            self.execute(f"{head}STREAM a.ROWTIME, a.k AS k, b.v AS v FROM {one.name} AS a LEFT JOIN {other.name} AS b ON a.k = b.k")
+            self.execute(
+                f"{head}STREAM a.ROWTIME, a.k AS k, b.v AS v FROM {one.name} AS a LEFT JOIN {other.name} AS "
+                f"b ON a.k = b.k"
+            )
             return Relation(name.upper(), "K", "V", lambda: joined(left(), still, left=True), grows=True, stream=True)
         one, other = (self.pick(lambda r: not r.stream and not r.topic) for _ in range(2))
         if kind == "filter":
             self.execute(f"{head}k, v FROM {one.name} WHERE v > 2")
             return Relation(name.upper(), "K", "V", lambda: chosen(one.content()), grows=one.grows)
         self.execute(f"{head}a.k AS k, b.v AS v FROM {one.name} AS a JOIN {other.name} AS b ON a.k = b.k")
-        return Relation(name.upper(), "K", "V", lambda: joined(one.content(), other.content()), grows=one.grows and other.grows)
+        return Relation(
+            name.upper(), "K", "V", lambda: joined(one.content(), other.content()), grows=one.grows and other.grows
+        )
 
     def lenses(self, name: str) -> Relation:
         rng = self.rng
@@ -211,7 +237,9 @@ class Database:
             return Relation(name, "_key", "v", lambda: chosen(one.content()), keyed=True, topic=True)
         left = rng.random() < 0.5
         self.execute(f"{head}b.v AS v FROM {one.name} AS a {'LEFT' if left else 'INNER'} JOIN {other.name} AS b")
-        return Relation(name, "_key", "v", lambda: joined(one.content(), other.content(), left=left), keyed=True, topic=True)
+        return Relation(
+            name, "_key", "v", lambda: joined(one.content(), other.content(), left=left), keyed=True, topic=True
+        )
 
     # -- what is right
 
@@ -225,17 +253,23 @@ class Database:
         self.flush()
         for view in self.views:
             expected, found = view.content(), self.content(view)
-            assert found == expected, f"{view.name}: missing {expected - found}, surplus {found - expected}\n" + ";\n".join(self.done)
+            assert found == expected, (
+                f"{view.name}: missing {expected - found}, surplus {found - expected}\n" + ";\n".join(self.done)
+            )
 
     def content(self, view: Relation) -> Rows:
         if not view.topic:
-            return Counter(self.connection.execute(f"SET dialect = 'risingwave'; SELECT k, v FROM {view.name}").fetchall())
+            return Counter(
+                self.connection.execute(f"SET dialect = 'risingwave'; SELECT k, v FROM {view.name}").fetchall()
+            )
         self.connection.execute("SET dialect = 'lenses'")
         query = self.connection.start(f"SELECT TABLE _key, v FROM {view.name}")
         table, diff = query.take()
         query.close()
         assert (diff > 0).all()
-        return Counter(tuple(r.values()) for r, times in zip(table.to_pylist(), diff.tolist(), strict=True) for _ in range(times))
+        return Counter(
+            tuple(r.values()) for r, times in zip(table.to_pylist(), diff.tolist(), strict=True) for _ in range(times)
+        )
 
     def reopen(self) -> None:
         self.done.append("-- reopened")

@@ -1,8 +1,9 @@
-"""EMIT ON ARRIVAL, end to end: joins decided when rows come, against the rule applied delivery by delivery in plain Python.
+"""EMIT ON ARRIVAL, end to end: joins decided when rows come, against the rule applied delivery by delivery in plain
+Python.
 
-The rule (docs/SEMANTICS.md): of an epoch, the rows of the other side come first. Pairs come with their second row. A row of a side
-that an outer join keeps comes without partner if there is none when it comes. Semi, anti and ASOF joins decide each left row
-when it comes. Nothing is ever taken back.
+The rule (docs/SEMANTICS.md): of an epoch, the rows of the other side come first. Pairs come with their second row. A
+row of a side that an outer join keeps comes without partner if there is none when it comes. Semi, anti and ASOF joins
+decide each left row when it comes. Nothing is ever taken back.
 """
 
 from __future__ import annotations
@@ -58,16 +59,29 @@ class Rule:
         new, old = (a, b), (self.a, self.b)
 
         def columns(*parts):
-            return lambda p, q: tuple(None if row is None else row[i] for row, i in ((p if s == "a" else q, i) for s, i in parts))
+            return lambda p, q: tuple(
+                None if row is None else row[i] for row, i in ((p if s == "a" else q, i) for s, i in parts)
+            )
 
         shown = columns(("a", 0), ("a", 1), ("b", 1))
         self._outer("inner_", new, old, lambda p, q: meets(p, q) and p[1] != q[1], shown, left=False)
         lefts = self._outer("left_", new, old, meets, shown)
-        self._outer("left_filtered", ([r for r in a if r[1] > 0], b), ([r for r in self.a if r[1] > 0], self.b),
-                    lambda p, q: meets(p, q) and p[1] < q[1] and q[1] > 1, shown)
+        self._outer(
+            "left_filtered",
+            ([r for r in a if r[1] > 0], b),
+            ([r for r in self.a if r[1] > 0], self.b),
+            lambda p, q: meets(p, q) and p[1] < q[1] and q[1] > 1,
+            shown,
+        )
         self._outer("right_", new, old, meets, columns(("b", 0), ("a", 1), ("b", 1)), left=False, right=True)
-        self._outer("full_", new, old, lambda p, q: meets(p, q) and p[1] >= q[1],
-                    columns(("a", 0), ("b", 0), ("a", 1), ("b", 1)), right=True)
+        self._outer(
+            "full_",
+            new,
+            old,
+            lambda p, q: meets(p, q) and p[1] >= q[1],
+            columns(("a", 0), ("b", 0), ("a", 1), ("b", 1)),
+            right=True,
+        )
         there = self.b + b
         self.out["semi_"].update(p for p in a if any(meets(p, q) and q[1] > p[1] for q in there))
         self.out["anti_"].update(p for p in a if not any(meets(p, q) for q in there))
@@ -123,7 +137,10 @@ def test_views_made_later_take_all_history_as_one_arrival(tmp_path, seed):
     rng, parallelism = random.Random(seed), 1 if seed % 2 else 3
     connection = watersmeet.connect(tmp_path, runtime="inprocess", parallelism=parallelism, replace_connectors=True)
     cursor = connection.cursor()
-    rows = {name: [tuple([rng.choice([None, 0, 1, 2]), rng.randrange(4)]) for _ in range(rng.choice([2, 9]))] for name in "abc"}
+    rows = {
+        name: [tuple([rng.choice([None, 0, 1, 2]), rng.randrange(4)]) for _ in range(rng.choice([2, 9]))]
+        for name in "abc"
+    }
     for name, value in (("a", "x"), ("b", "y"), ("c", "z")):
         cursor.execute(f"CREATE TABLE {name} (k INT, {value} INT) APPEND ONLY")
     if seed % 4 < 2:

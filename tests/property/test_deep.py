@@ -18,7 +18,6 @@ from tests.property.deep import VALUES, DeepQueries
 from tests.property.generator import Generator, Step, Table
 from tests.property.queries import Relation
 from tests.property.runs import Run
-from tests.property.test_views import chosen
 from tests.property.values import theirs
 from tests.thorough import mostly_slow
 
@@ -35,15 +34,19 @@ class DeepGenerator(Generator):
         r = self.random
         types = [t for t in VALUES if t != "numeric" or r.random() < 0.5]
         columns = [("id", "int"), ("k", "int"), ("s", "varchar")]
-        columns += [(f"c{i}", "numeric(10,2)" if t == "numeric" else t)
-                    for i, t in enumerate(r.sample(types, r.choice([0, 1, 1])))]
+        columns += [
+            (f"c{i}", "numeric(10,2)" if t == "numeric" else t)
+            for i, t in enumerate(r.sample(types, r.choice([0, 1, 1])))
+        ]
         return Table(name, tuple(columns), r.random() < 0.4, r.random() < 0.2)
 
     def add_view(self, tables: tuple[Table, ...], *, materialized: bool) -> None:
         del materialized
         below = [s for s in self.steps if s.kind == "materialized"]
-        known = [Relation(t.name, tuple((n, "numeric" if k.startswith("numeric") else k) for n, k in t.columns))
-                 for t in tables]
+        known = [
+            Relation(t.name, tuple((n, "numeric" if k.startswith("numeric") else k) for n, k in t.columns))
+            for t in tables
+        ]
         if below and self.random.random() < 0.3:
             known.append(self.views[self.random.choice(below).name].relation)
         self.number += 1
@@ -102,7 +105,7 @@ def run(seed: int, path: str | None = None, **options) -> tuple[int, Counter[str
         return len(case.views), case.refused
 
 
-@pytest.mark.parametrize("seed", mostly_slow(chosen(range(20), REGRESSIONS), len(REGRESSIONS) + 3))
+@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(20)], len(REGRESSIONS) + 3))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
@@ -117,6 +120,7 @@ def test_many_in_process(block: int) -> None:
 if __name__ == "__main__":  # python -m tests.property.test_deep 0-1000: what is refused, and what fails
     import sys
     import traceback
+
     first, last = map(int, sys.argv[1].split("-"))
     views, reasons = 0, Counter()
     for number in range(first, last):

@@ -1,8 +1,9 @@
 """Random histories of dictionaries in direct joins against the rules, row by row, in plain Python.
 
-Document 003, "Dictionary", "Direct JOIN with Dictionary"; rulings D-003-10, D-003-11. The rules: what is in the cache (stream) answers; a key
-that is not there, or whose time is over, is asked of the source as it is now; what is found is remembered (written to the cache stream
-with UPDATE_FROM_SOURCE true); nothing found is not remembered.
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary"; rulings D-003-10, D-003-11. The
+rules: what is in the cache (stream) answers; a key
+that is not there, or whose time is over, is asked of the source as it is now; what is found is remembered (written to
+the cache stream with UPDATE_FROM_SOURCE true); nothing found is not remembered.
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
 KEYS = ["a", "b", "c", "d"]
 LAYOUTS = {
-    "ttl": "HYBRID_HASH_CACHE(TTL 60 PATH 'x')", "forever": "HASHED_ARRAY()", "direct": "DIRECT()",
-    "filled": "MUTABLE_CACHE(STREAM 'cache' UPDATE_FROM_SOURCE true)", "asked": "MUTABLE_CACHE(STREAM 'cache')",
+    "ttl": "HYBRID_HASH_CACHE(TTL 60 PATH 'x')",
+    "forever": "HASHED_ARRAY()",
+    "direct": "DIRECT()",
+    "filled": "MUTABLE_CACHE(STREAM 'cache' UPDATE_FROM_SOURCE true)",
+    "asked": "MUTABLE_CACHE(STREAM 'cache')",
 }
 TTL_S = {"ttl": 60, "forever": 10**9}
 
 
 class Model:
-    """What each layout answers. source: as it is now; cached: of each layout, by key, (name, the second it was found)."""
+    """What each layout answers.
+
+    source: as it is now; cached: of each layout, by key, (name, the second it was found).
+    """
 
     def __init__(self) -> None:
         self.now_s = 0
@@ -53,8 +60,11 @@ def run(seed, tmp_path, runtime="inprocess"):
     connection = open_(parallelism=rng.choice([1, 2, 3]))
 
     def give():
-        connection.set_external("mysql", "shop.products", "id string, name string", [[k, v] for k, v in model.source.items()])
+        connection.set_external(
+            "mysql", "shop.products", "id string, name string", [[k, v] for k, v in model.source.items()]
+        )
         connection.execute("FLUSH")
+
     try:
         connection.set_clock(START_US)
         give()
@@ -62,10 +72,16 @@ def run(seed, tmp_path, runtime="inprocess"):
         for name, layout in LAYOUTS.items():
             if name in streams:
                 connection.execute(f"CREATE MUTABLE STREAM {streams[name]}(id string, name string) PRIMARY KEY id")
-            connection.execute(f"CREATE DICTIONARY d_{name}(id string, name string) PRIMARY KEY id SOURCE(MYSQL(DB 'shop' TABLE 'products')) "
-                               f"LAYOUT({layout.replace('cache', streams.get(name, 'cache')) if name in streams else layout})")
-            connection.execute(f"CREATE MATERIALIZED VIEW v_{name} AS SELECT n, d.name AS name FROM orders {'LEFT ' * outer[name]}JOIN d_{name} AS d "
-                               f"ON orders.product = d.id SETTINGS join_algorithm = 'direct'")
+            connection.execute(
+                f"CREATE DICTIONARY d_{name}(id string, name string) PRIMARY KEY id SOURCE(MYSQL(DB 'shop' "
+                f"TABLE 'products')) "
+                f"LAYOUT({layout.replace('cache', streams.get(name, 'cache')) if name in streams else layout})"
+            )
+            connection.execute(
+                f"CREATE MATERIALIZED VIEW v_{name} AS SELECT n, d.name AS name FROM orders "
+                f"{'LEFT ' * outer[name]}JOIN d_{name} AS d "
+                f"ON orders.product = d.id SETTINGS join_algorithm = 'direct'"
+            )
         number = 0
         for _ in range(rng.randrange(5, 14)):
             step = rng.random()
@@ -101,7 +117,9 @@ def run(seed, tmp_path, runtime="inprocess"):
                 connection.execute("FLUSH")
         connection.execute("FLUSH")
         for name, rows in expected.items():
-            assert sorted(connection.execute(f"SELECT n, name FROM table(v_{name})").fetchall(), key=str) == sorted(rows, key=str), (seed, name)
+            assert sorted(connection.execute(f"SELECT n, name FROM table(v_{name})").fetchall(), key=str) == sorted(
+                rows, key=str
+            ), (seed, name)
         for name, stream in streams.items():
             kept = dict(connection.execute(f"SELECT id, name FROM table({stream})").fetchall())
             assert kept == {k: v for k, (v, _) in model.cached[name].items()}, (seed, name)

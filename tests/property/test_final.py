@@ -1,7 +1,7 @@
-"""EMIT ON WINDOW CLOSE, end to end (issue 5, points 1 to 4): what is final equals the batch answer over the rows that were not late.
+"""EMIT ON WINDOW CLOSE, end to end: what is final equals the batch answer over the rows that were not late.
 
-Random rows, out of order and late, in random deliveries, with restarts. Nothing that came out is ever taken back; at the end,
-when the watermarks have passed everything, all has come out and no state is left.
+Random rows, out of order and late, in random deliveries, with restarts. Nothing that came out is ever taken back; at
+the end, when the watermarks have passed everything, all has come out and no state is left.
 """
 
 from __future__ import annotations
@@ -28,47 +28,90 @@ NEAR = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts + INTERV
 TEN = "INTERVAL '10 seconds'"
 WINDOW = f"time_bucket({TEN}, ts)"
 
-#: The view, and the batch query for DuckDB. A group or partition without time never ends, so there is none in those that keep it.
+#: The view, and the batch query for DuckDB. A group or partition without time never ends, so there is none in those
+#: that keep it.
 QUERIES = {
     "plain": (f"SELECT k, x, ts FROM {A}", f"SELECT k, x, ts FROM {A} WHERE ts IS NOT NULL"),
-    "moved": (f"SELECT x, ts + INTERVAL '1 minute' AS later FROM {A} WHERE x > 0",
-              f"SELECT x, ts + INTERVAL '1 minute' FROM {A} WHERE x > 0 AND ts IS NOT NULL"),
-    "tumbled": (f"""SELECT window_start, k, count(*) AS n, sum(x) AS s, min(x) AS m FROM TUMBLE(a, ts, {TEN}) WHERE k < 90 AND ts IS NOT NULL
+    "moved": (
+        f"SELECT x, ts + INTERVAL '1 minute' AS later FROM {A} WHERE x > 0",
+        f"SELECT x, ts + INTERVAL '1 minute' FROM {A} WHERE x > 0 AND ts IS NOT NULL",
+    ),
+    "tumbled": (
+        f"""SELECT window_start, k, count(*) AS n, sum(x) AS s, min(x) AS m FROM TUMBLE(a, ts, {TEN}) WHERE k < 90
+        AND ts IS NOT NULL
                 GROUP BY window_start, k""",
-                f"SELECT {WINDOW} AS w, k, count(*), sum(x), min(x) FROM {A} WHERE ts IS NOT NULL GROUP BY ALL"),
-    "hopped": (f"SELECT count(DISTINCT x) AS n, window_end FROM HOP(a, ts, INTERVAL '5 seconds', {TEN}) WHERE k < 90 GROUP BY window_end",
-               f"""SELECT count(DISTINCT x), w + {TEN} FROM (SELECT x, unnest([time_bucket(INTERVAL '5 seconds', ts),
-               time_bucket(INTERVAL '5 seconds', ts) - INTERVAL '5 seconds']) AS w FROM {A} WHERE ts IS NOT NULL) GROUP BY w"""),
-    "near": (f"SELECT a.k, x, y, a.ts, b.ts AS bts FROM {A} JOIN {B} ON {NEAR}", f"SELECT a.k, x, y, a.ts, b.ts FROM {A} JOIN {B} ON {NEAR}"),
-    "near_left": (f"SELECT a.k, x, y, a.ts FROM {A} LEFT JOIN {B} ON {NEAR} AND x <> y",
-                  f"SELECT a.k, x, y, a.ts FROM {A} LEFT JOIN {B} ON {NEAR} AND x <> y WHERE a.ts IS NOT NULL"),
-    "near_full": (f"SELECT x, y, a.ts, b.ts AS bts FROM {A} FULL JOIN {B} ON {NEAR}",
-                  f"SELECT x, y, a.ts, b.ts FROM {A} FULL JOIN {B} ON {NEAR} WHERE a.ts IS NOT NULL OR b.ts IS NOT NULL"),
-    "near_semi": (f"SELECT k, x, ts FROM {A} WHERE EXISTS (SELECT 1 FROM {B} WHERE {NEAR})",
-                  f"SELECT k, x, ts FROM {A} WHERE EXISTS (SELECT 1 FROM {B} WHERE {NEAR})"),
-    "near_anti": (f"SELECT k, x, ts FROM {A} WHERE NOT EXISTS (SELECT 1 FROM {B} WHERE {NEAR})",
-                  f"SELECT k, x, ts FROM {A} WHERE ts IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {B} WHERE {NEAR})"),
-    "windows": (f"""SELECT a.k, x, y, a.window_start FROM TUMBLE(a, ts, {TEN}) AS a JOIN TUMBLE(b, ts, {TEN}) AS b
+        f"SELECT {WINDOW} AS w, k, count(*), sum(x), min(x) FROM {A} WHERE ts IS NOT NULL GROUP BY ALL",
+    ),
+    "hopped": (
+        (
+            f"SELECT count(DISTINCT x) AS n, window_end FROM HOP(a, ts, INTERVAL '5 seconds', {TEN}) WHERE k < "
+            f"90 GROUP BY window_end"
+        ),
+        f"""SELECT count(DISTINCT x), w + {TEN} FROM (SELECT x, unnest([time_bucket(INTERVAL '5 seconds', ts),
+               time_bucket(INTERVAL '5 seconds', ts) - INTERVAL '5 seconds']) AS w FROM {A} WHERE ts IS NOT NULL) GROUP
+               BY w""",
+    ),
+    "near": (
+        f"SELECT a.k, x, y, a.ts, b.ts AS bts FROM {A} JOIN {B} ON {NEAR}",
+        f"SELECT a.k, x, y, a.ts, b.ts FROM {A} JOIN {B} ON {NEAR}",
+    ),
+    "near_left": (
+        f"SELECT a.k, x, y, a.ts FROM {A} LEFT JOIN {B} ON {NEAR} AND x <> y",
+        f"SELECT a.k, x, y, a.ts FROM {A} LEFT JOIN {B} ON {NEAR} AND x <> y WHERE a.ts IS NOT NULL",
+    ),
+    "near_full": (
+        f"SELECT x, y, a.ts, b.ts AS bts FROM {A} FULL JOIN {B} ON {NEAR}",
+        f"SELECT x, y, a.ts, b.ts FROM {A} FULL JOIN {B} ON {NEAR} WHERE a.ts IS NOT NULL OR b.ts IS NOT NULL",
+    ),
+    "near_semi": (
+        f"SELECT k, x, ts FROM {A} WHERE EXISTS (SELECT 1 FROM {B} WHERE {NEAR})",
+        f"SELECT k, x, ts FROM {A} WHERE EXISTS (SELECT 1 FROM {B} WHERE {NEAR})",
+    ),
+    "near_anti": (
+        f"SELECT k, x, ts FROM {A} WHERE NOT EXISTS (SELECT 1 FROM {B} WHERE {NEAR})",
+        f"SELECT k, x, ts FROM {A} WHERE ts IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {B} WHERE {NEAR})",
+    ),
+    "windows": (
+        f"""SELECT a.k, x, y, a.window_start FROM TUMBLE(a, ts, {TEN}) AS a JOIN TUMBLE(b, ts, {TEN}) AS b
                 ON a.window_start = b.window_start AND a.k = b.k WHERE a.k < 90""",
-                f"""SELECT a.k, x, y, a.w FROM (SELECT *, {WINDOW} AS w FROM {A}) AS a JOIN (SELECT *, {WINDOW} AS w FROM {B}) AS b
-                ON a.w = b.w AND a.k = b.k"""),
-    "best": (f"""SELECT window_start, x, row_number() OVER (PARTITION BY window_start ORDER BY x DESC) AS n
+        f"""SELECT a.k, x, y, a.w FROM (SELECT *, {WINDOW} AS w FROM {A}) AS a JOIN (SELECT *, {WINDOW} AS w
+        FROM {B}) AS b
+                ON a.w = b.w AND a.k = b.k""",
+    ),
+    "best": (
+        f"""SELECT window_start, x, row_number() OVER (PARTITION BY window_start ORDER BY x DESC) AS n
              FROM TUMBLE(a, ts, {TEN}) WHERE k < 90 AND ts IS NOT NULL""",
-             f"SELECT {WINDOW} AS w, x, row_number() OVER (PARTITION BY {WINDOW} ORDER BY x DESC) FROM {A} WHERE ts IS NOT NULL"),
-    "two_best": (f"""SELECT window_start, x FROM (SELECT window_start, x, row_number() OVER (PARTITION BY window_start ORDER BY x DESC) AS n
+        (
+            f"SELECT {WINDOW} AS w, x, row_number() OVER (PARTITION BY {WINDOW} ORDER BY x DESC) FROM {A} WHERE "
+            f"ts IS NOT NULL"
+        ),
+    ),
+    "two_best": (
+        f"""SELECT window_start, x FROM (SELECT window_start, x, row_number() OVER (PARTITION BY window_start ORDER
+        BY x DESC) AS n
                  FROM TUMBLE(a, ts, {TEN}) WHERE k < 90 AND ts IS NOT NULL) AS ranked WHERE n <= 2""",
-                 f"""SELECT w, x FROM (SELECT {WINDOW} AS w, x, row_number() OVER (PARTITION BY {WINDOW} ORDER BY x DESC) AS n
-                 FROM {A} WHERE ts IS NOT NULL) WHERE n <= 2"""),
-    "above": ("SELECT window_start, sum(n) AS n, count(*) AS k FROM tumbled GROUP BY window_start",
-              f"SELECT {WINDOW} AS w, count(*), count(DISTINCT k) FROM {A} WHERE ts IS NOT NULL GROUP BY w"),
+        f"""SELECT w, x FROM (SELECT {WINDOW} AS w, x, row_number() OVER (PARTITION BY {WINDOW} ORDER BY x DESC) AS n
+                 FROM {A} WHERE ts IS NOT NULL) WHERE n <= 2""",
+    ),
+    "above": (
+        "SELECT window_start, sum(n) AS n, count(*) AS k FROM tumbled GROUP BY window_start",
+        f"SELECT {WINDOW} AS w, count(*), count(DISTINCT k) FROM {A} WHERE ts IS NOT NULL GROUP BY w",
+    ),
 }
 
 #: Rows that look back are final too, but what they look at is kept.
 BACK = {
-    "numbered": (f"SELECT k, x, ts, row_number() OVER (PARTITION BY k ORDER BY ts, x) AS n FROM {A}",
-                 f"SELECT k, x, ts, row_number() OVER (PARTITION BY k ORDER BY ts, x) FROM {A} WHERE ts IS NOT NULL"),
-    "before": (f"SELECT k, x, ts, lag(x) OVER w AS l, sum(x) OVER w AS s FROM {A} WINDOW w AS (PARTITION BY k ORDER BY ts, x)",
-               f"SELECT k, x, ts, lag(x) OVER w, sum(x) OVER w FROM {A} WHERE ts IS NOT NULL WINDOW w AS (PARTITION BY k ORDER BY ts, x)"),
+    "numbered": (
+        f"SELECT k, x, ts, row_number() OVER (PARTITION BY k ORDER BY ts, x) AS n FROM {A}",
+        f"SELECT k, x, ts, row_number() OVER (PARTITION BY k ORDER BY ts, x) FROM {A} WHERE ts IS NOT NULL",
+    ),
+    "before": (
+        f"SELECT k, x, ts, lag(x) OVER w AS l, sum(x) OVER w AS s FROM {A} WINDOW w AS (PARTITION BY k ORDER BY ts, x)",
+        (
+            f"SELECT k, x, ts, lag(x) OVER w, sum(x) OVER w FROM {A} WHERE ts IS NOT NULL WINDOW w AS (PARTITION "
+            f"BY k ORDER BY ts, x)"
+        ),
+    ),
 }
 
 
@@ -92,8 +135,15 @@ class Rule:
         connection = duckdb.connect(config={"threads": 1})
         for table, value in (("a", "x"), ("b", "y")):
             rows = [(k, v, moment(s)) for k, v, s in self.kept[table]]
-            connection.register(table, pa.table({
-                n: pa.array([r[i] for r in rows], t) for i, (n, t) in enumerate((("k", pa.int32()), (value, pa.int32()), ("ts", pa.timestamp("us"))))}))
+            connection.register(
+                table,
+                pa.table(
+                    {
+                        n: pa.array([r[i] for r in rows], t)
+                        for i, (n, t) in enumerate((("k", pa.int32()), (value, pa.int32()), ("ts", pa.timestamp("us"))))
+                    }
+                ),
+            )
         return Counter(connection.execute(query).fetchall())
 
 
@@ -105,11 +155,15 @@ class Database:
     """A database with the views `queries`."""
 
     def __init__(self, path, parallelism, queries=QUERIES):
-        self._connect = lambda: watersmeet.connect(path, runtime="inprocess", parallelism=parallelism, replace_connectors=True)
+        self._connect = lambda: watersmeet.connect(
+            path, runtime="inprocess", parallelism=parallelism, replace_connectors=True
+        )
         self.connection = self._connect()
         for table, value in (("a", "x"), ("b", "y")):
-            self.run(f"CREATE TABLE {table} (k INT, {value} INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - "
-                     f"INTERVAL '{DELAYS[table]}' SECOND) APPEND ONLY WITH (watermark_max_ahead = '1000 days')")
+            self.run(
+                f"CREATE TABLE {table} (k INT, {value} INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - "
+                f"INTERVAL '{DELAYS[table]}' SECOND) APPEND ONLY WITH (watermark_max_ahead = '1000 days')"
+            )
         for name, (view, _) in queries.items():
             self.run(f"CREATE MATERIALIZED VIEW {name} AS {view} EMIT ON WINDOW CLOSE")
 
@@ -144,8 +198,17 @@ def history(rng):
     made, now = [], 0
     for _ in range(rng.choice([4, 8])):
         now += rng.choice([0, 3, 9, 25])
-        made.append([(rng.choice("aab"), rng.randrange(3), rng.randrange(4),
-                      rng.choice([None, *range(now - 12, now + 4), *range(now - 12, now + 4)])) for _ in range(rng.choice([0, 2, 6]))])
+        made.append(
+            [
+                (
+                    rng.choice("aab"),
+                    rng.randrange(3),
+                    rng.randrange(4),
+                    rng.choice([None, *range(now - 12, now + 4), *range(now - 12, now + 4)]),
+                )
+                for _ in range(rng.choice([0, 2, 6]))
+            ]
+        )
     return made
 
 
@@ -168,7 +231,11 @@ def test_final_rows(tmp_path, seed):
             assert not shown[name] - content, f"{name} took rows back"
             shown[name] = content
         past = rule.number["a"]
-        final = [(k, v, moment(s)) for k, v, s in rule.kept["a"] if s is not None and past is not None and s < past and k < 90]
+        final = [
+            (k, v, moment(s))
+            for k, v, s in rule.kept["a"]
+            if s is not None and past is not None and s < past and k < 90
+        ]
         assert shown["plain"] == Counter(final), "rows come as soon as the watermark has passed them, and not before"
     for name, (_, batch) in QUERIES.items():
         assert shown[name] == rule.batch(batch), name

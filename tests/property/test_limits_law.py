@@ -1,7 +1,8 @@
 """Random histories of views with limits: one that stops keeps what it showed, all others follow their inputs. TP-24.
 
-The reference is the join in plain Python. What a view keeps in bytes is the engine's own: where one stops is not predicted, but a view without
-a limit never does, one that is stopped stays so, and one that goes on holds no more than its limit.
+The reference is the join in plain Python. What a view keeps in bytes is the engine's own: where one stops is not
+predicted, but a view without a limit never does, one that is stopped stays so, and one that goes on holds no more than
+its limit.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def run(seed, tmp_path):
                 assert job["state_bytes"] <= limits[view], (seed, view)
 
     try:
-        connection.execute("CREATE MUTABLE STREAM l(i int, k string) PRIMARY KEY i; CREATE MUTABLE STREAM r(j int, k string) PRIMARY KEY j")
+        connection.execute(
+            "CREATE MUTABLE STREAM l(i int, k string) PRIMARY KEY i; CREATE MUTABLE STREAM r(j int, k "
+            "string) PRIMARY KEY j"
+        )
         for number in range(rng.randrange(6, 16)):
             step = rng.random()
             if step < 0.3 and len(limits) < 6:

@@ -9,10 +9,8 @@ import pytest
 
 import watersmeet
 from tests.nested import SCRIPT, TABLES, Nested
+from tests.thorough import mostly_slow, some
 from tests.unit.binder.helpers import multiset
-
-FAST = 6
-SLOW = 60
 
 
 class History:
@@ -60,8 +58,11 @@ class History:
                 self.judge.execute(f"DELETE FROM {table} WHERE id = {number}")
                 self.judge.execute(f"INSERT INTO {table} VALUES {row}")
                 continue
-            text = f"UPDATE {table} SET {r.choice(['k', 'x'])} = {value} WHERE {where}" if shape < 0.8 else \
-                f"DELETE FROM {table} WHERE {where if r.random() < 0.95 else 'true'}"
+            text = (
+                f"UPDATE {table} SET {r.choice(['k', 'x'])} = {value} WHERE {where}"
+                if shape < 0.8
+                else f"DELETE FROM {table} WHERE {where if r.random() < 0.95 else 'true'}"
+            )
             self.connection.execute(text)
             self.judge.execute(text)
 
@@ -90,19 +91,19 @@ def check(seed: int, **options) -> History:
         return history
 
 
-@pytest.mark.parametrize("seed", range(FAST))
+@pytest.mark.parametrize("seed", mostly_slow(range(8), 2))
 def test_views_follow(seed: int) -> None:
     check(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(2000, 2000 + SLOW, 20))
+@pytest.mark.parametrize("start", some(range(2000, 2060, 10)))
 def test_views_follow_for_long(start: int) -> None:
-    for seed in range(start, start + 20):
+    for seed in range(start, start + 10):
         check(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("parallelism", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_views_follow_on_spark(parallelism: int) -> None:
     check(77 + parallelism, parallelism=parallelism)

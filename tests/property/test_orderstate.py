@@ -13,8 +13,11 @@ from tests.property.small import small
 from tests.thorough import mostly_slow
 
 DELAY = dt.timedelta(seconds=20)
-VIEW = ("SELECT id, lead(id, {ahead}) OVER (ORDER BY ts, id) AS later, lag(id, {back}, -1) OVER (ORDER BY ts, id) AS earlier, "
-        "lead(ts, {ahead}, TIMESTAMP 'infinity') OVER (ORDER BY ts, id) AS left_at FROM t")
+VIEW = (
+    "SELECT id, lead(id, {ahead}) OVER (ORDER BY ts, id) AS later, lag(id, {back}, -1) OVER (ORDER BY ts, "
+    "id) AS earlier, "
+    "lead(ts, {ahead}, TIMESTAMP 'infinity') OVER (ORDER BY ts, id) AS left_at FROM t"
+)
 
 
 def expected(rows, ahead, back):
@@ -27,7 +30,9 @@ def expected(rows, ahead, back):
 
 
 def content(connection):
-    rows = connection.execute("SELECT id, later, earlier, CASE WHEN left_at < TIMESTAMP '9999-01-01' THEN left_at END FROM v").fetchall()
+    rows = connection.execute(
+        "SELECT id, later, earlier, CASE WHEN left_at < TIMESTAMP '9999-01-01' THEN left_at END FROM v"
+    ).fetchall()
     return sorted(rows)
 
 
@@ -39,7 +44,9 @@ def test_rows_that_nobody_asks_for_go(seed):
         if seed % 2:
             stack.enter_context(small())
         connection = stack.enter_context(watersmeet.connect(runtime="inprocess", parallelism=1 + seed % 3))
-        connection.execute("CREATE TABLE t (id INT, ts TIMESTAMP NOT NULL, WATERMARK FOR ts AS ts - INTERVAL '20 seconds') APPEND ONLY")
+        connection.execute(
+            "CREATE TABLE t (id INT, ts TIMESTAMP NOT NULL, WATERMARK FOR ts AS ts - INTERVAL '20 seconds') APPEND ONLY"
+        )
         connection.execute("CREATE MATERIALIZED VIEW v AS " + VIEW.format(ahead=ahead, back=back))
         rows, now, mark = [], dt.datetime(2024, 1, 1), dt.datetime(2023, 1, 1)
         for _ in range(12):

@@ -1,7 +1,9 @@
-"""SQLstream's joins on random histories, against the rules in plain Python; document 001, SS-18 to SS-37, SS-47 to SS-71, D-001-12 to D-001-19.
+"""SQLstream's joins on random histories, against the rules in plain Python; SQLstream, "JOIN clause", SS-18 to SS-37,
+SS-47 to SS-71, D-001-12 to D-001-19.
 
-Rows come in random transactions, and some are earlier than what was before them: these are rejected and counted. After each FLUSH what came out so far is what the
-rules say of the rows so far: how rows were cut into epochs changes nothing. Running queries give their rows by rowtime.
+Rows come in random transactions, and some are earlier than what was before them: these are rejected and counted. After
+each FLUSH what came out so far is what the rules say of the rows so far: how rows were cut into epochs changes nothing.
+Running queries give their rows by rowtime.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def sql(value: int | None) -> str:
 
 
 class Database:
-    """Watersmeet and the rules, side by side. Views are opened again now and then; queries that run give their rows in order."""
+    """Watersmeet and the rules, side by side.
+
+    Views are opened again now and then; queries that run give their rows in order.
+    """
 
     def __init__(self, path, rng: random.Random, *, views: bool) -> None:
         self.path, self.views = path, views
@@ -105,7 +110,9 @@ class Database:
         query, rows = self.running[name]
         table, diff = query.take()
         assert (diff > 0).all(), self.cases[name].sql
-        new = [tuple(r.values()) for r, times in zip(table.to_pylist(), diff.tolist(), strict=True) for _ in range(times)]
+        new = [
+            tuple(r.values()) for r, times in zip(table.to_pylist(), diff.tolist(), strict=True) for _ in range(times)
+        ]
         times = [r[0] for r in rows[-1:] + new]
         assert times == sorted(times), f"{self.cases[name].sql}\n{times}"
         rows += new
@@ -153,4 +160,6 @@ def test_joins(seed, tmp_path):
             database.bound(name, max(now.values()) + 200)
         database.check()
         counts = {s["name"]: s["late"] for s in database.connection.status()["sources"]}
-        assert counts == {n.upper(): s.rejected for n, s in database.streams.items() if n.upper() in counts}  # of streams that a query reads
+        assert counts == {
+            n.upper(): s.rejected for n, s in database.streams.items() if n.upper() in counts
+        }  # of streams that a query reads

@@ -55,7 +55,11 @@ def arrived(new, old):
         "left_": outer(near, ("a", 0), *values, left=True, right=False),
         "right_": outer(lambda a, b: near(a, b) and a[1] != b[1], ("b", 0), *values, left=False, right=True),
         "full_": outer(near, *values, left=True, right=True),
-        "semi_": [row(a, None, ("a", 0), ("a", 1), ("a", 2)) for a in new[0] if any(near(a, b) and b[1] > a[1] for b in every[1])],
+        "semi_": [
+            row(a, None, ("a", 0), ("a", 1), ("a", 2))
+            for a in new[0]
+            if any(near(a, b) and b[1] > a[1] for b in every[1])
+        ],
         "anti_": [row(a, None, ("a", 0), ("a", 1), ("a", 2)) for a in new[0] if not any(near(a, b) for b in every[1])],
     }
 

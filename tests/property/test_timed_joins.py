@@ -1,7 +1,9 @@
-"""Joins of two sources with watermarks, end to end: after every delivery views equal the reference over the rows that were not late.
+"""Joins of two sources with watermarks, end to end: after every delivery views equal the reference over the rows that
+were not late.
 
-The reference is written from the rules alone: a source drops what is below its greatest time of earlier deliveries less its delay
-(RW-37), and a join is its nested loops (RW-42 to RW-46, RA-12 to RA-16). Afterwards the state is empty (RW-41, RW-47).
+The reference is written from the rules alone: a source drops what is below its greatest time of earlier deliveries less
+its delay (RW-37), and a join is its nested loops (RW-42 to RW-46, RA-12 to RA-16). Afterwards the state is empty
+(RW-41, RW-47).
 """
 
 from __future__ import annotations
@@ -36,13 +38,19 @@ class Source:
         self.rows.update(r for r in rows if r[1] is None or self.number is None or r[1] >= self.number)
         times = [r[1] for r in rows if r[1] is not None]
         if times:
-            self.number = max(times) - dt.timedelta(seconds=self.delay) if self.number is None else max(
-                self.number, max(times) - dt.timedelta(seconds=self.delay))
+            self.number = (
+                max(times) - dt.timedelta(seconds=self.delay)
+                if self.number is None
+                else max(self.number, max(times) - dt.timedelta(seconds=self.delay))
+            )
 
     @property
     def create(self):
-        return (f"CREATE SOURCE {self.name} (k INT, ts TIMESTAMP, v INT, WATERMARK FOR ts AS ts - INTERVAL '{self.delay} seconds') "
-                "WITH (connector = 'datagen')")
+        return (
+            f"CREATE SOURCE {self.name} (k INT, ts TIMESTAMP, v INT, WATERMARK FOR ts AS ts - INTERVAL "
+            f"'{self.delay} seconds') "
+            "WITH (connector = 'datagen')"
+        )
 
 
 class Case:
@@ -72,7 +80,13 @@ class Case:
 
     def views(self):
         for name, kind in KINDS.items():
-            yield name, f"SELECT a.k, a.ts, a.v, b.k AS k2, b.ts AS t2, b.v AS v2 FROM {self.relation('a')} {kind} {self.relation('b')} ON {self.condition('a', 'b')}"
+            yield (
+                name,
+                (
+                    f"SELECT a.k, a.ts, a.v, b.k AS k2, b.ts AS t2, b.v AS v2 FROM {self.relation('a')} {kind} "
+                    f"{self.relation('b')} ON {self.condition('a', 'b')}"
+                ),
+            )
         exists = f"SELECT * FROM {self.relation('b')} WHERE {self.condition('a', 'b')}"
         yield "s", f"SELECT a.k, a.ts, a.v FROM {self.relation('a')} WHERE EXISTS ({exists})"
         yield "n", f"SELECT a.k, a.ts, a.v FROM {self.relation('a')} WHERE NOT EXISTS ({exists})"
@@ -92,8 +106,18 @@ class Case:
     def expected(self, name, left, right):
         kind = {"i": "inner", "l": "left", "r": "right", "f": "full", "s": "semi", "n": "anti"}[name]
         output = [f"{n}{i}" for n in ("l" if name in "sn" else "lr") for i in range(3)]
-        return reference.join(kind, left, right, left_keys=(), right_keys=(), null_safe=(), residual=self.meets, output=output,
-                              left_width=3, right_width=3)
+        return reference.join(
+            kind,
+            left,
+            right,
+            left_keys=(),
+            right_keys=(),
+            null_safe=(),
+            residual=self.meets,
+            output=output,
+            left_width=3,
+            right_width=3,
+        )
 
     @property
     def cleans_both(self):
@@ -101,13 +125,21 @@ class Case:
 
 
 def table(rows):
-    return pa.table({"k": pa.array([r[0] for r in rows], pa.int32()), "ts": pa.array([r[1] for r in rows], pa.timestamp("us")),
-                     "v": pa.array([r[2] for r in rows], pa.int32())})
+    return pa.table(
+        {
+            "k": pa.array([r[0] for r in rows], pa.int32()),
+            "ts": pa.array([r[1] for r in rows], pa.timestamp("us")),
+            "v": pa.array([r[2] for r in rows], pa.int32()),
+        }
+    )
 
 
 def delivery(rng, around, size):
     times = [rng.choice([around + rng.randint(-25, 5)] * 9 + [None]) for _ in range(rng.randrange(1, size))]
-    return [(rng.choice([1, 1, 2, 3, None]), None if t is None else START + dt.timedelta(seconds=t), rng.randrange(3)) for t in times]
+    return [
+        (rng.choice([1, 1, 2, 3, None]), None if t is None else START + dt.timedelta(seconds=t), rng.randrange(3))
+        for t in times
+    ]
 
 
 def run(seed, path, parallelism, runtime="inprocess", deliveries=8):

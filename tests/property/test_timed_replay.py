@@ -52,7 +52,9 @@ class Mortal(Database):
         super().epoch(rows)
         self.flush = flush
         while self.rng.random() < 0.6:
-            with mock.patch.object(files, "os", FaultyOs(self.rng.choice((1, 2, 3, 5, 8, 13, 21)), torn=self.rng.random() < 0.3)):
+            with mock.patch.object(
+                files, "os", FaultyOs(self.rng.choice((1, 2, 3, 5, 8, 13, 21)), torn=self.rng.random() < 0.3)
+            ):
                 try:
                     self.flush()
                 except Killed:

@@ -1,6 +1,8 @@
-"""Timeplus' enrichment joins on random histories, against rules in plain Python; document 003, D-003-05, D-003-06, notes on Proton 1.2.
+"""Timeplus' enrichment joins on random histories, against rules in plain Python; Timeplus' document, D-003-05,
+D-003-06.
 
-Inserts are cut into transactions and FLUSHes as they come; what comes out must not depend on it. TP-36 to TP-41, TP-55 to TP-60.
+Inserts are cut into transactions and FLUSHes as they come; what comes out must not depend on it. TP-36 to TP-41, TP-55
+to TP-60.
 """
 
 from __future__ import annotations
@@ -66,7 +68,12 @@ class Reference:
             return came[-1:]
         # of equal values the newest first; the greatest are kept
         versions = sorted(reversed(came), key=lambda r: -r[1])[: KEEP[name]]
-        fits = {"asof_ge": lambda y: x >= y, "asof_gt": lambda y: x > y, "asof_le": lambda y: x <= y, "asof_lt": lambda y: x < y}[name]
+        fits = {
+            "asof_ge": lambda y: x >= y,
+            "asof_gt": lambda y: x > y,
+            "asof_le": lambda y: x <= y,
+            "asof_lt": lambda y: x < y,
+        }[name]
         found = [r for r in versions if fits(r[1])]
         if not found:
             return []
@@ -87,10 +94,13 @@ def test_enrichment(seed, tmp_path):
     reference = Reference(keyed)
     connection = watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess", parallelism=rng.choice([1, 3]))
     connection.execute("CREATE STREAM l(n int, k int, x int)")
-    connection.execute({
-        "append": "CREATE STREAM r(id int, k int, y int)",
-        "mutable": "CREATE MUTABLE STREAM r(id int, k int, y int) PRIMARY KEY id",
-        "versioned_kv": "CREATE STREAM r(id int, k int, y int) PRIMARY KEY id SETTINGS mode='versioned_kv'"}[mode])
+    connection.execute(
+        {
+            "append": "CREATE STREAM r(id int, k int, y int)",
+            "mutable": "CREATE MUTABLE STREAM r(id int, k int, y int) PRIMARY KEY id",
+            "versioned_kv": "CREATE STREAM r(id int, k int, y int) PRIMARY KEY id SETTINGS mode='versioned_kv'",
+        }[mode]
+    )
     for name, join in JOINS.items():
         connection.execute(f"CREATE MATERIALIZED VIEW {name} AS SELECT l.n AS n, r.id AS id, r.y AS y FROM l {join}")
     number = 0

@@ -1,7 +1,9 @@
-"""Timeplus' range joins on random histories with late rows, against their rule in plain Python; TP-30 to TP-33, `docs/dialects/timeplus.md`.
+"""Timeplus' range joins on random histories with late rows, against their rule in plain Python; TP-30 to TP-33,
+`docs/dialects/timeplus.md`.
 
-A row is late if its time is behind the lesser of both sides' greatest times, as of the epochs before, by more than the range. What
-comes out is the join of all rows that are not late; what is kept is what a row that is not late can still meet.
+A row is late if its time is behind the lesser of both sides' greatest times, as of the epochs before, by more than the
+range. What comes out is the join of all rows that are not late; what is kept is what a row that is not late can still
+meet.
 """
 
 from __future__ import annotations
@@ -97,7 +99,14 @@ def test_range_joins(seed, tmp_path):
         rows = []
         for _ in range(rng.randint(1, 5)):
             number += 1
-            rows.append((number, rng.randrange(3), clock[into] - rng.choice([0, 2, 15, 40, 90]), clock[into] - rng.choice([0, 5, 30])))
+            rows.append(
+                (
+                    number,
+                    rng.randrange(3),
+                    clock[into] - rng.choice([0, 2, 15, 40, 90]),
+                    clock[into] - rng.choice([0, 5, 30]),
+                )
+            )
         values = ", ".join(f"({n}, {k}, {shown(t)}, {shown(a)})" for n, k, a, t in rows)
         connection.execute(f"INSERT INTO {into}(n, k, t, _tp_time) VALUES {values}; FLUSH")
         for reference in references.values():
@@ -113,12 +122,19 @@ def test_range_joins(seed, tmp_path):
 def test_what_is_kept_does_not_grow_with_the_stream():
     with watersmeet.connect(None, "timeplus", runtime="inprocess") as connection:
         connection.execute("CREATE STREAM l(n int, k int); CREATE STREAM r(n int, k int)")
-        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k AND date_diff_within(20s)")
-        connection.execute("CREATE MATERIALIZED VIEW whole AS SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k "
-                           "AND l._tp_time >= r._tp_time - 20s AND l._tp_time <= r._tp_time + 20s")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k AND "
+            "date_diff_within(20s)"
+        )
+        connection.execute(
+            "CREATE MATERIALIZED VIEW whole AS SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k "
+            "AND l._tp_time >= r._tp_time - 20s AND l._tp_time <= r._tp_time + 20s"
+        )
         for step in range(20):
             rows = ", ".join(f"({i}, {i % 3}, {shown(step * 10 + i % 10)})" for i in range(100))
-            connection.execute(f"INSERT INTO l(n, k, _tp_time) VALUES {rows}; INSERT INTO r(n, k, _tp_time) VALUES {rows}; FLUSH")
+            connection.execute(
+                f"INSERT INTO l(n, k, _tp_time) VALUES {rows}; INSERT INTO r(n, k, _tp_time) VALUES {rows}; FLUSH"
+            )
         views = {v["name"]: v for v in connection.status()["views"]}
         assert views["v"]["rows"] == views["whole"]["rows"] > 50_000
         assert views["whole"]["state_rows"] == 4000

@@ -1,4 +1,6 @@
-"""LEFT JOIN of keyed streams with `join_restore_nulls` = 1 and 0 on random histories, against the rules in plain Python; notes on Proton, 1.5."""
+"""LEFT JOIN of keyed streams with `join_restore_nulls` = 1 and 0 on random histories, against the rules in plain
+Python; Proton.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,11 @@ def test_restored_nulls(seed, tmp_path):
     connection.execute(f"CREATE STREAM l(id int, k nullable(int), n int) PRIMARY KEY id SETTINGS mode='{mode}'")
     connection.execute(f"CREATE STREAM r(id int, k int, v int) PRIMARY KEY id SETTINGS mode='{mode}'")
     for restore in (0, 1):
-        connection.execute(f"CREATE MATERIALIZED VIEW v{restore} AS SELECT l.id, l.n, r.id AS rid, r.v FROM l LEFT JOIN r ON l.k = r.k AND l.n <> r.v "
-                           f"SETTINGS join_restore_nulls = {restore}")
+        connection.execute(
+            f"CREATE MATERIALIZED VIEW v{restore} AS SELECT l.id, l.n, r.id AS rid, r.v FROM l LEFT JOIN r "
+            f"ON l.k = r.k AND l.n <> r.v "
+            f"SETTINGS join_restore_nulls = {restore}"
+        )
     lefts: dict[int, tuple] = {}
     rights: dict[int, tuple] = {}
     met: set[tuple] = set()
@@ -39,11 +44,22 @@ def test_restored_nulls(seed, tmp_path):
             connection.execute(f"DELETE FROM {name} WHERE id = {key}; FLUSH")
         else:
             number += 1
-            row = (rng.randrange(4), rng.choice([1, 2, None] if name == "l" else [1, 2]), number if name == "l" else rng.randrange(3))
+            row = (
+                rng.randrange(4),
+                rng.choice([1, 2, None] if name == "l" else [1, 2]),
+                number if name == "l" else rng.randrange(3),
+            )
             rows[row[0]] = row
             values = ", ".join("NULL" if v is None else str(v) for v in row)
-            connection.execute(f"INSERT INTO {name}({'id, k, n' if name == 'l' else 'id, k, v'}) VALUES ({values}); FLUSH")
-        pairs = [(a, b) for a in lefts.values() for b in rights.values() if a[1] is not None and a[1] == b[1] and a[2] != b[2]]
+            connection.execute(
+                f"INSERT INTO {name}({'id, k, n' if name == 'l' else 'id, k, v'}) VALUES ({values}); FLUSH"
+            )
+        pairs = [
+            (a, b)
+            for a in lefts.values()
+            for b in rights.values()
+            if a[1] is not None and a[1] == b[1] and a[2] != b[2]
+        ]
         met |= {a for a, _ in pairs}
         shown = Counter((a[0], a[2], b[0], b[2]) for a, b in pairs)
         for restore, alone in ((1, {a for a, _ in pairs}), (0, met)):

@@ -86,7 +86,10 @@ def test_tables(seed, tmp_path):
         connection.execute("FLUSH")
         a, b, d = ([r for _, r in sorted(tables[n].items())] for n in "abd")
         ab = [(r[0], r[1], r[3]) for r in joined(kind, a, b, lambda x, y: x[0] == y[0], (2, 2))]
-        abd = [(r[0], r[1], r[2], r[4]) for r in joined(second, ab, d, lambda x, y: x[0] is not None and x[0] == y[0], (3, 2))]
+        abd = [
+            (r[0], r[1], r[2], r[4])
+            for r in joined(second, ab, d, lambda x, y: x[0] is not None and x[0] == y[0], (3, 2))
+        ]
         groups = Counter()
         for z in {r[3] for r in abd}:
             ys = [r[2] for r in abd if r[3] == z]
@@ -125,18 +128,31 @@ def test_streams(seed, tmp_path):
             number += 1
             row = (rng.randrange(3), number, now)
             came[name].append(row)
-            connection.deliver(name, [["1", str(row[0]), str(row[1]), f"2021-01-01 00:00:{now:02}"]],
-                               ["_key", "c", {"a": "x", "b": "y", "d": "z"}[name], "@time"])
+            connection.deliver(
+                name,
+                [["1", str(row[0]), str(row[1]), f"2021-01-01 00:00:{now:02}"]],
+                ["_key", "c", {"a": "x", "b": "y", "d": "z"}[name], "@time"],
+            )
         now += rng.choice([0, 1, 1, 2])
         connection.execute("FLUSH")
     for name in "abd":
         connection.set_watermark(name, 1_609_462_800_000_000 + 3_600_000_000)
     connection.execute("FLUSH")
     times = [lambda r: max(t for t in (r[2], r[5]) if t is not None), lambda r: r[3]]
-    ab = [(r[1], r[4], r[3], times[0](r)) for r in joined(kind, came["a"], came["b"], lambda x, y: x[0] == y[0] and abs(x[2] - y[2]) <= 3, (3, 3))]
-    abd = [(r[0], r[1], r[5]) for r in joined(second, ab, came["d"],
-                                              lambda x, y: x[2] is not None and x[2] == y[0] and abs(x[3] - y[2]) <= 2, (4, 3))]
-    assert Counter(connection.execute("SELECT x, y, c FROM ab").fetchall()) == Counter(r[:3] for r in ab), (kind, second)
+    ab = [
+        (r[1], r[4], r[3], times[0](r))
+        for r in joined(kind, came["a"], came["b"], lambda x, y: x[0] == y[0] and abs(x[2] - y[2]) <= 3, (3, 3))
+    ]
+    abd = [
+        (r[0], r[1], r[5])
+        for r in joined(
+            second, ab, came["d"], lambda x, y: x[2] is not None and x[2] == y[0] and abs(x[3] - y[2]) <= 2, (4, 3)
+        )
+    ]
+    assert Counter(connection.execute("SELECT x, y, c FROM ab").fetchall()) == Counter(r[:3] for r in ab), (
+        kind,
+        second,
+    )
     assert Counter(connection.execute("SELECT * FROM chained").fetchall()) == Counter(abd), (kind, second)
     assert Counter(connection.execute("SELECT * FROM abd").fetchall()) == Counter(abd), (kind, second)
     assert as_table(connection, "counted") == Counter(Counter(r[2] for r in ab).items()), (kind, second)

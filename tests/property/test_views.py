@@ -6,8 +6,6 @@ WATERSMEET_SEEDS=from-to runs other seeds, for example WATERSMEET_SEEDS=10000-15
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.property.runs import run
@@ -17,15 +15,7 @@ from tests.thorough import mostly_slow
 REGRESSIONS: tuple[int, ...] = ()
 
 
-def chosen(default: range, regressions: tuple[int, ...] = ()) -> list[int]:
-    text = os.environ.get("WATERSMEET_SEEDS")
-    if text:
-        first, last = text.split("-")
-        return list(range(int(first), int(last)))
-    return [*regressions, *default]
-
-
-@pytest.mark.parametrize("seed", mostly_slow(chosen(range(25), REGRESSIONS), len(REGRESSIONS) + 3))
+@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(25)], len(REGRESSIONS) + 3))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

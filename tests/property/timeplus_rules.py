@@ -1,9 +1,10 @@
-"""Timeplus' joins in plain Python, row by row, from document 003's rules and their rulings alone: no state but the rows themselves.
+"""Timeplus' joins in plain Python, row by row, from Timeplus' document's rules and their rulings alone: no state but
+the rows themselves.
 
-What a query is made of are parts, each with its rows as they are now (a multiset): a stream from when the query started (D-003-17), its
-content at that moment (`table(…)`, TP-17), its newest rows (TP-16, TP-55 to TP-59), and joins. When a row has come to a stream, every part
-is told; a join in both directions is its nested loops over what its sides have now (TP-21 to TP-30), one that enriches adds what the rows that are
-new on its left meet at that moment (TP-36 to TP-41).
+What a query is made of are parts, each with its rows as they are now (a multiset): a stream from when the query started
+(D-003-17), its content at that moment (`table(…)`, TP-17), its newest rows (TP-16, TP-55 to TP-59), and joins. When a
+row has come to a stream, every part is told; a join in both directions is its nested loops over what its sides have now
+(TP-21 to TP-30), one that enriches adds what the rows that are new on its left meet at that moment (TP-36 to TP-41).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Part:
 
 
 class Live(Part):
-    """A stream from when the query started: of an append stream what comes later, of a keyed one its content and then the changes."""
+    """A stream from when the query started: of an append stream what comes later, of a keyed one its content and then
+    the changes.
+    """
 
     def __init__(self, stream: Stream) -> None:
         self.stream, self.width = stream, stream.width
@@ -68,12 +71,16 @@ class Static(Part):
 
 
 class Newest(Part):
-    """Of each value of `key` the `keep` rows with the greatest `value` that were written, the newest of equal ones; without `value` the newest ones.
+    """Of each value of `key` the `keep` rows with the greatest `value` that were written, the newest of equal ones;
+    without `value` the newest ones.
 
-    Also rows that later ones of their primary key replaced count (notes on Proton, 1.2). Of a keyed stream the content at the start was written first.
+    Also rows that later ones of their primary key replaced count, as in Proton. Of a keyed stream the content
+    at the start was written first.
     """
 
-    def __init__(self, stream: Stream, key: Callable[[Row], Any], keep: int = 1, value: Callable[[Row], Any] | None = None) -> None:
+    def __init__(
+        self, stream: Stream, key: Callable[[Row], Any], keep: int = 1, value: Callable[[Row], Any] | None = None
+    ) -> None:
         self.stream, self.width, self.key, self.keep = stream, stream.width, key, keep
         self.value = value or (lambda row: 0)
         self.came: list[Row] = list(stream.rows) if stream.key else []
@@ -96,7 +103,9 @@ class Newest(Part):
 
 @dataclass
 class Both(Part):
-    """A join in both directions: pairs of all rows that fit; left, full: and with NULLs those that fit none (D-003-12)."""
+    """A join in both directions: pairs of all rows that fit; left, full: and with NULLs those that fit none
+    (D-003-12).
+    """
 
     left: Part
     right: Part
@@ -128,7 +137,10 @@ class Both(Part):
 
 @dataclass
 class Enriched(Part):
-    """Each left row with what it meets on the right when it comes; what happens there later changes nothing. nearest: ASOF, of what fits only the best."""
+    """Each left row with what it meets on the right when it comes; what happens there later changes nothing.
+
+    nearest: ASOF, of what fits only the best.
+    """
 
     left: Part
     right: Part
@@ -155,7 +167,9 @@ class Enriched(Part):
         if self.nearest is None:
             return [r for r, m in self.right.rows().items() for _ in range(m) if self.fits(one, r)]
         assert isinstance(self.right, Newest)
-        return sorted((r for r in self.right.ordered() if self.fits(one, r)), key=self.nearest)[:1]  # of equal ones the newest
+        return sorted((r for r in self.right.ordered() if self.fits(one, r)), key=self.nearest)[
+            :1
+        ]  # of equal ones the newest
 
     def rows(self) -> Counter[Row]:
         return self.made.copy()

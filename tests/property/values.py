@@ -39,8 +39,12 @@ DATES = ("date", "timestamp", "timestamptz")
 #: What min, max and `<` take.
 ORDERED = (*NUMBERS, *DATES, "time", "varchar")
 
-_THEIR_TYPES = {"bytea": "blob", "numeric": "decimal(38,10)", "jsonb": "json",
-                "struct<a int, b varchar>": "struct(a int, b varchar)"}
+_THEIR_TYPES = {
+    "bytea": "blob",
+    "numeric": "decimal(38,10)",
+    "jsonb": "json",
+    "struct<a int, b varchar>": "struct(a int, b varchar)",
+}
 
 
 def both(mine: str, other: str) -> str:

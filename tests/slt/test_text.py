@@ -1,4 +1,4 @@
-"""Every text test: the project's own below this folder and the shared examples whose features exist."""
+"""Every text test below this folder whose features exist."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from watersmeet.testing.records import parse_file
 from watersmeet.testing.runner import run_script
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[2] / "shared" / "examples"
-NOT_DUE = [line.split()[0] for line in (HERE / "not_due.txt").read_text().splitlines() if line and line[0] != "#"]
+NOT_DUE = [
+    line.split()[0]
+    for line in (HERE / "not_due.txt").read_text(encoding="utf-8").splitlines()
+    if line and line[0] != "#"
+]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(HERE).as_posix()
 
 
 def files() -> list[Path]:
-    examples = [f for f in sorted(EXAMPLES.glob("*.slt")) if not any(fnmatch(f.name, p) for p in NOT_DUE)]
-    return sorted(HERE.rglob("*.slt")) + examples
+    return [f for f in sorted(HERE.rglob("*.slt")) if not any(fnmatch(name(f), p) for p in NOT_DUE)]
 
 
 def run(path: Path, **options) -> None:
@@ -28,14 +34,12 @@ def run(path: Path, **options) -> None:
     assert outcome.records > 0
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", files(), ids=name)
 @pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_in_process(path: Path, parallelism: int) -> None:
     run(path, runtime="inprocess", parallelism=parallelism)
 
 
 def test_every_entry_of_not_due_names_a_file() -> None:
-    if not EXAMPLES.exists():
-        pytest.skip("no shared examples beside this checkout")
-    names = [f.name for f in EXAMPLES.glob("*.slt")]
+    names = [name(f) for f in HERE.rglob("*.slt")]
     assert [p for p in NOT_DUE if not any(fnmatch(n, p) for n in names)] == []

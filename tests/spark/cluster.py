@@ -34,18 +34,48 @@ def cluster(workers=2):
     environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     processes = []
     with tempfile.TemporaryDirectory(prefix="watersmeet-cluster-") as scratch:
+
         def launch(name, *arguments):
             with open(Path(scratch) / f"{name}.log", "w") as log:
-                processes.append(subprocess.Popen([HOME / "bin" / "spark-class", *arguments], env=environment, cwd=scratch,
-                                                  stdout=log, stderr=subprocess.STDOUT, start_new_session=True))
+                processes.append(
+                    subprocess.Popen(
+                        [HOME / "bin" / "spark-class", *arguments],
+                        env=environment,
+                        cwd=scratch,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
 
         try:
-            launch("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port",
-                   master.rpartition(":")[2], "--webui-port", "0")
+            launch(
+                "master",
+                "org.apache.spark.deploy.master.Master",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                master.rpartition(":")[2],
+                "--webui-port",
+                "0",
+            )
             time.sleep(3)
             for i in range(workers):
-                launch(f"worker{i}", "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g",
-                       "--host", "127.0.0.1", "--work-dir", f"{scratch}/work{i}", "--webui-port", "0", master)
+                launch(
+                    f"worker{i}",
+                    "org.apache.spark.deploy.worker.Worker",
+                    "--cores",
+                    "1",
+                    "--memory",
+                    "1g",
+                    "--host",
+                    "127.0.0.1",
+                    "--work-dir",
+                    f"{scratch}/work{i}",
+                    "--webui-port",
+                    "0",
+                    master,
+                )
             yield master
         finally:
             for process in reversed(processes):

@@ -1,4 +1,7 @@
-"""A driver on a cluster: `python -m tests.spark.clustered PATH BUCKETS`. Prints a line for each round, checks the content."""
+"""A driver on a cluster: `python -m tests.spark.clustered PATH BUCKETS`.
+
+Prints a line for each round, checks the content.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ def main(path, buckets):
     kit.view("grouped", *GROUPED)
     print("ready", flush=True)
     for number in range(ROUNDS):
-        kit.change(a=[(rng.randrange(40), "x", 1) for _ in range(30)], b=[(rng.randrange(40), number, 1) for _ in range(30)])
+        kit.change(
+            a=[(rng.randrange(40), "x", 1) for _ in range(30)], b=[(rng.randrange(40), number, 1) for _ in range(30)]
+        )
         kit.engine.flush()
         kit.check()
         print("round", number, flush=True)

@@ -13,17 +13,27 @@ from pathlib import Path
 import pytest
 from tests.spark.cluster import cluster, executors
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_an_executor_is_killed(tmp_path):
     with cluster() as master:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "WATERSMEET_MASTER": master,
-                       "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "WATERSMEET_MASTER": master,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         before = set(executors())
-        child = subprocess.Popen([sys.executable, "-m", "tests.spark.clustered", str(tmp_path / "db"), "2"], cwd=ROOT,
-                                 env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.clustered", str(tmp_path / "db"), "2"],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             lines = []
             for line in child.stdout:

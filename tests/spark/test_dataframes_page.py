@@ -42,19 +42,29 @@ def test_examples(spark, tmp_path):
     trades.add([("A", utc(10), 101.0), ("A", utc(9), 100.0), ("B", utc(10), 50.0), ("A", utc(500), 105.0)])
     quotes.add([("A", utc(5), 99.0, 100.0), ("A", utc(10), 100.5, 101.5), ("C", utc(300), 1.0, 2.0)])
     orders.add([(1, 1), (2, 2)])
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 5
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 6
     names: dict = {"folder": str(tmp_path)}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
         for name in {"query", "following"} & set(names):
             names[name].processAllAvailable()
     spread = Result(names["spread"], tmp_path / "spread")
+    marked = Result(names["marked"], tmp_path / "marked")
+    assert {(r[0], *r[2:]) for r in marked.drain()} == {
+        ("A", 100.0, 98.0, "support"),
+        ("A", 101.0, None, None),
+        ("A", 105.0, 104.0, "resistance"),
+        ("B", 50.0, None, None),
+    }
+    marked.query.stop()
     assert names["content"] == {(1, None): 1, (2, None): 1}
     customers.add([(1, "Ann")])
     names["following"].processAllAvailable()
     assert {k: n for k, n in names["content"].items() if n} == {(1, "Ann"): 1, (2, None): 1}
-    found = duckdb.sql(f"SELECT symbol, price, bid FROM read_parquet('{tmp_path}/priced/*.parquet') ORDER BY ALL").fetchall()
+    found = duckdb.sql(
+        f"SELECT symbol, price, bid FROM read_parquet('{tmp_path}/priced/*.parquet') ORDER BY ALL"
+    ).fetchall()
     assert found == [("A", 100.0, 99.0), ("A", 101.0, 100.5), ("B", 50.0, None)]
     quotes.add([("C", utc(900), 1.0, 2.0)])
     assert {(r[1], round(r[2], 6)) for r in spread.drain()} == {("A", 0.75)}

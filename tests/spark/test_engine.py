@@ -22,6 +22,7 @@ from watersmeet.planner import compile_view
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
 
@@ -96,6 +97,34 @@ def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
     kit.close()
 
 
+def test_a_query_whose_process_died_is_started_again(tmp_path):
+    """The process that tells Spark of new epochs is killed, as a machine without memory does: again and again."""
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    for number in range(2):
+        ended = kit.engine._query
+        (source,) = [p for p in processes().workers if "python_streaming_source_runner" in command_of(p)]
+        os.kill(source, signal.SIGKILL)
+        kit.change(a=[(number, "x", 1)], b=[(number, 2, 1)])
+        kit.engine.flush()
+        kit.check()
+        assert kit.engine.status()["state"] == "running"
+        deadline = time.monotonic() + PATIENCE_S
+        while kit.engine._query.id == ended.id:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    kit.close()
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
 def test_a_query_that_fails_again_and_again_fails_the_engine(tmp_path, monkeypatch):
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
@@ -107,8 +136,10 @@ def test_a_query_that_fails_again_and_again_fails_the_engine(tmp_path, monkeypat
     kit.close()
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("buckets", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("buckets", "shuffled"),
+    [(1, False), (2, True), *(pytest.param(*other, marks=pytest.mark.slow) for other in [(2, False), (3, True)])],
+)
 def test_views_follow_changes(tmp_path, buckets, shuffled, monkeypatch):
     if shuffled:
         monkeypatch.setattr(jobs, "SMALL_ROWS", -1)
@@ -213,9 +244,13 @@ def test_python_workers_are_killed(tmp_path, monkeypatch):
     kit.view("joined", *JOINED)
     rng = random.Random(1)
     for number in range(8):
-        kit.change(a=[(rng.randrange(9), "x", 1) for _ in range(50)], b=[(rng.randrange(9), number, 1) for _ in range(50)])
+        kit.change(
+            a=[(rng.randrange(9), "x", 1) for _ in range(50)], b=[(rng.randrange(9), number, 1) for _ in range(50)]
+        )
         time.sleep(rng.random() * 0.1)
-        for line in subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout.splitlines():
+        for line in subprocess.run(
+            ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+        ).stdout.splitlines():
             pid, _, command = line.split(None, 2)
             if "watersmeet.runtime.spark.daemon pyspark.worker" in command and os.getpid() in ancestors(int(pid)):
                 with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
@@ -230,21 +265,33 @@ def ancestors(pid):
     while pid > 1:
         found.append(pid)
         try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
         except OSError:
             break
     return found
 
 
-def run(code, *arguments, **options):
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    _children.append(subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, env=environment, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **options))
+def run(code, *arguments, variables=None, **options):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **(variables or {})}
+    _children.append(
+        subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **options,
+        )
+    )
     return _children[-1]
 
 
 def processes_of(group):
-    found = subprocess.run(["ps", "-eo", "pid,sess,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    found = subprocess.run(
+        ["ps", "-eo", "pid,sess,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     return [line for line in found if line.split(None, 2)[1] == str(group)]
 
 
@@ -267,7 +314,9 @@ print("ready", flush=True)
 
 
 def test_leaves_no_process_and_no_output_even_when_not_closed(tmp_path):
-    child = run(BODY.format(before="", after=""), str(tmp_path / "db"))
+    scratch = tmp_path / "temporary files"
+    scratch.mkdir()
+    child = run(BODY.format(before="", after=""), str(tmp_path / "db"), variables={"TMPDIR": str(scratch)})
     out, err = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, out, err) == (0, "ready\n", "")
     deadline = time.monotonic() + PATIENCE_S
@@ -318,7 +367,8 @@ def test_spark_itself_dies(tmp_path):
     after = """
 import os, signal, subprocess
 from watersmeet.errors import Error
-for line in subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid,args"], capture_output=True, text=True).stdout.splitlines():
+for line in subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid,args"], capture_output=True,
+text=True).stdout.splitlines():
     if "java" in line:
         os.kill(int(line.split()[0]), signal.SIGKILL)
 kit.change(a=[(2, "lost?", 1)])
@@ -362,7 +412,9 @@ print("closed")
 
 
 def test_the_active_session_does_not_stand_in_the_way_of_another():
-    """Spark looks there for the source that the new session registers: that was "data source already exists" for good."""
+    """Spark looks there for the source that the new session registers: that was "data source already exists" for
+    good.
+    """
     first = session.acquire(None, 2)
     try:
         first.createDataFrame([(1,)], "a int")
@@ -378,7 +430,7 @@ def test_java_is_checked(tmp_path, monkeypatch, home):
     if home == "old":
         (tmp_path / "bin").mkdir()
         java = tmp_path / "bin" / "java"
-        java.write_text('#!/bin/sh\necho \'openjdk version "11.0.2" 2019-01-15\' >&2\n')
+        java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
         java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(Error) as raised:
@@ -394,8 +446,14 @@ def test_killed_at_random(tmp_path, buckets):
     path = tmp_path / "db"
     for seed in range(6):
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        child = subprocess.Popen([sys.executable, "-m", "tests.spark.killed", str(path), str(buckets), str(seed)],
-                                 cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.killed", str(path), str(buckets), str(seed)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             # Sometimes before the views are there, sometimes later.
             if seed % 3 != 2:

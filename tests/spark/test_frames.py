@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from datetime import datetime
 
+import pandas as pd
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
@@ -27,8 +28,10 @@ DDL = "k int, ts timestamp_ntz, v string"
 def spark():
     """A session as a user would have it, with two shuffle partitions."""
     kept = session.acquire(None, 2)
-    kept.conf.set("spark.sql.streaming.stateStore.providerClass",
-                  "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+    kept.conf.set(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    )
     kept.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
     kept.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     kept.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100")
@@ -66,7 +69,9 @@ def test_left_join_follows_both_sides_through_a_restart(sides, tmp_path):
     for epoch in range(3):
         if epoch == 1:
             run.query.stop()
-            run = Result(watersmeet.join(left.frame, right.frame, on="k", how="left"), tmp_path / "checkpoint", run.content)
+            run = Result(
+                watersmeet.join(left.frame, right.frame, on="k", how="left"), tmp_path / "checkpoint", run.content
+            )
         for stream, kept, tag in ((left, old[0], "l"), (right, old[1], "r")):
             new = rows(rng, 30, tag)
             stream.add(new)
@@ -80,7 +85,9 @@ def test_left_join_follows_both_sides_through_a_restart(sides, tmp_path):
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_asof_join(sides, tmp_path, buckets):
     left, right = sides
-    result = watersmeet.join(left.frame, right.frame, on="k", how="left", match=watersmeet.asof("ts", "ts"), buckets=buckets)
+    result = watersmeet.join(
+        left.frame, right.frame, on="k", how="left", match=watersmeet.asof("ts", "ts"), buckets=buckets
+    )
     rng = random.Random(2)
     old: tuple[list, list] = ([], [])
     run = Result(result, tmp_path / "checkpoint")
@@ -96,10 +103,17 @@ def test_asof_join(sides, tmp_path, buckets):
 def test_an_append_join_composes(sides, tmp_path):
     """Filters and projections on both sides and behind, and a windowed count in append mode."""
     left, right = sides
-    result = watersmeet.join(timed(left.frame).where("v <> 'no'"), right.frame.select("k", f.upper("v").alias("name")), on="k")
+    result = watersmeet.join(
+        timed(left.frame).where("v <> 'no'"), right.frame.select("k", f.upper("v").alias("name")), on="k"
+    )
     assert not {"diff"} & set(result.columns)
-    counted = (result.where("name <> 'C'").withWatermark("ts", "0 seconds")
-               .groupBy(f.window("ts", "10 seconds"), "name").count().select("window.start", "name", "count"))
+    counted = (
+        result.where("name <> 'C'")
+        .withWatermark("ts", "0 seconds")
+        .groupBy(f.window("ts", "10 seconds"), "name")
+        .count()
+        .select("window.start", "name", "count")
+    )
     run = Result(counted, tmp_path / "checkpoint")
     left.add([(1, at(1), "a"), (1, at(2), "no"), (2, at(3), "b")])
     right.add([(1, None, "a"), (2, None, "b"), (2, None, "c")])
@@ -113,8 +127,17 @@ def test_an_append_join_composes(sides, tmp_path):
 
 def test_final_rows_of_an_interval_join(sides, tmp_path):
     left, right = sides
-    result = watersmeet.join(left.frame, right.frame, on="k", how="left", within=("0 seconds", "10 seconds"), emit="final",
-                             left_watermark=("ts", "5 seconds"), right_watermark=("ts", "0 seconds"), name="joined")
+    result = watersmeet.join(
+        left.frame,
+        right.frame,
+        on="k",
+        how="left",
+        within=("0 seconds", "10 seconds"),
+        emit="final",
+        left_watermark=("ts", "5 seconds"),
+        right_watermark=("ts", "0 seconds"),
+        name="joined",
+    )
     assert result.columns == ["k", "ts", "v", "ts_right", "v_right"]
     run = Result(result, tmp_path / "checkpoint")
     left.add([(1, at(10), "a"), (2, at(11), "b"), (None, at(12), "c"), (3, at(30), "d")])
@@ -122,7 +145,9 @@ def test_final_rows_of_an_interval_join(sides, tmp_path):
     assert run.drain() == Counter({(1, at(10), "a", at(15), "x"): 1})
     right.add([(9, at(22.5), "y")])
     run.drain()
-    assert run.content == Counter({(1, at(10), "a", at(15), "x"): 1, (2, at(11), "b", None, None): 1, (None, at(12), "c", None, None): 1})
+    assert run.content == Counter(
+        {(1, at(10), "a", at(15), "x"): 1, (2, at(11), "b", None, None): 1, (None, at(12), "c", None, None): 1}
+    )
     left.add([(2, at(24), "late")])
     right.add([(2, at(22), "late"), (3, at(60), "z")])
     run.drain()
@@ -138,10 +163,18 @@ def test_final_rows_of_an_interval_join(sides, tmp_path):
 def test_a_join_of_a_join(spark, sides, tmp_path):
     """The changes of a left join are the left side of an ASOF join: what one takes back, the other takes back, too."""
     left, right = sides
-    named = watersmeet.join(left.frame, right.frame.select("k", f.col("v").alias("name")), on="k", how="left", diff="change")
-    rates = Stream(spark, tmp_path / "rates", (t.Field("name", t.VARCHAR), t.Field("since", t.TIMESTAMP), t.Field("rate", t.INTEGER)),
-                   "name string, since timestamp_ntz, rate int")
-    result = watersmeet.join(named, rates.frame, on="name", how="left", match=watersmeet.asof("ts", "since"), left_diff="change")
+    named = watersmeet.join(
+        left.frame, right.frame.select("k", f.col("v").alias("name")), on="k", how="left", diff="change"
+    )
+    rates = Stream(
+        spark,
+        tmp_path / "rates",
+        (t.Field("name", t.VARCHAR), t.Field("since", t.TIMESTAMP), t.Field("rate", t.INTEGER)),
+        "name string, since timestamp_ntz, rate int",
+    )
+    result = watersmeet.join(
+        named, rates.frame, on="name", how="left", match=watersmeet.asof("ts", "since"), left_diff="change"
+    )
     assert result.columns == ["k", "ts", "v", "name", "since", "rate", "diff"]
     run = Result(result, tmp_path / "checkpoint")
     left.add([(1, at(5), "a")])
@@ -203,18 +236,40 @@ def test_a_static_side_needs_no_state(spark, sides, tmp_path):
     result = watersmeet.join(sides[0].frame, still, on="k", how="left", match=watersmeet.asof("ts", "ts"))
     run = Result(result, tmp_path / "checkpoint")
     sides[0].add([(1, at(3), "a"), (1, at(7), "b"), (2, at(7), "c")])
-    assert run.drain() == Counter([(1, at(3), "a", at(0), "x"), (1, at(7), "b", at(5), "y"), (2, at(7), "c", None, None)])
+    assert run.drain() == Counter(
+        [(1, at(3), "a", at(0), "x"), (1, at(7), "b", at(5), "y"), (2, at(7), "c", None, None)]
+    )
     assert not run.query.lastProgress.stateOperators
     run.query.stop()
 
 
 def test_types_survive(spark, tmp_path):
-    kinds = (t.Field("k", t.SqlType("numeric", 12, 2)), t.Field("i", t.BIGINT), t.Field("b", t.BOOLEAN), t.Field("d", t.DATE),
-             t.Field("x", t.BYTEA), t.Field("n", t.DOUBLE), t.Field("a", t.SqlType("array", element=t.INTEGER)),
-             t.Field("s", t.SqlType("struct", fields=(("p", t.INTEGER), ("q", t.VARCHAR)))), t.Field("z", t.TIMESTAMPTZ))
-    ddl = "k decimal(12,2), i bigint, b boolean, d date, x binary, n double, a array<int>, s struct<p int, q string>, z timestamp"
-    one = (12, 2**62 + 1, True, datetime(2026, 1, 2).date(), b"\x00\xff", 0.1, [1, None], {"p": None, "q": "y"},
-           datetime(2026, 1, 1, 12))
+    kinds = (
+        t.Field("k", t.SqlType("numeric", 12, 2)),
+        t.Field("i", t.BIGINT),
+        t.Field("b", t.BOOLEAN),
+        t.Field("d", t.DATE),
+        t.Field("x", t.BYTEA),
+        t.Field("n", t.DOUBLE),
+        t.Field("a", t.SqlType("array", element=t.INTEGER)),
+        t.Field("s", t.SqlType("struct", fields=(("p", t.INTEGER), ("q", t.VARCHAR)))),
+        t.Field("z", t.TIMESTAMPTZ),
+    )
+    ddl = (
+        "k decimal(12,2), i bigint, b boolean, d date, x binary, n double, a array<int>, s struct<p int, q "
+        "string>, z timestamp"
+    )
+    one = (
+        12,
+        2**62 + 1,
+        True,
+        datetime(2026, 1, 2).date(),
+        b"\x00\xff",
+        0.1,
+        [1, None],
+        {"p": None, "q": "y"},
+        datetime(2026, 1, 1, 12),
+    )
     none = (12, *([None] * 8))
     left, right = (Stream(spark, tmp_path / name, kinds, ddl) for name in ("left", "right"))
     small = left.frame.withColumn("tiny", f.lit(7).cast("tinyint"))
@@ -225,30 +280,93 @@ def test_types_survive(spark, tmp_path):
     left.add([one])
     right.add([one, none])
     rows_of = []
-    query = result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(
-        lambda batch, _: rows_of.extend(r.asDict(recursive=True) for r in batch.collect())).start()
+    query = (
+        result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda batch, _: rows_of.extend(r.asDict(recursive=True) for r in batch.collect()))
+        .start()
+    )
     query.processAllAvailable()
     query.stop()
     assert len(rows_of) == 2
     for row in rows_of:
-        assert (row["i"], row["b"], row["d"], bytes(row["x"]), row["n"], row["a"], row["s"], row["z"], row["tiny"], row["diff"]) \
-            == (*one[1:], 7, 1)
+        assert (
+            row["i"],
+            row["b"],
+            row["d"],
+            bytes(row["x"]),
+            row["n"],
+            row["a"],
+            row["s"],
+            row["z"],
+            row["tiny"],
+            row["diff"],
+        ) == (*one[1:], 7, 1)
     assert sorted((r["i_right"] is None, r["s_right"] is None, r["a_right"]) for r in rows_of) == [
-        (False, False, [1, None]), (True, True, None)]
+        (False, False, [1, None]),
+        (True, True, None),
+    ]
+
+
+def test_maps_pass_through_and_keys_may_differ_in_width(spark, sides, tmp_path):
+    left = sides[0].frame.select("k", f.create_map("v", f.array(f.create_map("v", "k"))).alias("m"))
+    right = sides[1].frame.select(f.col("k").cast("bigint").alias("id"), f.create_map("v", "k").alias("n"))
+    result = watersmeet.join(left, right, [("k", "id")])
+    assert [x.dataType.simpleString() for x in result.schema] == [
+        "bigint",
+        "map<string,array<map<string,int>>>",
+        "bigint",
+        "map<string,int>",
+    ]
+    sides[0].add([(1, at(0), "a"), (2, at(0), "b")])
+    sides[1].add([(1, at(0), "x"), (3, at(0), "y")])
+    found = []
+    query = (
+        result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda batch, _: found.extend(tuple(r) for r in batch.collect()))
+        .start()
+    )
+    query.processAllAvailable()
+    query.stop()
+    assert found == [(1, {"a": [{"a": 1}]}, 1, {"x": 1})]
 
 
 def test_refusals_that_need_spark(spark, sides):
     left, right = sides
-    with pytest.raises(Error, match=r"map_entries\(m\)"):
-        watersmeet.join(left.frame.withColumn("m", f.create_map("k", "v")), right.frame, on="k")
+    left, right = left.frame, right.frame
+    chained = watersmeet.join(left, right.select("k"), "k", "left")
+    for wrong, condition, says in (
+        (lambda: watersmeet.join(left, right, left.k == right.k), "INVALID_PARAMETER", 'on=["id"]'),
+        (
+            lambda: watersmeet.join(left, right, [(left.k, right.k)]),
+            "INVALID_PARAMETER",
+            'on=[("left_id", "right_id")]',
+        ),
+        (lambda: watersmeet.asof(left.ts, right.ts), "INVALID_PARAMETER", 'asof("left_ts", "right_ts")'),
+        (lambda: watersmeet.join(left, pd.DataFrame({"k": [1]}), "k"), "INVALID_PARAMETER", "createDataFrame(right)"),
+        (lambda: watersmeet.join([1], right, "k"), "INVALID_PARAMETER", "the left side is a list"),
+        (lambda: watersmeet.join(left.withColumnRenamed("v", "a.b"), right, "k"), "INVALID_NAME", '"a.b", "a_b"'),
+        (
+            lambda: watersmeet.join(left, right, "k", left_watermark="ts"),
+            "INVALID_PARAMETER",
+            'left_watermark=("ts", "10 seconds")',
+        ),
+        (lambda: watersmeet.join(chained, right, "k"), "DUPLICATE_COLUMN", 'left_diff="diff"'),
+        (lambda: watersmeet.join(left, right, "k", "sideways"), "INVALID_PARAMETER", "inner, left"),
+    ):
+        with pytest.raises(Error) as caught:
+            wrong()
+        assert caught.value.condition == condition
+        assert says in str(caught.value)
     spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
     try:
         with pytest.raises(Error, match="RocksDB") as caught:
-            watersmeet.join(left.frame, right.frame, on="k")
+            watersmeet.join(left, right, on="k")
         assert caught.value.condition == "STATE_STORE"
     finally:
-        spark.conf.set("spark.sql.streaming.stateStore.providerClass",
-                       "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+        spark.conf.set(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
 
 
 def test_keys_of_buckets_go_where_spark_puts_them(spark):
@@ -258,6 +376,7 @@ def test_keys_of_buckets_go_where_spark_puts_them(spark):
 
 def test_the_watermark_of_spark_is_taken(sides):
     from watersmeet.frames.api import _given  # noqa: PLC0415
+
     frame = timed(sides[0].frame).withWatermark("ts", "90 seconds").where("k > 1").select("ts", f.col("k").alias("key"))
     assert _given(frame, None).watermark == ("ts", 90_000_000)
     assert _given(sides[0].frame, ("ts", "1 minute")).watermark == ("ts", 60_000_000)

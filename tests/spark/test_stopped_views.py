@@ -1,4 +1,6 @@
-"""Views over their limit of bytes stop on Spark as they do without; epochs that were planned already show nothing of them."""
+"""Views over their limit of bytes stop on Spark as they do without; epochs that were planned already show nothing of
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ def test_a_view_over_its_limit_stops_and_the_others_go_on(tmp_path):
     join = "SELECT i, j FROM l JOIN r ON l.k = r.k"
     with watersmeet.connect(tmp_path / "db", "timeplus", parallelism=2) as connection:
         connection.execute("CREATE STREAM l(i int, k string); CREATE STREAM r(j int, k string)")
-        connection.execute(f"CREATE MATERIALIZED VIEW small AS {join} SETTINGS join_max_buffered_bytes = 20000; "
-                           f"CREATE MATERIALIZED VIEW large AS {join}; CREATE MATERIALIZED VIEW above AS SELECT count(*) AS n FROM small")
+        connection.execute(
+            f"CREATE MATERIALIZED VIEW small AS {join} SETTINGS join_max_buffered_bytes = 20000; "
+            f"CREATE MATERIALIZED VIEW large AS {join}; CREATE MATERIALIZED VIEW above AS SELECT count(*) AS "
+            f"n FROM small"
+        )
         connection.execute("INSERT INTO l VALUES (1, 'a'); INSERT INTO r VALUES (1, 'a'); FLUSH")
         for start in range(0, 5000, 500):  # epochs are planned while others run
             connection.deliver("l", [[str(i), f"key {i}"] for i in range(start, start + 500)], None)
@@ -27,9 +32,14 @@ def test_a_view_over_its_limit_stops_and_the_others_go_on(tmp_path):
             assert found.value.condition == condition
         states = {row[0]: (row[2], row[3]) for row in connection.execute("SHOW JOBS").fetchall()}
         assert states == {"small": ("failed", 1), "large": ("running", 2), "above": ("failed", 1)}
-        connection.execute("CREATE MUTABLE STREAM m(k string) PRIMARY KEY k; CREATE MUTABLE STREAM n(k string) PRIMARY KEY k")
+        connection.execute(
+            "CREATE MUTABLE STREAM m(k string) PRIMARY KEY k; CREATE MUTABLE STREAM n(k string) PRIMARY KEY k"
+        )
         connection.deliver("m", [[f"key {i}"] for i in range(500)], None)
         with pytest.raises(Error, match="reaches max size: 1000, current total"):
-            connection.execute("CREATE MATERIALIZED VIEW v AS SELECT m.k FROM m JOIN n ON m.k = n.k SETTINGS join_max_buffered_bytes = 1000")
+            connection.execute(
+                "CREATE MATERIALIZED VIEW v AS SELECT m.k FROM m JOIN n ON m.k = n.k SETTINGS "
+                "join_max_buffered_bytes = 1000"
+            )
         connection.execute("DROP VIEW above; DROP VIEW small; INSERT INTO r VALUES (3, 'a'); FLUSH")
         assert len(connection.execute("SELECT * FROM table(large)").fetchall()) == 3

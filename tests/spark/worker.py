@@ -22,16 +22,21 @@ CREATE MATERIALIZED VIEW IF NOT EXISTS report AS
 QUERIES = {
     "joined": "SELECT t.id AS tid, u.id AS uid, t.k, t.v, u.w FROM t FULL JOIN u ON t.k = u.k AND t.id <> u.id",
     "report": "SELECT k, count(*) AS n, sum(v) AS v, max(w) AS w FROM (SELECT t.k, t.v, u.w FROM t FULL JOIN u "
-              "ON t.k = u.k AND t.id <> u.id) q GROUP BY k",
+    "ON t.k = u.k AND t.id <> u.id) q GROUP BY k",
 }
 
 
 def changes(number: int, seed: int) -> list[str]:
-    """The statements of transaction `number`: the same whenever asked. DuckDB, the judge, sums these doubles exactly."""
+    """The statements of transaction `number`: the same whenever asked.
+
+    DuckDB, the judge, sums these doubles exactly.
+    """
     r = random.Random(f"{seed}-{number}")
     key = r.randint(0, 40)
-    found = [f"INSERT INTO t VALUES ({number + 1000}, {key}, {r.choice(['0.5', '1024.25', '-2.5'])})",
-             f"INSERT INTO u VALUES ({number % 60}, {r.randint(0, 40)}, {number})"]
+    found = [
+        f"INSERT INTO t VALUES ({number + 1000}, {key}, {r.choice(['0.5', '1024.25', '-2.5'])})",
+        f"INSERT INTO u VALUES ({number % 60}, {r.randint(0, 40)}, {number})",
+    ]
     if r.random() < 0.4:
         found.append(f"DELETE FROM t WHERE k = {r.randint(0, 40)} AND id < {number + 1000}")
     if r.random() < 0.4:

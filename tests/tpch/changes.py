@@ -27,29 +27,64 @@ STEERED = (
 _DAY = "date '{}'"
 _UPDATES: dict[str, dict[str, tuple[str, ...]]] = {
     "region": {"r_name": ("'EUROPE'", "'ASIA'", "'AMERICA'", "NULL")},
-    "nation": {"n_name": ("'GERMANY'", "'FRANCE'", "'CANADA'", "'SAUDI ARABIA'", "'BRAZIL'"),
-               "n_regionkey": ("0", "1", "2", "3", "NULL")},
-    "supplier": {"s_nationkey": ("2", "3", "6", "7", "8", "20", "NULL"), "s_acctbal": ("1.25", "-7.5", "s_acctbal + 1"),
-                 "s_comment": ("'Customer Complaints'", "'none'", "NULL"), "s_name": ("s_name || '!'",)},
-    "part": {"p_type": ("'ECONOMY ANODIZED STEEL'", "'PROMO BRUSHED TIN'", "'LARGE BRASS'", "NULL"),
-             "p_size": ("15", "3", "49", "NULL"), "p_brand": ("'Brand#23'", "'Brand#12'", "'Brand#45'", "NULL"),
-             "p_container": ("'MED BOX'", "'SM BOX'"), "p_name": ("'forest green'", "'lime'", "NULL")},
-    "partsupp": {"ps_supplycost": ("1.01", "500.5", "ps_supplycost + 1", "NULL"), "ps_availqty": ("1", "9999", "20", "NULL")},
-    "customer": {"c_nationkey": ("2", "6", "7", "8", "NULL"), "c_mktsegment": ("'BUILDING'", "'MACHINERY'", "NULL"),
-                 "c_acctbal": ("9999.99", "-1", "c_acctbal + 10", "NULL"), "c_phone": ("'13-1'", "'29-7'", "NULL")},
-    "orders": {"o_orderdate": tuple(map(_DAY.format, ("1994-03-01", "1995-03-14", "1993-10-31", "1996-07-04"))),
-               "o_custkey": ("1", "2", "4", "NULL"), "o_orderstatus": ("'F'", "'O'"),
-               "o_orderpriority": ("'1-URGENT'", "'5-LOW'", "NULL"), "o_comment": ("'special requests'", "'plain'", "NULL"),
-               "o_totalprice": ("100000.5", "o_totalprice * 2")},
-    "lineitem": {"l_quantity": ("1", "10", "49", "50", "NULL"), "l_discount": ("0.06", "0", "0.1"),
-                 "l_shipdate": tuple(map(_DAY.format, ("1994-06-01", "1995-09-15", "1996-02-01", "1998-09-03"))),
-                 "l_commitdate": (_DAY.format("1994-06-20"), "l_receiptdate - 1", "NULL"),
-                 "l_receiptdate": ("l_commitdate + 1", _DAY.format("1994-07-01"), "NULL"),
-                 "l_returnflag": ("'R'", "'N'"), "l_shipmode": ("'MAIL'", "'SHIP'", "'AIR'"), "l_suppkey": ("1", "2", "3"),
-                 "l_extendedprice": ("l_extendedprice + 0.01", "12345.67"), "l_tax": ("0.08",)},
+    "nation": {
+        "n_name": ("'GERMANY'", "'FRANCE'", "'CANADA'", "'SAUDI ARABIA'", "'BRAZIL'"),
+        "n_regionkey": ("0", "1", "2", "3", "NULL"),
+    },
+    "supplier": {
+        "s_nationkey": ("2", "3", "6", "7", "8", "20", "NULL"),
+        "s_acctbal": ("1.25", "-7.5", "s_acctbal + 1"),
+        "s_comment": ("'Customer Complaints'", "'none'", "NULL"),
+        "s_name": ("s_name || '!'",),
+    },
+    "part": {
+        "p_type": ("'ECONOMY ANODIZED STEEL'", "'PROMO BRUSHED TIN'", "'LARGE BRASS'", "NULL"),
+        "p_size": ("15", "3", "49", "NULL"),
+        "p_brand": ("'Brand#23'", "'Brand#12'", "'Brand#45'", "NULL"),
+        "p_container": ("'MED BOX'", "'SM BOX'"),
+        "p_name": ("'forest green'", "'lime'", "NULL"),
+    },
+    "partsupp": {
+        "ps_supplycost": ("1.01", "500.5", "ps_supplycost + 1", "NULL"),
+        "ps_availqty": ("1", "9999", "20", "NULL"),
+    },
+    "customer": {
+        "c_nationkey": ("2", "6", "7", "8", "NULL"),
+        "c_mktsegment": ("'BUILDING'", "'MACHINERY'", "NULL"),
+        "c_acctbal": ("9999.99", "-1", "c_acctbal + 10", "NULL"),
+        "c_phone": ("'13-1'", "'29-7'", "NULL"),
+    },
+    "orders": {
+        "o_orderdate": tuple(map(_DAY.format, ("1994-03-01", "1995-03-14", "1993-10-31", "1996-07-04"))),
+        "o_custkey": ("1", "2", "4", "NULL"),
+        "o_orderstatus": ("'F'", "'O'"),
+        "o_orderpriority": ("'1-URGENT'", "'5-LOW'", "NULL"),
+        "o_comment": ("'special requests'", "'plain'", "NULL"),
+        "o_totalprice": ("100000.5", "o_totalprice * 2"),
+    },
+    "lineitem": {
+        "l_quantity": ("1", "10", "49", "50", "NULL"),
+        "l_discount": ("0.06", "0", "0.1"),
+        "l_shipdate": tuple(map(_DAY.format, ("1994-06-01", "1995-09-15", "1996-02-01", "1998-09-03"))),
+        "l_commitdate": (_DAY.format("1994-06-20"), "l_receiptdate - 1", "NULL"),
+        "l_receiptdate": ("l_commitdate + 1", _DAY.format("1994-07-01"), "NULL"),
+        "l_returnflag": ("'R'", "'N'"),
+        "l_shipmode": ("'MAIL'", "'SHIP'", "'AIR'"),
+        "l_suppkey": ("1", "2", "3"),
+        "l_extendedprice": ("l_extendedprice + 0.01", "12345.67"),
+        "l_tax": ("0.08",),
+    },
 }
-_KEYS = {"region": "r_regionkey", "nation": "n_nationkey", "supplier": "s_suppkey", "part": "p_partkey",
-         "partsupp": "ps_partkey", "customer": "c_custkey", "orders": "o_orderkey", "lineitem": "l_orderkey"}
+_KEYS = {
+    "region": "r_regionkey",
+    "nation": "n_nationkey",
+    "supplier": "s_suppkey",
+    "part": "p_partkey",
+    "partsupp": "ps_partkey",
+    "customer": "c_custkey",
+    "orders": "o_orderkey",
+    "lineitem": "l_orderkey",
+}
 
 #: SQL, or rows for a table.
 Change = str | tuple[str, pa.Table]

@@ -27,8 +27,9 @@ def generated(scale: float) -> duckdb.DuckDBPyConnection:
     connection.execute(f"CALL dbgen(sf = {scale}, suffix = '_made')")
     for table in TABLES:  # without the constraints, so that tests may write NULLs
         connection.execute(f"CREATE TABLE {table} AS SELECT * FROM {table}_made; DROP TABLE {table}_made")
-    connection.execute("DELETE FROM partsupp WHERE rowid NOT IN "
-                       "(SELECT min(rowid) FROM partsupp GROUP BY ps_partkey, ps_suppkey)")
+    connection.execute(
+        "DELETE FROM partsupp WHERE rowid NOT IN (SELECT min(rowid) FROM partsupp GROUP BY ps_partkey, ps_suppkey)"
+    )
     return connection
 
 

@@ -95,4 +95,4 @@ def _as(other: object, row: tuple, place: int) -> tuple:
     value = row[place]
     if other is None or value is None or not math.isclose(float(value), float(other), rel_tol=1e-13, abs_tol=1e-10):
         return row
-    return (*row[:place], other, *row[place + 1:])
+    return (*row[:place], other, *row[place + 1 :])

@@ -56,7 +56,7 @@ class Refreshes:
         keys = (serial >> 3 << 5) + (1 << 3) + (serial & 7)
         days = self._random.integers(0, _DAYS, self._count)
         lineitem, totals = self._lines(keys, days)
-        deleted = self._old[first:first + self._count]
+        deleted = self._old[first : first + self._count]
         return Pair(self._orders(keys, days, totals), lineitem, tuple(map(int, deleted)))
 
     def _orders(self, keys: np.ndarray, days: np.ndarray, totals: pa.Array) -> pa.Table:
@@ -65,8 +65,14 @@ class Refreshes:
         # A third of the customers never orders.
         customers = customers[customers % 3 != 0]
         status = np.where(days < (_CURRENT - np.datetime64(_FIRST_DAY)).astype(int) - 121, "F", "O")
-        return _with(model, o_orderkey=keys, o_custkey=self._random.choice(customers, len(keys)), o_totalprice=totals,
-                     o_orderdate=_dates(days), o_orderstatus=status)
+        return _with(
+            model,
+            o_orderkey=keys,
+            o_custkey=self._random.choice(customers, len(keys)),
+            o_totalprice=totals,
+            o_orderdate=_dates(days),
+            o_orderstatus=status,
+        )
 
     def _lines(self, keys: np.ndarray, days: np.ndarray) -> tuple[pa.Table, pa.Array]:
         """(the lines of new orders, the orders' totals)."""
@@ -80,10 +86,18 @@ class Refreshes:
         cents = quantity * r.integers(90_000, 200_000, len(order))
         shipped = days[order] + r.integers(1, 122, len(order))
         received = shipped + r.integers(1, 31, len(order))
-        lines = _with(model, l_orderkey=keys[order], l_linenumber=number, l_partkey=supplied["ps_partkey"],
-                      l_suppkey=supplied["ps_suppkey"], l_quantity=_money(quantity * 100), l_extendedprice=_money(cents),
-                      l_shipdate=_dates(shipped), l_commitdate=_dates(days[order] + r.integers(30, 91, len(order))),
-                      l_receiptdate=_dates(received))
+        lines = _with(
+            model,
+            l_orderkey=keys[order],
+            l_linenumber=number,
+            l_partkey=supplied["ps_partkey"],
+            l_suppkey=supplied["ps_suppkey"],
+            l_quantity=_money(quantity * 100),
+            l_extendedprice=_money(cents),
+            l_shipdate=_dates(shipped),
+            l_commitdate=_dates(days[order] + r.integers(30, 91, len(order))),
+            l_receiptdate=_dates(received),
+        )
         return lines, _money(np.bincount(order, cents, len(keys)).astype(np.int64))
 
 

@@ -51,11 +51,19 @@ def test_a_little_of_each() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [EVEN, ODD], ids=["even-first", "odd-first"])
 def test_all(before: set[int]) -> None:
-    live = run(scale=0.003, before=before, after=QUERIES.keys() - before, steps=6, seed=len(before), runtime="inprocess",
-               parallelism=3)
+    live = run(
+        scale=0.003,
+        before=before,
+        after=QUERIES.keys() - before,
+        steps=6,
+        seed=len(before),
+        runtime="inprocess",
+        parallelism=3,
+    )
     assert live.answered == QUERIES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_all_on_spark() -> None:
     live = run(scale=0.01, before=set(QUERIES), after=set(), steps=1, seed=5, parallelism=2)

@@ -10,10 +10,10 @@ import pytest
 from watersmeet.session.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text()
-LENSES = (ROOT / "docs" / "dialects" / "lenses.md").read_text()
-TIMEPLUS = (ROOT / "docs" / "dialects" / "timeplus.md").read_text()
-SQLSTREAM = (ROOT / "docs" / "dialects" / "sqlstream.md").read_text()
+PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text(encoding="utf-8")
+LENSES = (ROOT / "docs" / "dialects" / "lenses.md").read_text(encoding="utf-8")
+TIMEPLUS = (ROOT / "docs" / "dialects" / "timeplus.md").read_text(encoding="utf-8")
+SQLSTREAM = (ROOT / "docs" / "dialects" / "sqlstream.md").read_text(encoding="utf-8")
 SLT = ROOT / "tests" / "slt"
 
 
@@ -21,41 +21,63 @@ def section(title: str) -> str:
     return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def test_every_feature_of_the_documents_is_listed_once():
-    listed = re.findall(r"\b(RW|RA)-(\d\d)\b", section("Features of the two documents"))
-    expected = [("RW", f"{i:02}") for i in range(1, 67)] + [("RA", f"{i:02}") for i in range(1, 36)]
-    assert sorted(listed) == sorted(expected)
-
-
-def test_every_feature_of_timeplus_is_listed_once():
-    features = TIMEPLUS.split("## Features of the document\n")[1].split("\n## ")[0]
-    assert sorted(re.findall(r"\bTP-(\d\d)\b", features)) == [f"{i:02}" for i in range(1, 64)]
-
-
-def test_every_feature_of_sqlstream_is_listed_once():
-    features = SQLSTREAM.split("## Features of the document\n")[1].split("\n## ")[0]
-    assert sorted(re.findall(r"\bSS-(\d\d)\b", features)) == [f"{i:02}" for i in range(1, 72)]
-
-
-def test_every_feature_of_lenses_is_listed_once():
-    features = LENSES.split("## Features of the document\n")[1].split("\n## ")[0]
-    assert sorted(re.findall(r"\bLS-(\d\d)\b", features)) == [f"{i:02}" for i in range(1, 49)]
-
-
-@pytest.mark.parametrize(("page", "folder"), [(PAGE, "risingwave"), (TIMEPLUS, "timeplus"), (SQLSTREAM, "sqlstream"), (LENSES, "lenses")])
+@pytest.mark.parametrize(
+    ("page", "folder"), [(PAGE, "risingwave"), (TIMEPLUS, "timeplus"), (SQLSTREAM, "sqlstream"), (LENSES, "lenses")]
+)
 def test_the_tests_that_are_named_exist(page, folder):
     for name in re.findall(r"`([\w/.-]+\.(?:slt|py))`", page):
-        path = ROOT / name if "/" in name else SLT / folder / name
+        path = ROOT / name if name.startswith("tests/") else SLT / folder / name
         assert path.exists(), name
 
 
+RULES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((ROOT / "docs" / "rules").glob("*.md"))}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "numbers"),
+    [
+        ("risingwave", {"RW": range(1, 67), "RA": range(1, 36)}),
+        ("sqlstream", {"SS": range(1, 72)}),
+        ("timeplus", {"TP": range(1, 64)}),
+        ("lenses", {"LS": range(1, 49)}),
+    ],
+)
+def test_every_rule_has_one_row(dialect, numbers):
+    rows = re.findall(r"^\| ([A-Z]{2}-\d\d) \|", RULES[dialect], re.MULTILINE)
+    assert rows == [f"{document}-{n:02}" for document, ns in numbers.items() for n in ns]
+
+
+@pytest.mark.parametrize("dialect", RULES)
+def test_the_tests_of_a_rule_exist(dialect):
+    for name in re.findall(r"`([\w/.*-]+\.(?:slt|py))`", RULES[dialect]):
+        assert list(ROOT.glob(name if name.startswith("tests/") else f"tests/slt/{dialect}/{name}")), name
+
+
+def test_rules_and_rulings_that_are_named_exist():
+    """In code, tests and docs; a rule's number is never used again."""
+    there = {
+        number
+        for page in RULES.values()
+        for number in re.findall(r"^\| ((?:RW|RA|SS|TP|LS)-\d\d|D-\d{3}-\d\d) \|", page, re.MULTILINE)
+    }
+    files = [p for folder in ("src", "tests", "docs") for p in (ROOT / folder).rglob("*.*")]
+    for path in files:
+        if path.suffix in {".py", ".slt", ".md"}:
+            named = re.findall(r"\b(?:RW|RA|SS|TP|LS)-\d\d\b|\bD-\d{3}-\d\d\b", path.read_text(encoding="utf-8"))
+            assert set(named) <= there, path
+
+
 def test_every_session_variable_is_listed_and_no_other():
-    first = {n for line in section("Session variables").splitlines() if line.startswith("| `")
-             for n in re.findall(r"`([\w.]+)`", line.split("|")[1])}
+    first = {
+        n
+        for line in section("Session variables").splitlines()
+        if line.startswith("| `")
+        for n in re.findall(r"`([\w.]+)`", line.split("|")[1])
+    }
     assert first == {*VARIABLES, "rw_implicit_flush"}
 
 
 def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

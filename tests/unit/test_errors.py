@@ -6,6 +6,8 @@ import pickle
 import re
 from pathlib import Path
 
+import pytest
+
 from watersmeet import errors
 from watersmeet.errors import CONDITIONS, Span, did_you_mean, error
 
@@ -21,21 +23,33 @@ def test_catalogue_is_sorted_and_complete():
 
 
 def test_every_condition_is_raised_somewhere():
-    text = "\n".join(p.read_text() for p in SOURCES.rglob("*.py") if p.name != "errors.py")
+    text = "\n".join(p.read_text(encoding="utf-8") for p in SOURCES.rglob("*.py") if p.name != "errors.py")
     assert [name for name in CONDITIONS if f'"{name}"' not in text] == []
 
 
 def test_only_conditions_of_the_catalogue_are_raised():
-    raised = {m for p in SOURCES.rglob("*.py") for m in re.findall(r"\berror\(\s*\"([A-Z_]+)\"", p.read_text())}
+    raised = {
+        m
+        for p in SOURCES.rglob("*.py")
+        for m in re.findall(r"\berror\(\s*\"([A-Z_]+)\"", p.read_text(encoding="utf-8"))
+    }
     assert raised <= set(CONDITIONS)
 
 
 def test_rendering_shows_the_place():
     sql = "SELECT a,\n       bb\nFROM t"
-    err = error("UNDEFINED_COLUMN", 'column "bb" does not exist', sql=sql, span=Span(17, 19),
-                detail="The table has: a, b.", hint=did_you_mean("bb", ["a", "bbb"]))
-    assert str(err) == ('error[UNDEFINED_COLUMN] 42703: column "bb" does not exist\nLINE 2:        bb\n'
-                        '               ^^\ndetail: The table has: a, b.\nhint: Did you mean "bbb"?')
+    err = error(
+        "UNDEFINED_COLUMN",
+        'column "bb" does not exist',
+        sql=sql,
+        span=Span(17, 19),
+        detail="The table has: a, b.",
+        hint=did_you_mean("bb", ["a", "bbb"]),
+    )
+    assert str(err) == (
+        'error[UNDEFINED_COLUMN] 42703: column "bb" does not exist\nLINE 2:        bb\n'
+        '               ^^\ndetail: The table has: a, b.\nhint: Did you mean "bbb"?'
+    )
     assert isinstance(err, errors.ProgrammingError)
     assert err.to_json()["sqlstate"] == "42703"
 
@@ -62,3 +76,28 @@ def test_errors_survive_pickling():
     again = pickle.loads(pickle.dumps(err))
     assert str(again) == str(err)
     assert type(again) is type(err)
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("SETTINGS type = 'x', password = 'ge''heim', n = 1", "SETTINGS type = 'x', password = '********', n = 1"),
+        ("SOURCE(MYSQL(USER 'u' PASSWORD 'geheim'))", "SOURCE(MYSQL(USER 'u' PASSWORD '******'))"),
+        ("WITH (s3.credentials.secret = geheim, a = b)", "WITH (s3.credentials.secret = ******, a = b)"),
+        ("WITH (url = 'postgres://u:geheim@host/db')", "WITH (url = 'postgres://u:******@host/db')"),
+        ("CREATE SECRET s WITH (backend = 'meta') AS 'geheim'", "CREATE SECRET s WITH (backend = 'meta') AS '******'"),
+        ("password = 'geheim", "password = '******"),
+        ("CREATE TABLE t (password varchar, token text)", "CREATE TABLE t (password varchar, token text)"),
+    ],
+)
+def test_no_secret_is_shown_where_an_error_is(sql, shown):
+    err = error("SYNTAX_ERROR", "wrong", sql=sql, span=Span(0, 3))
+    assert f"LINE 1: {shown}\n" in str(err)
+    assert err.to_json()["sql"] == shown
+
+
+def test_no_secret_is_shown_in_the_words_of_an_error():
+    sql = "WITH (password = 'ge''heim', token = 'abc')"
+    err = error("INVALID_VALUE", '"ge\'heim" is wrong', detail="It is ge'heim.", hint="Not ge'heim, abc.", sql=sql)
+    assert str(err) == 'error[INVALID_VALUE] 22P02: "***" is wrong\ndetail: It is ***.\nhint: Not ***, abc.'
+    assert "heim" not in str(err.to_json())

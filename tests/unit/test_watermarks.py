@@ -45,8 +45,14 @@ def test_terms_come_back_from_json():
 
 
 MOMENTS = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)) | st.builds(
-    lambda day, us: dt.datetime(2023, 1, 25) + dt.timedelta(days=day, microseconds=us), st.integers(0, 800), st.integers(0, 86_399_999_999))
-STEPS = [("floor_months", n, f"date_trunc('{unit}', ?::TIMESTAMP)") for n, unit in ((1, "month"), (3, "quarter"), (12, "year"), (120, "decade"))]
+    lambda day, us: dt.datetime(2023, 1, 25) + dt.timedelta(days=day, microseconds=us),
+    st.integers(0, 800),
+    st.integers(0, 86_399_999_999),
+)
+STEPS = [
+    ("floor_months", n, f"date_trunc('{unit}', ?::TIMESTAMP)")
+    for n, unit in ((1, "month"), (3, "quarter"), (12, "year"), (120, "decade"))
+]
 STEPS += [("add_months", n, f"?::TIMESTAMP + INTERVAL '{n} months'") for n in (-13, -12, -1, 1, 2, 12)]
 
 
@@ -64,8 +70,12 @@ def test_no_later_time_is_before_a_step_of_months(time, later, step):
 
 
 def test_steps_of_months_at_the_ends_of_time():
-    assert value(by_months(A, "add_months", 1), {"s1": _us(dt.datetime(2023, 1, 31, 5))}) == _us(dt.datetime(2023, 2, 28))
-    assert value(by_months(A, "add_months", 1), {"s1": _us(dt.datetime(2023, 1, 27, 5))}) == _us(dt.datetime(2023, 2, 27, 5))
+    assert value(by_months(A, "add_months", 1), {"s1": _us(dt.datetime(2023, 1, 31, 5))}) == _us(
+        dt.datetime(2023, 2, 28)
+    )
+    assert value(by_months(A, "add_months", 1), {"s1": _us(dt.datetime(2023, 1, 27, 5))}) == _us(
+        dt.datetime(2023, 2, 27, 5)
+    )
     for infinite in (2**63 - 1, 1 - 2**63, -(2**63)):
         assert value(by_months(A, "floor_months", 12), {"s1": infinite}) == infinite
     assert value(by_months(A, "add_months", 10**7), {"s1": 0}) == 2**63 - 1

@@ -50,14 +50,20 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
         return is_single_row(node.input, frozenset(below))
     if isinstance(node, Aggregate):
         return fixed | constants(node) >= {c.id for c in node.outputs[: len(node.keys)]}
-    if isinstance(node, TopN) and node.limit is not None and node.limit <= 1 and not node.with_ties and all(
-            k.column in fixed or not k.columns & node.input.ids for k in node.partition):
+    if (
+        isinstance(node, TopN)
+        and node.limit is not None
+        and node.limit <= 1
+        and not node.with_ties
+        and all(k.column in fixed or not k.columns & node.input.ids for k in node.partition)
+    ):
         return True
     if isinstance(node, (Cut, Punctual, Repartition, TimeFilter, TopN, Window)):
         return is_single_row(node.input, fixed & node.input.ids)
     if isinstance(node, Apply):
         return is_single_row(node.left, fixed & node.left.ids) and (
-            node.kind not in ("inner", "left") or is_single_row(node.right, fixed & node.right.ids))
+            node.kind not in ("inner", "left") or is_single_row(node.right, fixed & node.right.ids)
+        )
     if isinstance(node, AsofJoin):
         return is_single_row(node.left, fixed & node.left.ids)
     if isinstance(node, Join):
@@ -97,9 +103,11 @@ def _join(node: Join, fixed: _Ids) -> bool:
     sides = [(node.left, node.right), (node.right, node.left)]
     # An outer join has one row if its preserved side has one row and each of these one partner.
     orders = {"inner": sides, "left": sides[:1], "right": sides[1:]}[node.kind]
-    return any(is_single_row(first, fixed & first.ids)
-               and is_single_row(second, _closure(parts, fixed | first.ids, node.left.ids | node.right.ids) & second.ids)
-               for first, second in orders)
+    return any(
+        is_single_row(first, fixed & first.ids)
+        and is_single_row(second, _closure(parts, fixed | first.ids, node.left.ids | node.right.ids) & second.ids)
+        for first, second in orders
+    )
 
 
 def _equality(pair: KeyPair) -> Scalar:

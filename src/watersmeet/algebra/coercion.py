@@ -37,10 +37,31 @@ _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
 _TIMES: Final = ("date", "timestamp", "timestamptz")
 _BY_DUCKDB: Final = {
     t.duckdb: t
-    for t in (BOOLEAN, SMALLINT, INTEGER, BIGINT, REAL, DOUBLE, VARCHAR, BYTEA, DATE, TIME, TIMESTAMP, TIMESTAMPTZ,
-              INTERVAL, JSONB)
-} | {"TINYINT": SMALLINT, "UTINYINT": SMALLINT, "USMALLINT": INTEGER, "UINTEGER": BIGINT,
-     "HUGEINT": SqlType("numeric", 38, 0), "UHUGEINT": SqlType("numeric", 38, 0), "UBIGINT": SqlType("numeric", 38, 0)}
+    for t in (
+        BOOLEAN,
+        SMALLINT,
+        INTEGER,
+        BIGINT,
+        REAL,
+        DOUBLE,
+        VARCHAR,
+        BYTEA,
+        DATE,
+        TIME,
+        TIMESTAMP,
+        TIMESTAMPTZ,
+        INTERVAL,
+        JSONB,
+    )
+} | {
+    "TINYINT": SMALLINT,
+    "UTINYINT": SMALLINT,
+    "USMALLINT": INTEGER,
+    "UINTEGER": BIGINT,
+    "HUGEINT": SqlType("numeric", 38, 0),
+    "UHUGEINT": SqlType("numeric", 38, 0),
+    "UBIGINT": SqlType("numeric", 38, 0),
+}
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
@@ -120,7 +141,13 @@ def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | Non
 @cache
 def connection() -> duckdb.DuckDBPyConnection:
     """The DuckDB that is asked about types and constants; each question takes a cursor of it."""
-    settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
+    settings = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "enable_external_access": False,
+        "lock_configuration": True,
+        "threads": 1,
+    }
     return duckdb.connect(":memory:", config=settings)
 
 

@@ -13,7 +13,13 @@ SIGNS: Final[dict[_Node, Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">"
 
 #: `b op a` for `a op b`.
 MIRRORED_SIGNS: Final[dict[Comparison, Comparison]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-MIRRORED: Final[dict[_Node, _Node]] = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+MIRRORED: Final[dict[_Node, _Node]] = {
+    exp.LT: exp.GT,
+    exp.GT: exp.LT,
+    exp.LTE: exp.GTE,
+    exp.GTE: exp.LTE,
+    exp.EQ: exp.EQ,
+}
 
 #: What is true of values that are not NULL where the comparison is false.
 NEGATED: Final[dict[_Node, _Node]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}

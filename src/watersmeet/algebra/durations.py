@@ -27,10 +27,17 @@ def duration_us(expression: exp.Expression) -> int | None:
     return None if months else days * DAY_US + nanoseconds // 1000
 
 
+def timeout_us(text: str) -> int | None:
+    """The length of an interval above zero, as an option says it: `10 seconds`, `10s`; None for anything else."""
+    found = duration_us(exp.cast(exp.Literal.string(text), exp.DType.INTERVAL))
+    return found if found is not None and found > 0 else None
+
+
 def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
     """The least and the greatest length of a constant interval, whenever it begins; None if it is no constant.
 
-    They are one but for months, of which each has 28 to 31 days and twelve at most 366; between intervals each counts as 30.
+    They are one but for months, of which each has 28 to 31 days and twelve at most 366; between intervals each counts
+    as 30.
     """
     found = _parts(expression)
     if found is None:

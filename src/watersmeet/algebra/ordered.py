@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from watersmeet.algebra.base import Column, Unary
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import SqlType
+
+#: Window functions that read rows before a row and its peers only, and those that read others whatever their frame is.
+_BACK: Final = ("row_number", "rank", "dense_rank")
+_AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,26 @@ class WindowCall:
         condition = () if self.filter is None else (self.filter,)
         return (*self.arguments, *condition, *(k.value for k in self.order), *self.frame.scalars)
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether no row behind a row's peers decides its value."""
+        if self.function in ("lag", "lead"):  # their distance may be negative
+            return (self.number if self.function == "lag" else -self.number) >= 0
+        ends = self.frame.end is not None and self.frame.end <= 0 and self.frame.high is None
+        return self.function in _BACK or (self.function not in _AHEAD and ends)
+
 
 @dataclass(frozen=True)
 class Window(Unary):
-    """Each input row with the value of each call over the rows that are equal in `partition`. Outputs: the calls' columns.
+    """Each input row with the value of each call over the rows that are equal in `partition`.
+
+    Outputs: the calls' columns.
 
     Where an order leaves rows equal, the others of their columns that are read above or here decide, in order.
-    keeps_time: the time that orders the rows keeps its watermark, although rows below it change: only in the calls' values, and from one
-    that is not below it to another. Who reads them must not tell these apart, as a join that compares them with times below it.
+    keeps_time: the time that orders the rows keeps its watermark, although rows below it change: only in the calls'
+    values, and from one
+    that is not below it to another. Who reads them must not tell these apart, as a join that compares them with times
+    below it.
     """
 
     partition: tuple[Scalar, ...]

@@ -15,6 +15,8 @@ from typing import Literal
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import Relation as Relation
 from watersmeet.algebra.base import Unary, extended
+from watersmeet.algebra.changes import Cause as Cause
+from watersmeet.algebra.changes import Changes as Changes
 from watersmeet.algebra.changes import Cut as Cut
 from watersmeet.algebra.changes import Punctual as Punctual
 from watersmeet.algebra.changes import Records as Records
@@ -93,7 +95,10 @@ class Filter(Unary):
 
 @dataclass(frozen=True)
 class Project(Unary):
-    """One row for each input row: `exprs[i]` gives `outputs[i]`. A pass-through column keeps its id or gets a new one."""
+    """One row for each input row: `exprs[i]` gives `outputs[i]`.
+
+    A pass-through column keeps its id or gets a new one.
+    """
 
     outputs: tuple[Column, ...]
     exprs: tuple[Scalar, ...]
@@ -132,8 +137,8 @@ class Join(Relation):
     of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
     scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
     arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL).
-    partners: of an outer join, which of its pairs make a left (right) row one with a partner; a row without one comes out alone as
-    well, beside the pairs that it has. None: all of them.
+    partners: of an outer join, which of its pairs make a left (right) row one with a partner; a row without one comes
+    out alone as well, beside the pairs that it has. None: all of them.
     """
 
     left: Relation
@@ -165,8 +170,10 @@ class Join(Relation):
         if self.kind in ("semi", "anti"):
             return self.left.columns
 
-        left, right = (extended(s.columns, self.kind in kinds) for s, kinds in (
-            (self.left, ("right", "full")), (self.right, ("left", "full"))))
+        left, right = (
+            extended(s.columns, self.kind in kinds)
+            for s, kinds in ((self.left, ("right", "full")), (self.right, ("left", "full")))
+        )
         return left + right
 
 
@@ -217,17 +224,24 @@ class Apply(Relation):
         if self.kind in ("semi", "anti"):
             return self.left.columns
         nullable = self.kind == "left"
-        return self.left.columns + tuple(Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns)
+        return self.left.columns + tuple(
+            Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns
+        )
 
 
 @dataclass(frozen=True)
 class TemporalJoin(Relation):
-    """Each left row with the right rows of its key as they are when it comes; later changes of the right side change nothing.
+    """Each left row with the right rows of its key as they are when it comes; later changes of the right side change
+    nothing.
 
-    kind left: rows that meet nothing stay, with NULLs. looked_up: the column ids of the primary key and the indexes of the right
-    side, a Scan, by which rows can be looked up; None: by any column, of any right side. waits: a row that met nothing when it
-    came waits for the first right rows that fit it and then comes out with them, once (`circuit.operators.TemporalJoin`).
-    ttl_us: the answer for a key serves that long again, whatever becomes of the right side; nothing found is no answer. None: every row asks.
+    kind left: rows that meet nothing stay, with NULLs. looked_up: the column ids of the primary key and the indexes of
+    the right
+    side, a Scan, by which rows can be looked up; None: by any column, of any right side. waits: a row that met nothing
+    when it
+    came waits for the first right rows that fit it and then comes out with them, once
+    (`circuit.operators.TemporalJoin`).
+    ttl_us: the answer for a key serves that long again, whatever becomes of the right side; nothing found is no answer.
+    None: every row asks.
     """
 
     left: Relation
@@ -256,13 +270,16 @@ class TemporalJoin(Relation):
 
 @dataclass(frozen=True)
 class TimeFilter(Unary):
-    """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which only rises.
+    """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which
+    only rises.
 
     As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
-    and is never taken back (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, rows that come out are not taken back whatever becomes
-    of them below. scatter: what says where rows go if they have to move. untimed: rows with NULL in the column come and go at once.
-    same: ids of further columns that have the column's value where it has one. promised: ids of further columns in which no later row is
-    below `bound` either.
+    and is never taken back (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, rows that come out are not taken back
+    whatever becomes
+    of them below. scatter: what says where rows go if they have to move. untimed: rows with NULL in the column come and
+    go at once.
+    same: ids of further columns that have the column's value where it has one. promised: ids of further columns in
+    which no later row is below `bound` either.
     """
 
     column: str
@@ -285,9 +302,10 @@ class TimeFilter(Unary):
 class Versions(Relation):
     """What the rows of a table were from when on: the right side of a temporal join with a time of the left side.
 
-    scan: of all columns of a table with a primary key and an event time; its `watermarks` are empty, as older rows go. time: the
-    id of that time's column. made: from when a version is valid (timestamp or timestamptz), and whether there is a row from
-    then on (boolean); where there is none, the other columns are those of the row that was deleted.
+    scan: of all columns of a table with a primary key and an event time; its `watermarks` are empty, as older rows go.
+    time: the
+    id of that time's column. made: from when a version is valid (timestamp or timestamptz), and whether there is a row
+    from then on (boolean); where there is none, the other columns are those of the row that was deleted.
     """
 
     scan: Scan
@@ -305,10 +323,13 @@ class Versions(Relation):
 
 @dataclass(frozen=True)
 class Arrivals(Relation):
-    """Each row that was written to a relation, as an event of its own: nothing that replaces or deletes it takes it back.
+    """Each row that was written to a relation, as an event of its own: nothing that replaces or deletes it takes it
+    back.
 
-    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first. moment: as in `Cut`, where rows
-    of the scan are replaced or deleted: of those that came before a query started only the ones count that are there then.
+    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first. moment: as in `Cut`,
+    where rows
+    of the scan are replaced or deleted: of those that came before a query started only the ones count that are there
+    then.
     """
 
     scan: Scan
@@ -328,8 +349,10 @@ class Arrivals(Relation):
 class AsofJoin(Relation):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 
-    At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type. ties: ids
-    of right columns; of equally near rows the first by them counts, by all right columns that are read if there are none.
+    At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type.
+    ties: ids
+    of right columns; of equally near rows the first by them counts, by all right columns that are read if there are
+    none.
     residual: over both sides, asked of the nearest row alone: where it is not true there is no partner.
     arrival: which row is the nearest is decided when the left row comes, and never revised (EMIT ON ARRIVAL).
     """
@@ -365,9 +388,30 @@ class AsofJoin(Relation):
 
 
 AggregateFunction = Literal[
-    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "var_pop", "var_samp", "stddev_pop", "stddev_samp",
-    "array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value", "mode", "percentile_cont",
-    "percentile_disc", "bit_and", "bit_or", "bit_xor"]
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "bool_and",
+    "bool_or",
+    "var_pop",
+    "var_samp",
+    "stddev_pop",
+    "stddev_samp",
+    "array_agg",
+    "string_agg",
+    "jsonb_agg",
+    "jsonb_object_agg",
+    "first_value",
+    "last_value",
+    "mode",
+    "percentile_cont",
+    "percentile_disc",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +545,8 @@ class Repeat(Unary):
 class Expand(Unary):
     """Each input row once for each of `sets`: with the keys of that set, NULL in place of the others (GROUPING SETS).
 
-    sets: positions in `keys`. Outputs: the input's columns, then one for each key, then the number of the set (integer).
+    sets: positions in `keys`. Outputs: the input's columns, then one for each key, then the number of the set
+    (integer).
     """
 
     keys: tuple[Scalar, ...]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from watersmeet.algebra.arriving import is_by_arrival
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
     AsofJoin,
+    Changes,
     Cut,
     Expand,
     Filter,
@@ -24,6 +26,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Window,
 )
 
 _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL JOIN", "anti": "an anti join"}
@@ -33,12 +36,18 @@ def revision(node: Relation) -> str | None:
     """What takes rows of `node` back, as the beginning of a sentence; None if its rows only come."""
     if isinstance(node, Scan):
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
-    if isinstance(node, (Records, Values)):
+    if isinstance(node, (Changes, Records, Values)):
         return None
     if isinstance(node, (Cut, Filter, Project, Punctual, Repartition, Unnest, Expand, Union)):
         return _first(node.inputs)
     if isinstance(node, TimeFilter):
-        return None if node.final or node.stays else "time takes rows back" if node.comparison[0] == ">" else revision(node.input)
+        return (
+            None
+            if node.final or node.stays
+            else "time takes rows back"
+            if node.comparison[0] == ">"
+            else revision(node.input)
+        )
     if isinstance(node, TemporalJoin):
         return revision(node.left)
     if isinstance(node, (Join, AsofJoin)):
@@ -47,6 +56,8 @@ def revision(node: Relation) -> str | None:
         return None if asked_on_arrival(node) else "a subquery revises rows"
     if isinstance(node, Aggregate):
         return revision(node.input) if not node.calls else "an aggregate revises its groups"
+    if isinstance(node, Window) and is_by_arrival(node):
+        return revision(node.input)
     return "a window function or LIMIT revises rows" if node.inputs else None
 
 
@@ -71,7 +82,9 @@ def comes_later(node: Relation) -> bool:
 
 
 def asked_on_arrival(node: Apply) -> bool:
-    """True if the right side is evaluated once for each left row, when it comes: it is said, or no later answer would be another."""
+    """True if the right side is evaluated once for each left row, when it comes: it is said, or no later answer would
+    be another.
+    """
     return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None
 
 

@@ -1,8 +1,8 @@
 """Typed scalar expressions.
 
-A `Scalar` is a sqlglot tree in DuckDB's dialect. Every column in it is written as an unqualified
-identifier that is the id of a `relations.Column` (`#12`), unique within a view, so that moving
-an expression through a plan never needs renaming by position.
+A `Scalar` is a sqlglot tree in DuckDB's dialect. Every column in it is written as an unqualified identifier that is the
+id of a `relations.Column` (`#12`), unique within a view, so that moving an expression through a plan never needs
+renaming by position.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Bounds between the times of the two sides of a join: what its equalities and comparisons say of them.
 
-`s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute (document 000, "Interval
-joins"; 002). With watermarks on both sides such bounds tell which rows can't meet any others any more.
+`s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute (RisingWave, "Joins",
+"Interval joins"). With watermarks on both sides such bounds tell which rows can't meet any others any more.
 
-Times are microseconds: a timestamptz is UTC, a date is its midnight. Bounds are necessary, not sufficient: `<` counts as
-`<=`, and what is no sum of times and constant intervals bounds nothing. An interval with months or years is as short, or as long, as
-it can be.
+Times are microseconds: a timestamptz is UTC, a date is its midnight. Bounds are necessary, not sufficient: `<` counts
+as `<=`, and what is no sum of times and constant intervals bounds nothing. An interval with months or years is as
+short, or as long, as it can be.
 """
 
 from __future__ import annotations
@@ -26,7 +26,19 @@ _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)
 _INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
 #: What intervals are written with that have the same length for every row.
-_CONSTANT: Final = (exp.Literal, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div)
+_CONSTANT: Final = (
+    exp.Literal,
+    exp.Interval,
+    exp.Var,
+    exp.Cast,
+    exp.DataType,
+    exp.Paren,
+    exp.Neg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+)
 #: By target of a cast: the kinds whose value it keeps.
 _LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
     exp.DataType.Type.TIMESTAMP: ("time", "date"), exp.DataType.Type.TIMESTAMPNTZ: ("time", "date"),
@@ -109,7 +121,8 @@ _ARITHMETIC: Final[dict[tuple[str, int, str], Literal["time", "date", "interval"
     ("time", 1, "interval"): "time", ("time", -1, "interval"): "time", ("interval", 1, "time"): "time",
     ("date", 1, "interval"): "time", ("date", -1, "interval"): "time", ("interval", 1, "date"): "time",
     ("interval", 1, "interval"): "interval", ("interval", -1, "interval"): "interval", ("time", -1, "time"): "interval",
-    ("date", 1, "days"): "date", ("date", -1, "days"): "date", ("days", 1, "date"): "date", ("date", -1, "date"): "days",
+    ("date", 1, "days"): "date", ("date", -1, "days"): "date", ("days", 1, "date"): "date", ("date", -1,
+      "date"): "days",
     ("days", 1, "days"): "days", ("days", -1, "days"): "days",
 }  # fmt: skip
 
@@ -124,7 +137,11 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
         return _Sum("days", {}, *[int(node.name) * DAY_US] * 2) if node.is_int else None
     if isinstance(node, exp.Neg):
         inner = _sum_of(node.this, columns)
-        return _Sum(inner.kind, {}).plus(inner, inner.kind, -1) if inner is not None and inner.kind in ("interval", "days") else None
+        return (
+            _Sum(inner.kind, {}).plus(inner, inner.kind, -1)
+            if inner is not None and inner.kind in ("interval", "days")
+            else None
+        )
     if isinstance(node, (exp.Add, exp.Sub)):
         one, other = _sum_of(node.this, columns), _sum_of(node.expression, columns)
         if one is not None and other is not None:
@@ -137,8 +154,11 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
             return None
         if node.to.this in _INTEGERS:
             return inner if inner.kind == "days" else None
-        return replace(inner, kind="date" if node.to.this == exp.DataType.Type.DATE else "time") if (
-            inner.kind in _LOSSLESS.get(node.to.this, ())) else None
+        return (
+            replace(inner, kind="date" if node.to.this == exp.DataType.Type.DATE else "time")
+            if (inner.kind in _LOSSLESS.get(node.to.this, ()))
+            else None
+        )
     if all(isinstance(n, _CONSTANT) for n in node.walk()):
         lengths = lengths_us(node)
         return None if lengths is None else _Sum("interval", {}, *lengths)
@@ -146,7 +166,9 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
 
 
 def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
-    """A sum that is not above 0 where the comparison `node` is true; None if it is none of `<`, `<=`, `>`, `>=` of times."""
+    """A sum that is not above 0 where the comparison `node` is true; None if it is none of `<`, `<=`, `>`, `>=` of
+    times.
+    """
     node = node.unnest()
     if not isinstance(node, (*_LESS, *_GREATER)):
         return None
@@ -158,7 +180,9 @@ def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | N
 
 def _is_time_key(pair: KeyPair) -> bool:
     never_null = not pair.left.nullable and not pair.right.nullable
-    return pair.left.type.name in TIME_TYPES and pair.left.type == pair.right.type and (never_null or not pair.null_safe)
+    return (
+        pair.left.type.name in TIME_TYPES and pair.left.type == pair.right.type and (never_null or not pair.null_safe)
+    )
 
 
 def _narrowed(one: TimeBound, other: TimeBound) -> TimeBound:

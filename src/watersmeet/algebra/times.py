@@ -1,6 +1,7 @@
 """Comparisons with the time of the epoch, in conditions: `column >= epoch_time(…)`.
 
-Until the rewrite `time_filters` makes nodes of them they travel as conditions do. The call stands for what now() was part
+Until the rewrite `time_filters` makes nodes of them they travel as conditions do. The call stands for what now() was
+part
 of: a term whose source is `NOW`, written as JSON. Its place in the statement's text is in the call's `meta`.
 """
 
@@ -22,12 +23,16 @@ _CALL: Final = "epoch_time"
 #: RisingWave's text (frontend, optimizer: the refusal of predicates with now() that are no temporal filters).
 _FORM: Final = (
     "Conditions containing now must be in the form of `input_expr cmp now_expr` or `now_expr cmp input_expr`, where "
-    "`input_expr` references a column and contains no `now()`, and `now_expr` is a non-decreasing expression contains `now()`.")
+    "`input_expr` references a column and contains no `now()`, and `now_expr` is a non-decreasing expression "
+    "contains `now()`."
+)
 
 
 def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
     """The call that stands for `term`. kind: of what is compared with it, timestamp or timestamptz."""
-    call = exp.Anonymous(this=_CALL, expressions=[exp.Literal.string(json.dumps(asdict(term))), exp.Literal.string(kind.name)])
+    call = exp.Anonymous(
+        this=_CALL, expressions=[exp.Literal.string(json.dumps(asdict(term))), exp.Literal.string(kind.name)]
+    )
     if span is not None:
         call.meta["start"], call.meta["end"] = span.start, span.end
     return call
@@ -50,16 +55,26 @@ def mentions_time(scalar: Scalar) -> bool:
 
 def not_a_filter(span: Span | None, hint: str | None = None) -> Error:
     """The error of a condition with now() that is no temporal filter."""
-    return error("TIME_FILTER", _FORM, span=span, hint=hint or
-                 "Compare a column with now() plus or minus an interval: WHERE ts > now() - INTERVAL '1 hour'.")
+    return error(
+        "TIME_FILTER",
+        _FORM,
+        span=span,
+        hint=hint or "Compare a column with now() plus or minus an interval: WHERE ts > now() - INTERVAL '1 hour'.",
+    )
 
 
 def left_in_join(scalar: Scalar) -> Error:
     """The error of a condition with now() that decides about matches of a preserved side."""
     return error(
-        "TIME_FILTER", "Not supported: optimizer has tried to separate the temporal predicate(with now() expression) from the on "
-        "condition, but it still reminded in on join's condition. Considering move it into WHERE clause?", span=place(scalar),
-        hint="In ON it may be said of either side of an inner join, and of the side of an outer join that is not preserved.")
+        "TIME_FILTER",
+        "Not supported: optimizer has tried to separate the temporal predicate(with now() expression) from the on "
+        "condition, but it still reminded in on join's condition. Considering move it into WHERE clause?",
+        span=place(scalar),
+        hint=(
+            "In ON it may be said of either side of an inner join, and of the side of an outer join that is not "
+            "preserved."
+        ),
+    )
 
 
 def place(scalar: Scalar) -> Span | None:

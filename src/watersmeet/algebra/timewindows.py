@@ -1,7 +1,7 @@
 """Time windows as expressions: what TUMBLE and HOP compute, and how the planner recognises it again.
 
 A window is [start, start + size); starts are the multiples of `slide_us` counted from `offset_us` after the epoch
-(1970-01-01 00:00 UTC), also before it. RisingWave, "Time window functions"; FEATURES RW-31, RA-10.
+(1970-01-01 00:00 UTC), also before it. RisingWave, "Time window functions"; RW-31, RA-10.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """The windows of a call. slide_us: of TUMBLE its size. size_us: a multiple of `slide_us`. 0 <= offset_us < slide_us."""
+    """The windows of a call. slide_us: of TUMBLE its size. size_us: a multiple of `slide_us`.
+
+    0 <= offset_us < slide_us.
+    """
 
     function: Literal["tumble", "hop"]
     slide_us: int
@@ -43,8 +46,11 @@ class TimeWindow:
     def last_start(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
         """The start of the last window that `time`, of type `kind` (timestamp or timestamptz), is in. NULL for NULL."""
         moment = (_EPOCH + dt.timedelta(microseconds=self.offset_us)).replace(tzinfo=None).isoformat(" ")
-        origin = (exp.cast(exp.Literal.string(moment), exp.DataType.Type.TIMESTAMP) if kind == TIMESTAMP else
-                  exp.cast(exp.Literal.string(f"{moment}+00"), exp.DataType.Type.TIMESTAMPTZ))
+        origin = (
+            exp.cast(exp.Literal.string(moment), exp.DataType.Type.TIMESTAMP)
+            if kind == TIMESTAMP
+            else exp.cast(exp.Literal.string(f"{moment}+00"), exp.DataType.Type.TIMESTAMPTZ)
+        )
         return _call(_START, interval_of(self.slide_us), time, origin)
 
     def starts(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
@@ -60,10 +66,17 @@ class TimeWindow:
         return exp.Add(this=start.copy(), expression=interval_of(self.size_us))
 
 
-#: What date_trunc cuts down to: the length of a unit in microseconds, and a moment at which one begins (1970-01-05 was a Monday).
+#: What date_trunc cuts down to: the length of a unit in microseconds, and a moment at which one begins (1970-01-05 was
+#: a Monday).
 UNITS_US: Final = {
-    "microseconds": (1, 0), "milliseconds": (1_000, 0), "second": (1_000_000, 0), "minute": (60_000_000, 0),
-    "hour": (3_600_000_000, 0), "day": (DAY_US, 0), "week": (7 * DAY_US, 4 * DAY_US)}
+    "microseconds": (1, 0),
+    "milliseconds": (1_000, 0),
+    "second": (1_000_000, 0),
+    "minute": (60_000_000, 0),
+    "hour": (3_600_000_000, 0),
+    "day": (DAY_US, 0),
+    "week": (7 * DAY_US, 4 * DAY_US),
+}
 #: The same of those that have no one length, in months.
 UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
@@ -86,7 +99,9 @@ def floor_of(node: exp.Expression) -> tuple[exp.Expression, int, int] | None:
 def months_floor_of(node: exp.Expression) -> tuple[exp.Expression, int] | None:
     """(time, months) if `node` rounds a time down to a month, a quarter or a year; else None."""
     truncated = _truncated(node)
-    return (truncated[0], UNITS_MONTHS[truncated[1]]) if truncated is not None and truncated[1] in UNITS_MONTHS else None
+    return (
+        (truncated[0], UNITS_MONTHS[truncated[1]]) if truncated is not None and truncated[1] in UNITS_MONTHS else None
+    )
 
 
 def _truncated(node: exp.Expression) -> tuple[exp.Expression, str] | None:

@@ -10,6 +10,7 @@ from watersmeet.algebra.relations import (
     Apply,
     Arrivals,
     AsofJoin,
+    Changes,
     Column,
     Cut,
     Expand,
@@ -41,12 +42,31 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(node, (Filter, Project, Aggregate, Cut, Punctual, Records, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)):
+    if isinstance(
+        node,
+        (
+            Filter,
+            Project,
+            Aggregate,
+            Cut,
+            Punctual,
+            Records,
+            Repartition,
+            Repeat,
+            TimeFilter,
+            Window,
+            TopN,
+            Unnest,
+            Expand,
+        ),
+    ):
         return replace(node, input=inputs[0])
     if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
         return replace(node, left=inputs[0], right=inputs[1])
     if isinstance(node, Union):
         return replace(node, parts=tuple(inputs))
+    if isinstance(node, Changes):
+        return node.over(inputs)
     if isinstance(node, (Arrivals, Versions)):
         assert isinstance(inputs[0], Scan)
         return replace(node, scan=inputs[0])
@@ -82,10 +102,18 @@ def with_scalars(node: Window | TopN, change: Callable[[Scalar], Scalar]) -> Win
     partition = tuple(change(k) for k in node.partition)
     if isinstance(node, TopN):
         return replace(node, partition=partition, order=sorting(node.order))
-    calls = tuple(replace(
-        c, arguments=tuple(change(a) for a in c.arguments), filter=optional(c.filter), order=sorting(c.order),
-        frame=replace(c.frame, value=optional(c.frame.value), low=optional(c.frame.low), high=optional(c.frame.high)),
-    ) for c in node.calls)
+    calls = tuple(
+        replace(
+            c,
+            arguments=tuple(change(a) for a in c.arguments),
+            filter=optional(c.filter),
+            order=sorting(c.order),
+            frame=replace(
+                c.frame, value=optional(c.frame.value), low=optional(c.frame.low), high=optional(c.frame.high)
+            ),
+        )
+        for c in node.calls
+    )
     return replace(node, partition=partition, calls=calls)
 
 
@@ -115,20 +143,3 @@ def is_empty(node: Relation) -> bool:
 def is_constant(node: Relation) -> bool:
     """True if the node's rows do not depend on any relation of the catalog."""
     return not any(isinstance(n, Scan) for n in walk(node))
-
-
-def null_extended(node: Relation) -> frozenset[str]:
-    """The ids of columns in which an outer join of the tree may have put NULLs."""
-    below = frozenset[str]().union(*[null_extended(i) for i in node.inputs])
-    if isinstance(node, Project):
-        return frozenset(c.id for c, e in zip(node.outputs, node.exprs, strict=True) if e.columns and e.columns <= below)
-    if isinstance(node, (Aggregate, Union)):
-        parts = [p.columns for p in node.inputs] if isinstance(node, Union) else []
-        keys = [k.columns for k in node.keys] if isinstance(node, Aggregate) else []
-        found = {o.id for part in parts for c, o in zip(part, node.outputs, strict=True) if c.id in below}
-        return frozenset(found | {o.id for k, o in zip(keys, node.outputs, strict=False) if k and k <= below})
-    if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
-        left = node.kind in ("right", "full")
-        right = node.kind in ("left", "full")
-        return below | (node.left.ids if left else frozenset()) | (node.right.ids if right else frozenset())
-    return below

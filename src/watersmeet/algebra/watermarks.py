@@ -12,6 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.arriving import is_by_arrival
 from watersmeet.algebra.durations import TIME_TYPES, duration_us, months_of
 from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.relations import (
@@ -45,10 +46,6 @@ from watersmeet.algebra.timewindows import floor_of, least_of, months_floor_of
 from watersmeet.algebra.trees import transform_up
 from watersmeet.watermarks import Term, Watermark, both, by_months, floored, shifted
 
-#: Window functions that read rows before a row and its peers only, and those that read others whatever their frame is.
-_BACK: Final = ("row_number", "rank", "dense_rank")
-_AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
-
 #: The time after all others.
 INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIMESTAMP)
 
@@ -68,7 +65,9 @@ def watermarks(node: Relation) -> Watermarks:
             return _present((i, w) for i, w in below.items() if i != node.column)
         return {**below, node.column: both(below[node.column], node.bound) if node.column in below else node.bound}
     if isinstance(node, Records):
-        return watermarks(node.input) if node.key is None else {}
+        if node.key is not None:
+            return {} if node.time is None or not node.clock else {node.time: node.clock}
+        return watermarks(node.input)
     if isinstance(node, Unnest):
         return _unnested(node, watermarks(node.input))
     if isinstance(node, Project):
@@ -77,14 +76,21 @@ def watermarks(node: Relation) -> Watermarks:
     if isinstance(node, Aggregate):
         below = watermarks(node.input)
         return _present((c.id, of_scalar(k, below)) for c, k in zip(node.outputs, node.keys, strict=False))
+    if isinstance(node, Window) and is_by_arrival(node):
+        return watermarks(node.input)
     if isinstance(node, (Window, TopN)):
-        # A row's rank may change with any row of its partition: what is equal in all of it is bound, and the time by which
+        # A row's rank may change with any row of its partition: what is equal in all of it is bound, and the time by
+        # which
         # rows are ordered if they look back only.
         below = watermarks(node.input)
         bound = [k.column for k in node.partition] + ([_looking_back(node)] if isinstance(node, Window) else [])
         if isinstance(node, Window) and node.keeps_time:
             bound += [c.order[0].value.column for c in node.calls]
-        ahead = [(c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True)] if isinstance(node, Window) else []
+        ahead = (
+            [(c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True)]
+            if isinstance(node, Window)
+            else []
+        )
         return _present([*((c, below.get(c, ())) for c in bound if c is not None), *ahead])
     if isinstance(node, TimeFilter):
         # Rows wait, or go, by their time alone: of other columns old values come late.
@@ -107,13 +113,17 @@ def watermarks(node: Relation) -> Watermarks:
         return _joined(node)
     if isinstance(node, Union):
         parts = [watermarks(p) for p in node.parts]
-        return _present((c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
-                        for i, c in enumerate(node.outputs))
+        return _present(
+            (c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
+            for i, c in enumerate(node.outputs)
+        )
     return {}
 
 
 def clocks(node: Relation) -> Watermarks:
-    """How far times have come, which is no promise: rows that are late, or waited in a look-up, come out however far behind they are."""
+    """How far times have come, which is no promise: rows that are late, or waited in a look-up, come out however far
+    behind they are.
+    """
 
     def unpromised(part: Relation) -> Relation:
         if isinstance(part, TemporalJoin):
@@ -124,7 +134,9 @@ def clocks(node: Relation) -> Watermarks:
 
 
 def _nearest(node: AsofJoin) -> Watermarks:
-    """A left row is revised by right rows that come at or before its value: not when the right watermark has passed that."""
+    """A left row is revised by right rows that come at or before its value: not when the right watermark has passed
+    that.
+    """
     column = node.left_value.column
     if node.comparison not in (">=", ">") or column is None:
         return {}
@@ -133,7 +145,9 @@ def _nearest(node: AsofJoin) -> Watermarks:
 
 
 def _joined(node: Join) -> Watermarks:
-    """Of a time that bounds the other side's: a row comes out, or is revised, when it changes or one that it can meet does."""
+    """Of a time that bounds the other side's: a row comes out, or is revised, when it changes or one that it can meet
+    does.
+    """
     left, right = watermarks(node.left), watermarks(node.right)
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
@@ -153,9 +167,12 @@ def _joined(node: Join) -> Watermarks:
 def _looking_back(node: Window) -> str | None:
     """The column by which all functions order their rows first, rising, if none reads rows behind a row's peers."""
     for call in node.calls:
-        if not _looks_back(call):
+        if not call.looks_back:
             return None
-    first = {c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None for c in node.calls}
+    first = {
+        c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None
+        for c in node.calls
+    }
     return first.pop() if len(first) == 1 else None
 
 
@@ -164,18 +181,15 @@ def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
     if call.function != "lead" or call.number < 0 or not call.order or call.order[0].descending:
         return ()
     time, *default = call.arguments
-    return of_scalar(time, below) if time == call.order[0].value and all(d.expression == INFINITY for d in default) else ()
-
-
-def _looks_back(call: WindowCall) -> bool:
-    if call.function in ("lag", "lead"):  # their distance may be negative
-        return (call.number if call.function == "lag" else -call.number) >= 0
-    ends = call.frame.end is not None and call.frame.end <= 0 and call.frame.high is None
-    return call.function in _BACK or (call.function not in _AHEAD and ends)
+    return (
+        of_scalar(time, below) if time == call.order[0].value and all(d.expression == INFINITY for d in default) else ()
+    )
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:
-    """The watermark of an expression over columns with the watermarks `below`; none unless the expression rises with them."""
+    """The watermark of an expression over columns with the watermarks `below`; none unless the expression rises with
+    them.
+    """
     return _rising(scalar.expression, below) if scalar.type.name in TIME_TYPES else ()
 
 
@@ -184,7 +198,11 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         return _rising(node.this, below)
     if isinstance(node, exp.Column):
         return below.get(node.name, ())
-    if isinstance(node, exp.Cast) and node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ):
+    if isinstance(node, exp.Cast) and node.to.this in (
+        exp.DType.TIMESTAMP,
+        exp.DType.TIMESTAMPNTZ,
+        exp.DType.TIMESTAMPTZ,
+    ):
         # From a date or between the two: the same moment, as everything is computed in UTC.
         return _rising(node.this, below)
     if isinstance(node, (exp.Add, exp.Sub)):

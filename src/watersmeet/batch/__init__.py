@@ -1,7 +1,7 @@
 """Bounded queries: from a parsed query to DuckDB SQL over the current content.
 
-Scalars go through the same readers as in views, so that a query over tables and a view over
-them compute alike. Everything else that DuckDB can do keeps its shape.
+Scalars go through the same readers as in views, so that a query over tables and a view over them compute alike.
+Everything else that DuckDB can do keeps its shape.
 """
 
 from __future__ import annotations

@@ -10,8 +10,14 @@ from watersmeet.algebra.relations import AggregateCall
 from watersmeet.expressions.values import Value, call, duckdb_cast, number, string, wrap
 from watersmeet.types import BIGINT, VARCHAR
 
-_NAMES: Final = {"array_agg": "list", "first_value": "first", "last_value": "last", "jsonb_agg": "string_agg",
-                 "mode": "mode", "percentile_disc": "list"}
+_NAMES: Final = {
+    "array_agg": "list",
+    "first_value": "first",
+    "last_value": "last",
+    "jsonb_agg": "string_agg",
+    "mode": "mode",
+    "percentile_disc": "list",
+}
 
 #: As they are written.
 AS_VIEWS: Final = frozenset({

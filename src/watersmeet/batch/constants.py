@@ -30,8 +30,16 @@ def values(node: exp.Values, env: Environment) -> Translated:
         bound = [bind_value(p, ctx) for p in places]
         settled, kind = _settled(bound, places, ctx)
         columns.append([v.expression for v in settled])
-        outputs.append(Output(f"c{i}", f"column{i + 1}", kind, any(v.nullable for v in settled),
-                              all(v.unknown for v in bound), place_of(places[0])))
+        outputs.append(
+            Output(
+                f"c{i}",
+                f"column{i + 1}",
+                kind,
+                any(v.nullable for v in settled),
+                all(v.unknown for v in bound),
+                place_of(places[0]),
+            )
+        )
     tuples = [exp.Tuple(expressions=list(row)) for row in zip(*columns, strict=True)]
     alias = table_alias("v", [o.alias for o in outputs])
     source = exp.Values(expressions=tuples, alias=alias)
@@ -60,5 +68,3 @@ def _no_subquery(env: Environment) -> Callable[[exp.Expression, Scope], Translat
         raise not_supported("a subquery in VALUES", node, env)
 
     return refuse
-
-

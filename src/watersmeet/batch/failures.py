@@ -34,8 +34,16 @@ _NO_NUMBER: Final = re.compile(r"^Could not convert string '(?P<value>.*)' to (?
 _TYPE_NAME: Final = re.compile(r"\bINT(?:16|32|64)\b|\bDECIMAL(?=\()")
 _SOURCE_COLUMN: Final = re.compile(r"!?\s*when casting from source column \w+$")
 _TYPES: Final = {
-    "BLOB": "bytea", "BOOL": "boolean", "BOOLEAN": "boolean", "DOUBLE": "double precision", "FLOAT": "real",
-    "INT16": "smallint", "INT32": "integer", "INT64": "bigint", "INTEGER": "integer", "SMALLINT": "smallint",
+    "BLOB": "bytea",
+    "BOOL": "boolean",
+    "BOOLEAN": "boolean",
+    "DOUBLE": "double precision",
+    "FLOAT": "real",
+    "INT16": "smallint",
+    "INT32": "integer",
+    "INT64": "bigint",
+    "INTEGER": "integer",
+    "SMALLINT": "smallint",
 }
 
 
@@ -47,8 +55,12 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
     """
     message = first_line(exc)
     if "More than one row returned by a subquery" in str(exc):
-        return error("SCALAR_SUBQUERY_ROWS", "more than one row returned by a subquery used as an expression", sql=text,
-                     span=span)
+        return error(
+            "SCALAR_SUBQUERY_ROWS",
+            "more than one row returned by a subquery used as an expression",
+            sql=text,
+            span=span,
+        )
     condition = next((c for kind, c in _CONDITIONS if isinstance(exc, kind)), "INTERNAL_ERROR")
     return error(condition, _lower(_worded(message)), sql=text, span=span)
 
@@ -72,5 +84,3 @@ def _lower(message: str) -> str:
     """The message in our voice: it starts in lower case and has no full stop."""
     message = message.rstrip(" .!")
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
-
-

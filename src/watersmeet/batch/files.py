@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.batch.state import Output, Translated
 from watersmeet.dialects.queries import name_of
+from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, first_line
 from watersmeet.expressions.oracle import Oracle
 from watersmeet.expressions.scalars import bind_value
@@ -18,6 +19,17 @@ READERS: Final = frozenset({"read_csv", "read_csv_auto", "read_json", "read_json
 
 #: Looks at files; what it says of them is not kept.
 _FILES: Final = Oracle(external_access=True)
+
+
+def files_refused(what: str, *, sql: str | None = None, span: Span | None = None) -> Error:
+    """FILES_NOT_ALLOWED for what reads files of the machine."""
+    return error(
+        "FILES_NOT_ALLOWED",
+        f"{what} is not possible on a connection that may not read files",
+        sql=sql,
+        span=span,
+        hint="Connect with allow_files = True.",
+    )
 
 
 def read_file(name: str, node: exp.Expression, ctx: Context) -> Translated:

@@ -13,12 +13,13 @@ from watersmeet.batch.state import Translated
 from watersmeet.binder.aggregates import bare
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.typedefaults import of_nothing
+from watersmeet.binder.windows import as_they_came
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, check_over, result_type, written
 from watersmeet.expressions.calls import mismatch
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Context, first_line, typed_null
+from watersmeet.expressions.context import UNORDERED, Context, RowOrder, first_line, typed_null
 from watersmeet.expressions.operators import comparable
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value, call, duckdb_cast, number, wrap
@@ -39,13 +40,24 @@ class BatchContext(ScopeContext):
     """An expression of a bounded query. `translate` translates the subqueries in it.
 
     aggregates: whether aggregate functions may be called here. keys: if not None, the expressions of GROUP
-    BY; a column outside of aggregates must be one of them. filling: aggregates of nothing are the defaults of their types.
+    BY; a column outside of aggregates must be one of them. filling: aggregates of nothing are the defaults of their
+    types.
     """
 
     volatile_allowed = True
 
-    def __init__(self, text: str, scope: Scope, clause: str, translate: Translate, *, aggregates: bool = False,
-                 windows: bool = False, keys: Sequence[Value] | None = None, filling: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        scope: Scope,
+        clause: str,
+        translate: Translate,
+        *,
+        aggregates: bool = False,
+        windows: bool = False,
+        keys: Sequence[Value] | None = None,
+        filling: bool = False,
+    ) -> None:
         super().__init__(text, scope, clause)
         self.filling = filling
         self.translate = translate
@@ -53,13 +65,19 @@ class BatchContext(ScopeContext):
         self.windows = windows
         self.keys = keys
 
+    @property
+    def row_order(self) -> RowOrder | None:
+        return super().row_order if self.keys is None or self.scope.order is None else UNORDERED
+
     def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
         if self.clause != "SELECT":
             return super().rows_of(name, array, node)
         rows = array()
         assert rows.type.element is not None
         if rows.expression.find(exp.Explode) is not None:
-            raise self.not_supported("a set-returning function inside of another", node, hint="Call the inner one in FROM.")
+            raise self.not_supported(
+                "a set-returning function inside of another", node, hint="Call the inner one in FROM."
+            )
         return Value(exp.Explode(this=rows.finish().expression), rows.type.element)
 
     def inside(self, clause: str) -> BatchContext:
@@ -79,16 +97,22 @@ class BatchContext(ScopeContext):
         own = {c.sql() for t in self.scope.tables for s in t.columns for c in s.value.expression.find_all(exp.Column)}
         if not any(c.sql() in own for c in value.expression.find_all(exp.Column)):
             return value
-        raise self.error("COLUMN_NOT_GROUPED",
-                         f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function', node)
+        raise self.error(
+            "COLUMN_NOT_GROUPED",
+            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function',
+            node,
+        )
 
     def special(self, node: exp.Expression) -> Value | None:
         if isinstance(node, exp.Window):
             return self._window(node)
         if isinstance(node, exp.Anonymous) and str(node.this).lower() == "grouping" and self.keys is not None:
             inside = self.inside("GROUPING")
-            return Value(duckdb_cast(call("grouping", *[bind_value(a, inside).expression for a in node.expressions]), INTEGER),
-                         INTEGER, nullable=False)
+            return Value(
+                duckdb_cast(call("grouping", *[bind_value(a, inside).expression for a in node.expressions]), INTEGER),
+                INTEGER,
+                nullable=False,
+            )
         inner = node.this if isinstance(node, exp.Filter) else node
         if isinstance(inner, exp.WithinGroup) and inner.this.name.lower() in AS_VIEWS:
             found_call = written(node)
@@ -124,8 +148,11 @@ class BatchContext(ScopeContext):
             return Value(exp.Exists(this=inner.query), BOOLEAN, nullable=False)
         if isinstance(node, exp.In) and node.args.get("query") is not None:
             return self._in(node, node.args["query"])
-        if isinstance(node, (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)) and isinstance(
-                node.expression, (exp.Any, exp.All)) and _is_query(node.expression.this):
+        if (
+            isinstance(node, (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE))
+            and isinstance(node.expression, (exp.Any, exp.All))
+            and _is_query(node.expression.this)
+        ):
             return self._quantified(node)
         if isinstance(node, (exp.Subquery, exp.Select, exp.SetOperation)):
             return self._scalar(node)
@@ -188,8 +215,9 @@ class BatchContext(ScopeContext):
         name = inner.this.lower()
         place = self.inside("the argument of an aggregate function")
         if over:
-            place = BatchContext(self.text, self.scope, place.clause, self.translate, aggregates=self.aggregates,
-                                 keys=self.keys)
+            place = BatchContext(
+                self.text, self.scope, place.clause, self.translate, aggregates=self.aggregates, keys=self.keys
+            )
         arguments, values = self._arguments(inner, place)
 
         def complete(function: str, parts: list[exp.Expression]) -> exp.Expression:
@@ -199,9 +227,15 @@ class BatchContext(ScopeContext):
         expression = complete(_RENAMED.get(name, name), arguments)
         if name in _TYPED:
             value = self._typed(name, expression, values, node, complete, arguments, over=over)
-            return value if over or not self.filling or not values else of_nothing(value, name, values[0].expression, self.scope)
+            return (
+                value
+                if over or not self.filling or not values
+                else of_nothing(value, name, values[0].expression, self.scope)
+            )
         try:
-            kind, _ = self.type_of(exp.Anonymous(this=_RENAMED.get(name, name), expressions=[typed_null(v) for v in values]))
+            kind, _ = self.type_of(
+                exp.Anonymous(this=_RENAMED.get(name, name), expressions=[typed_null(v) for v in values])
+            )
         except duckdb.BinderException as err:
             raise mismatch(name, values, node, self, err) from None
         except duckdb.Error as err:
@@ -213,7 +247,11 @@ class BatchContext(ScopeContext):
     def _as_view(self, found: Written) -> Value:
         bound = bind_call(found, self.inside)
         value = as_view(bound)
-        return value if not self.filling or bound.argument is None else of_nothing(value, bound.function, bound.argument.expression, self.scope)
+        return (
+            value
+            if not self.filling or bound.argument is None
+            else of_nothing(value, bound.function, bound.argument.expression, self.scope)
+        )
 
     def _arguments(self, node: exp.Expression, place: Context) -> tuple[list[exp.Expression], list[Value]]:
         """The translated arguments, DISTINCT and ORDER BY kept, and their values alone."""
@@ -237,9 +275,17 @@ class BatchContext(ScopeContext):
                 parts.append(value.expression)
         return parts, values
 
-    def _typed(self, name: str, expression: exp.Expression, values: list[Value], node: exp.Expression,
-               complete: Callable[[str, list[exp.Expression]], exp.Expression], arguments: list[exp.Expression], *,
-               over: bool) -> Value:
+    def _typed(
+        self,
+        name: str,
+        expression: exp.Expression,
+        values: list[Value],
+        node: exp.Expression,
+        complete: Callable[[str, list[exp.Expression]], exp.Expression],
+        arguments: list[exp.Expression],
+        *,
+        over: bool,
+    ) -> Value:
         if name == "count":
             if len(values) > 1:
                 raise self.error("DATATYPE_MISMATCH", f"count takes one argument, not {len(values)}", node)
@@ -281,7 +327,9 @@ class BatchContext(ScopeContext):
         if node.args.get("alias") is not None:
             raise self.not_supported("a named window", node)
         function = node.this
-        place = BatchContext(self.text, self.scope, "a window", self.translate, aggregates=self.aggregates, keys=self.keys)
+        place = BatchContext(
+            self.text, self.scope, "a window", self.translate, aggregates=self.aggregates, keys=self.keys
+        )
         if aggregate_name(function, self) is not None and function.find(exp.Anonymous).this.lower() not in _WINDOWED:
             value = self._aggregate(function, over=True)
             inner = value.expression
@@ -289,11 +337,17 @@ class BatchContext(ScopeContext):
             value = self._window_function(function, place)
             inner = value.expression
         partition = [bind_value(p, place).expression for p in node.args.get("partition_by") or []]
-        order = node.args.get("order")
+        order, spec = node.args.get("order"), _spec(node.args.get("spec"), place)
+        keys = [self._ordered(o, place) for o in order.expressions] if order else []
+        if not keys and (came := as_they_came(function, node.args.get("spec"), place)):
+            keys = [exp.Ordered(this=k.value.expression.copy(), desc=k.descending or None) for k in came]
+            spec = spec or _whole_partition()
         over = exp.Window(
-            this=inner.this if isinstance(inner, exp.Cast) else inner, partition_by=partition,
-            order=exp.Order(expressions=[self._ordered(o, place) for o in order.expressions]) if order else None,
-            spec=_spec(node.args.get("spec"), place))
+            this=inner.this if isinstance(inner, exp.Cast) else inner,
+            partition_by=partition,
+            order=exp.Order(expressions=keys) if keys else None,
+            spec=spec,
+        )
         return Value(duckdb_cast(over, value.type), value.type, value.nullable)
 
     def _window_function(self, node: exp.Expression, place: BatchContext) -> Value:
@@ -326,6 +380,11 @@ def _spec(spec: exp.Expression | None, place: Context) -> exp.Expression | None:
         if isinstance(bound, exp.Expression):
             made.set(name, bind_value(bound, place).expression)
     return made
+
+
+def _whole_partition() -> exp.WindowSpec:
+    """The frame of a window whose rows are all peers."""
+    return exp.WindowSpec(kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="UNBOUNDED", end_side="FOLLOWING")
 
 
 def ordered(node: exp.Expression, expression: exp.Expression) -> exp.Ordered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -19,26 +20,53 @@ from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import UNORDERED, Context
 from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT
 
-_KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals", "windows", "nature"})
+_KNOWN: Final = frozenset(
+    {
+        "with_",
+        "expressions",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "distinct",
+        "order",
+        "limit",
+        "offset",
+        "laterals",
+        "windows",
+        "nature",
+    }
+)
 
 
 def check_nature(node: exp.Select, env: Environment) -> None:
-    """FEATURE_NOT_SUPPORTED for SELECT STREAM or SELECT TABLE inside of a query that ends: only a query that runs follows records."""
+    """FEATURE_NOT_SUPPORTED for SELECT STREAM or SELECT TABLE inside of a query that ends: only a query that runs
+    follows records.
+    """
     if (nature := node.args.get("nature")) is not None:
         word = nature.name.upper()
         if node.find_ancestor(exp.SetOperation) is not None:
-            raise not_supported(f"a set operation of SELECT {word}", node, env,
-                                hint="Write each side to a topic, and read these without STREAM and TABLE.")
-        raise not_supported(f"SELECT {word} inside of a query without STREAM and TABLE", node, env,
-                            hint=f"Say SELECT STREAM or SELECT TABLE in the outer query too, or write the rows to a topic (INSERT INTO … SELECT {word} …)"
-                                 " and read that.")
+            raise not_supported(
+                f"a set operation of SELECT {word}",
+                node,
+                env,
+                hint="Write each side to a topic, and read these without STREAM and TABLE.",
+            )
+        raise not_supported(
+            f"SELECT {word} inside of a query without STREAM and TABLE",
+            node,
+            env,
+            hint=f"Say SELECT STREAM or SELECT TABLE in the outer query too, or write the rows to a topic (INSERT "
+            f"INTO … SELECT {word} …)"
+            " and read that.",
+        )
 
 
 class Selecting:
@@ -61,10 +89,14 @@ class Selecting:
         if clause is not None:
             joins = [*(node.args.get("joins") or []), *map(_as_join, node.args.get("laterals") or [])]
             made["from_"], made["joins"], scope = self.sources.clause(clause.this, joins)
+        if scope.order is None and language_named(self.batch.dialect).semantics.row_order != "none":
+            scope = replace(scope, order=UNORDERED)
         where = node.args.get("where")
         if where is not None:
             check_condition(where.this, scope, self.batch.windowed, self._context(scope, "WHERE"))
-            made["where"] = exp.Where(this=bind_condition(where.this, self._context(scope, "WHERE"), "WHERE").expression)
+            made["where"] = exp.Where(
+                this=bind_condition(where.this, self._context(scope, "WHERE"), "WHERE").expression
+            )
         ctx = self._grouping(made, scope)
         items = self._items(ctx, scope)
         having = node.args.get("having")
@@ -76,7 +108,11 @@ class Selecting:
         for i, (value, name, place) in enumerate(items):
             scalar = value.finish()
             window = None if combined else self.batch.windowed.get(value.expression.sql())
-            outputs.append(Output(f"c{i}", name or "?column?", scalar.type, scalar.nullable, value.unknown, place_of(place), window))
+            outputs.append(
+                Output(
+                    f"c{i}", name or "?column?", scalar.type, scalar.nullable, value.unknown, place_of(place), window
+                )
+            )
             expressions.append(exp.alias_(scalar.expression, f"c{i}", quoted=True))
         self._ending(made, ctx, items, outputs)
         return Translated(exp.Select(expressions=expressions, **made), tuple(outputs))
@@ -86,9 +122,16 @@ class Selecting:
 
     def _above(self, scope: Scope, clause: str, keys: list[Value] | Any) -> BatchContext:
         plain = self._context(scope, clause)
-        return BatchContext(plain.text, scope, clause, plain.translate, aggregates=True,
-                            windows=clause in ("SELECT", "ORDER BY"), keys=keys,
-                            filling=fills_aggregates(language_named(self.batch.dialect).semantics, self.batch.settings))
+        return BatchContext(
+            plain.text,
+            scope,
+            clause,
+            plain.translate,
+            aggregates=True,
+            windows=clause in ("SELECT", "ORDER BY"),
+            keys=keys,
+            filling=fills_aggregates(language_named(self.batch.dialect).semantics, self.batch.settings),
+        )
 
     # -- GROUP BY -----------------------------------------------------------------------------------------------
 
@@ -128,8 +171,11 @@ class Selecting:
         expression = value.expression
         if expression.find(exp.Column) is None:
             # a bare constant would be read as a position of the select list
-            return exp.Paren(this=value.finish().expression.copy()) if value.unknown else exp.cast(
-                expression.copy(), value.type.duckdb, dialect="duckdb")
+            return (
+                exp.Paren(this=value.finish().expression.copy())
+                if value.unknown
+                else exp.cast(expression.copy(), value.type.duckdb, dialect="duckdb")
+            )
         return expression.copy()
 
     def _group_item(self, node: exp.Expression, scope: Scope) -> Value:
@@ -169,7 +215,11 @@ class Selecting:
                 found += [(ctx.grouped(c.value, c.name, node), c.name, node) for c in self._starred(star, node, scope)]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else unaliased_name(node, len(found), semantics)
+            name = (
+                name_of(node.args["alias"])
+                if isinstance(node, exp.Alias)
+                else unaliased_name(node, len(found), semantics)
+            )
             if name is None and isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Select):
                 name = _subquery_name(inner.this)
             found.append((bind_value(inner, ctx), name, node))
@@ -180,8 +230,13 @@ class Selecting:
 
     # -- DISTINCT, ORDER BY, LIMIT ------------------------------------------------------------------------------
 
-    def _ending(self, made: dict[str, Any], ctx: BatchContext, items: list[tuple[Value, str | None, exp.Expression]],
-                outputs: list[Output]) -> None:
+    def _ending(
+        self,
+        made: dict[str, Any],
+        ctx: BatchContext,
+        items: list[tuple[Value, str | None, exp.Expression]],
+        outputs: list[Output],
+    ) -> None:
         clause = self.node.args.get("distinct")
         if clause:
             on = clause.args.get("on") if isinstance(clause, exp.Distinct) else None
@@ -189,25 +244,45 @@ class Selecting:
         order = self.node.args.get("order")
         if order is not None:
             made["order"] = exp.Order(
-                expressions=[ordered(o, self._sort_key(o.this, ctx, items, outputs)) for o in order.expressions])
+                expressions=[ordered(o, self._sort_key(o.this, ctx, items, outputs)) for o in order.expressions]
+            )
         made.update(limits(self.node, self._context(Scope(outer=self.env.outer), "LIMIT"), self.env))
 
-    def _distinct_on(self, on: exp.Expression, ctx: BatchContext, items: list[tuple[Value, str | None, exp.Expression]],
-                     outputs: list[Output]) -> exp.Expression:
+    def _distinct_on(
+        self,
+        on: exp.Expression,
+        ctx: BatchContext,
+        items: list[tuple[Value, str | None, exp.Expression]],
+        outputs: list[Output],
+    ) -> exp.Expression:
         parts = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
         return exp.Tuple(expressions=[self._sort_key(p, ctx, items, outputs, expression=True) for p in parts])
 
-    def _sort_key(self, node: exp.Expression, ctx: BatchContext,
-                  items: list[tuple[Value, str | None, exp.Expression]], outputs: list[Output], *,
-                  expression: bool = False) -> exp.Expression:
+    def _sort_key(
+        self,
+        node: exp.Expression,
+        ctx: BatchContext,
+        items: list[tuple[Value, str | None, exp.Expression]],
+        outputs: list[Output],
+        *,
+        expression: bool = False,
+    ) -> exp.Expression:
         """An output name, a position, or an expression over the rows.
 
         It becomes a position of the select list where it can (or, if `expression`, what stands there).
         """
         position = output_position(node, outputs, ctx)
         if position is None:
-            place = BatchContext(ctx.text, ctx.scope, "ORDER BY", ctx.translate, aggregates=ctx.aggregates, windows=True,
-                                 keys=ctx.keys, filling=ctx.filling)
+            place = BatchContext(
+                ctx.text,
+                ctx.scope,
+                "ORDER BY",
+                ctx.translate,
+                aggregates=ctx.aggregates,
+                windows=True,
+                keys=ctx.keys,
+                filling=ctx.filling,
+            )
             value = bind_value(node, place)
             same = [i for i, (v, _, _) in enumerate(items) if v.expression == value.expression]
             if not same:
@@ -252,7 +327,9 @@ def _count(node: exp.Expression, ctx: BatchContext, where: str) -> exp.Expressio
     if value.unknown:
         value = cast(value, BIGINT, ctx, node)
     if not value.type.is_numeric:
-        raise ctx.error("DATATYPE_MISMATCH", f"argument of {where} must be type bigint, not type {value.type.sql}", node)
+        raise ctx.error(
+            "DATATYPE_MISMATCH", f"argument of {where} must be type bigint, not type {value.type.sql}", node
+        )
     return value.expression
 
 
@@ -279,7 +356,6 @@ def _as_join(node: exp.Lateral) -> exp.Join:
     made = exp.Join(this=node, kind="CROSS")
     made.meta["comma"] = True
     return made
-
 
 
 def _subquery_name(node: exp.Select) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.batch.constants import values
-from watersmeet.batch.files import READERS, read_file
+from watersmeet.batch.files import READERS, files_refused, read_file
+from watersmeet.batch.roworder import StoredOrder, WindowedOrder
 from watersmeet.batch.scalars import BatchContext
 from watersmeet.batch.state import (
     Batch,
@@ -26,6 +27,7 @@ from watersmeet.binder.ranges import with_ranges
 from watersmeet.binder.scope import Scope, ScopeColumn, single
 from watersmeet.binder.shared import check_alias_list
 from watersmeet.binder.sources import alias_of, catalog_relation, check_arguments, view_statement
+from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.binder.strictness import check_kind
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.binder.typedefaults import filled
@@ -98,11 +100,20 @@ class Sources:
 
     def _check_join(self, node: exp.Join) -> None:
         if node.method.upper() == "ASOF":
-            raise error("FEATURE_NOT_SUPPORTED", "do not support asof join for batch queries", sql=self.env.text,
-                        span=place_of(node.this), hint="Use an ASOF join in a materialized view.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "do not support asof join for batch queries",
+                sql=self.env.text,
+                span=place_of(node.this),
+                hint="Use an ASOF join in a materialized view.",
+            )
         if node.args.get("within"):
-            raise not_supported("WITHIN in a query without STREAM and TABLE", node.args["within"][0], self.env,
-                                hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.")
+            raise not_supported(
+                "WITHIN in a query without STREAM and TABLE",
+                node.args["within"][0],
+                self.env,
+                hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
+            )
         check_arguments(node, _JOIN, self.env.text, "a join")
         check_kind(node, language_named(self.batch.dialect).semantics, self.env.text)
 
@@ -111,8 +122,14 @@ class Sources:
     def item(self, node: exp.Expression, before: Scope) -> Sourced:
         """One item of FROM. before: what stands left of it, for LATERAL."""
         if node.args.get("over") is not None:
-            raise error("FEATURE_NOT_SUPPORTED", "a window of a join in a query that ends is not supported", sql=self.env.text,
-                        span=place_of(node.args["over"]), detail="What is stored is joined as a whole.", hint="Write SELECT STREAM, or leave OVER out.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a window of a join in a query that ends is not supported",
+                sql=self.env.text,
+                span=place_of(node.args["over"]),
+                detail="What is stored is joined as a whole.",
+                hint="Write SELECT STREAM, or leave OVER out.",
+            )
         windowed = window_call(node)
         if windowed is not None:
             return self._nested(self._windowed(windowed), node)
@@ -134,8 +151,13 @@ class Sources:
         check_arguments(node, _TABLE, self.env.text, "FROM")
         alias, names = alias_of(node)
         if node.args.get("version") is not None:
-            raise error("FEATURE_NOT_SUPPORTED", "do not support temporal join for batch queries", sql=self.env.text,
-                        span=place_of(node), hint="Please use temporal join in streaming queries.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "do not support temporal join for batch queries",
+                sql=self.env.text,
+                span=place_of(node),
+                hint="Please use temporal join in streaming queries.",
+            )
         name = name_of(node.this)
         if node.args.get("db") is None and name in self.env.ctes:
             cte = self.env.ctes[name]
@@ -143,50 +165,76 @@ class Sources:
             return self._placed(made, cte.outputs, alias or name, names, node)
         relation = catalog_relation(node, self.batch.catalog, self.env.text, self.env.ctes)
         made, scope = self._relation(relation, alias or name, names, node)
-        return made, scope if alias is not None else single(name, scope.visible, relation.schema)
+        named = scope if alias is not None else single(name, scope.visible, relation.schema)
+        return made, replace(named, order=scope.order)
 
     def _relation(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
+        self.batch.name(relation.id)
         if relation.kind == "index":
             relation = self.batch.catalog.relations[relation.depends_on[0]]
+            self.batch.name(relation.id)
         if relation.kind == "view":
             return self._view(relation, alias, names, node)
         if not relation.is_stored:
-            raise error("FEATURE_NOT_SUPPORTED", f'{relation.kind} "{relation.name}" can\'t be read by a query',
-                        sql=self.env.text, span=place_of(node),
-                        hint="Create a materialized view over it and read that.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'{relation.kind} "{relation.name}" can\'t be read by a query',
+                sql=self.env.text,
+                span=place_of(node),
+                hint="Create a materialized view over it and read that.",
+            )
         self.batch.depend(relation.id)
-        made = exp.Table(this=exp.to_identifier(self.batch.relation_name(relation), quoted=True))
-        outputs = tuple(Output(f.name, f.name, f.type, f.nullable) for f in relation.columns)
-        return self._placed(made, outputs, alias, names, node)
+        actual = (self.batch.catalog.actual or self.batch.catalog).relations[relation.id]
+        made = exp.Table(this=exp.to_identifier(self.batch.relation_name(actual), quoted=True))
+        outputs = tuple(
+            Output(a.name, f.name, f.type, f.nullable)
+            for a, f in zip(actual.columns, relation.columns, strict=False)  # a view may know less of them
+        )
+        placed, scope = self._placed(made, outputs, alias, names, node)
+        semantics = language_named(self.batch.dialect).semantics
+        if semantics.row_order != "none":
+            scope = replace(scope, order=StoredOrder(relation, made, semantics))
+        return placed, scope
 
     def _view(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
         statement = view_statement(relation)
         batch = self.batch
-        dialect, catalog = batch.dialect, batch.catalog
-        batch.dialect, batch.catalog = relation.dialect, replace(catalog, path=relation.path)
+        dialect, catalog, named = batch.dialect, batch.catalog, list(batch.named)
+        batch.dialect, batch.catalog = relation.dialect, catalog.seen_by(relation)
         if is_marked(statement.query):
-            raise error("FEATURE_NOT_SUPPORTED", f'view "{relation.name}" can\'t be read by a query that ends', sql=self.env.text,
-                        span=place_of(node), detail="It is a SELECT STREAM, which runs until it is stopped.",
-                        hint="Write SELECT STREAM, or read a materialized view of it.")
-        query = with_current_names(statement.query, batch.catalog, language_named(relation.dialect).semantics)
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'view "{relation.name}" can\'t be read by a query that ends',
+                sql=self.env.text,
+                span=place_of(node),
+                detail="It is a SELECT STREAM, which runs until it is stopped.",
+                hint="Write SELECT STREAM, or read a materialized view of it.",
+            )
+        query, _ = inlined(statement.query, batch.catalog, relation.dialect, statement.text)
+        query = with_current_names(query, batch.catalog, language_named(relation.dialect).semantics)
         inner = self.translate(query, Environment(statement.text), batch)
-        batch.dialect, batch.catalog = dialect, catalog
-        outputs = tuple(Output(o.alias, f.name, o.type, o.nullable, window=o.window)
-                        for o, f in zip(inner.outputs, relation.columns, strict=True))
+        batch.dialect, batch.catalog, batch.named = dialect, catalog, named
+        outputs = tuple(
+            Output(o.alias, f.name, o.type, o.nullable, window=o.window)
+            for o, f in zip(inner.outputs, relation.columns, strict=True)
+        )
         return self._derived(Translated(inner.query, outputs), alias, names, node)
 
-    def _placed(self, made: exp.Table, outputs: Sequence[Output], alias: str, names: Sequence[str],
-                node: exp.Expression) -> Sourced:
+    def _placed(
+        self, made: exp.Table, outputs: Sequence[Output], alias: str, names: Sequence[str], node: exp.Expression
+    ) -> Sourced:
         check_alias_list(names, len(outputs), f'table "{alias}"', self.env.text, place_of(node))
         table = self.batch.alias()
         made.set("alias", table_alias(table))
         self._note_windows(table, outputs)
         return made, single(alias, scope_columns(table, outputs, names))
 
-    def _derived(self, inner: Translated, alias: str | None, names: Sequence[str],
-                 node: exp.Expression | None = None) -> Sourced:
-        check_alias_list(names, len(inner.outputs), f'table "{alias}"', self.env.text,
-                         place_of(node) if node is not None else None)
+    def _derived(
+        self, inner: Translated, alias: str | None, names: Sequence[str], node: exp.Expression | None = None
+    ) -> Sourced:
+        check_alias_list(
+            names, len(inner.outputs), f'table "{alias}"', self.env.text, place_of(node) if node is not None else None
+        )
         table = self.batch.alias()
         self._note_windows(table, inner.outputs)
         return aliased(inner.query, table), single(alias, scope_columns(table, inner.outputs, names))
@@ -223,12 +271,19 @@ class Sources:
         if first in ("tumble", "hop"):
             raise not_supported(f"the time window function {first.upper()} in this place", call.calls[0][2], self.env)
         if first in READERS:
+            if not self.batch.files:
+                raise files_refused(f"{first}()", sql=self.env.text, span=place_of(call.calls[0][2]))
             return self._derived(read_file(first, call.calls[0][2], ctx), call.title, call.names, node)
         arrays = []
         for name, arguments, place in call.calls:
             if not is_set_function(name):
-                raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
-                            span=place_of(place), hint=did_you_mean(name, ["generate_series", "unnest", *READERS]))
+                raise error(
+                    "UNDEFINED_FUNCTION",
+                    f"table function {name} does not exist",
+                    sql=self.env.text,
+                    span=place_of(place),
+                    hint=did_you_mean(name, ["generate_series", "unnest", *READERS]),
+                )
             arrays.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), place, ctx))
         inner = self.batch.alias()
         outputs: list[Output] = []
@@ -261,18 +316,30 @@ class Sources:
         start = window.last_start(time.expression, time.type)
         if window.function == "hop":
             start = exp.Explode(this=window.starts(time.expression, time.type))
-        values = [*[c.value for c in scope.visible], Value(start, time.type, time.nullable and window.function == "tumble")]
+        values = [
+            *[c.value for c in scope.visible],
+            Value(start, time.type, time.nullable and window.function == "tumble"),
+        ]
         names = [*[c.name for c in scope.visible], *NAMES]
         picked = [exp.alias_(v.expression, f"c{i}", quoted=True) for i, v in enumerate(values)]
         query = exp.Select(expressions=picked, from_=exp.From(this=relation))
-        outputs = [Output(f"c{i}", n, v.type, v.nullable, window=window if i >= len(scope.visible) else None)
-                   for i, (n, v) in enumerate(zip(names, values, strict=False))]
+        outputs = [
+            Output(f"c{i}", n, v.type, v.nullable, window=window if i >= len(scope.visible) else None)
+            for i, (n, v) in enumerate(zip(names, values, strict=False))
+        ]
         below = self.batch.alias()
-        ended = [exp.alias_(v, f"c{i}", quoted=True) for i, v in enumerate(
-            [*[column(below, o.alias) for o in outputs], window.end(column(below, outputs[-1].alias))])]
+        ended = [
+            exp.alias_(v, f"c{i}", quoted=True)
+            for i, v in enumerate(
+                [*[column(below, o.alias) for o in outputs], window.end(column(below, outputs[-1].alias))]
+            )
+        ]
         outputs.append(Output(f"c{len(outputs)}", NAMES[1], time.type, outputs[-1].nullable, window=window))
         whole = exp.Select(expressions=ended, from_=exp.From(this=aliased(query, below)))
-        return self._derived(Translated(whole, tuple(outputs)), *call.alias, call.node)
+        made, found = self._derived(Translated(whole, tuple(outputs)), *call.alias, call.node)
+        if scope.order is not None:
+            found = replace(found, order=WindowedOrder(scope.order, query, whole, made))
+        return made, found
 
     # -- joins --------------------------------------------------------------------------------------------------
 
@@ -295,8 +362,13 @@ class Sources:
     def _condition(self, left: Scope, right: Scope, node: exp.Join) -> tuple[Scope, exp.Expression]:
         clash = left.clash(right)
         if clash is not None:
-            raise error("DUPLICATE_OBJECT", f'table name "{clash}" specified more than once',
-                        sql=self.env.text, span=place_of(node.this), hint="Give one of them an alias.")
+            raise error(
+                "DUPLICATE_OBJECT",
+                f'table name "{clash}" specified more than once',
+                sql=self.env.text,
+                span=place_of(node.this),
+                hint="Give one of them an alias.",
+            )
         node = with_ranges(node, left, right, self.env.text, self.batch.settings)
         side = node.side.upper()
         using = [name_of(i) for i in node.args.get("using") or []]
@@ -318,8 +390,9 @@ class Sources:
         """The scope of a join whose columns may be missing."""
         return _nullable(scope, left, right, side, defaults=self.batch.settings.get("join_use_nulls") == "0")
 
-    def _using(self, left: Scope, right: Scope, side: str, names: Sequence[str], node: exp.Join,
-               ctx: BatchContext) -> tuple[list[ScopeColumn], exp.Expression]:
+    def _using(
+        self, left: Scope, right: Scope, side: str, names: Sequence[str], node: exp.Join, ctx: BatchContext
+    ) -> tuple[list[ScopeColumn], exp.Expression]:
         places = list(node.args.get("using") or []) or [node] * len(names)
         merged, conditions = [], []
         for name, place in zip(names, places, strict=True):
@@ -338,12 +411,16 @@ class Sources:
     def _common(self, scope: Scope, name: str, side: str, node: exp.Expression, ctx: BatchContext) -> Value:
         found = [c for c in scope.visible if c.name == name]
         if not found:
-            raise ctx.error("UNDEFINED_COLUMN",
-                            f'column "{name}" specified in USING clause does not exist in {side} table', node,
-                            hint=did_you_mean(name, [c.name for c in scope.visible]))
-        if len(found) > 1:
-            raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table',
-                            node)
+            raise ctx.error(
+                "UNDEFINED_COLUMN",
+                f'column "{name}" specified in USING clause does not exist in {side} table',
+                node,
+                hint=did_you_mean(name, [c.name for c in scope.visible]),
+            )
+        if len(found) > 1 and not node.meta.get("first"):
+            raise ctx.error(
+                "AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node
+            )
         return found[0].value
 
 
@@ -361,7 +438,8 @@ def _unwrapped(node: exp.Subquery) -> exp.Expression:
 
 def _joined(groups: Sequence[Scope], outer: Scope | None) -> Scope:
     tables = tuple(t for g in groups for t in g.tables)
-    return Scope(tables, tuple(c for g in groups for c in g.visible), outer)
+    order = groups[0].order if len(groups) == 1 else None
+    return Scope(tables, tuple(c for g in groups for c in g.visible), outer, order=order)
 
 
 def _nest(comma: exp.Join, joined: exp.Join) -> None:
@@ -380,12 +458,15 @@ def _parenthesised(item: exp.Expression, joins: list[exp.Join]) -> exp.Expressio
 
 
 def _nullable(scope: Scope, left: Scope, right: Scope, side: str, *, defaults: bool = False) -> Scope:
-    """The scope with all columns of a NULL-extended side nullable, or with the defaults of their types in place of such NULLs."""
+    """The scope with all columns of a NULL-extended side nullable, or with the defaults of their types in place of such
+    NULLs.
+    """
     extended = {"LEFT": (right,), "RIGHT": (left,), "FULL": (left, right)}.get(side, ())
     if not extended:
         return scope
-    changed = {c.sql() for s in extended for t in s.tables for k in t.columns
-               for c in k.value.expression.find_all(exp.Column)}
+    changed = {
+        c.sql() for s in extended for t in s.tables for k in t.columns for c in k.value.expression.find_all(exp.Column)
+    }
 
     def update(item: ScopeColumn) -> ScopeColumn:
         hit = any(c.sql() in changed for c in item.value.expression.find_all(exp.Column))

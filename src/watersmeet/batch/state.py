@@ -20,15 +20,19 @@ from watersmeet.types import SqlType
 class Batch:
     """The state of one translation. relation_name: the DuckDB relation that holds a relation's content.
 
+    named: the relations that the query itself names, depends_on: those whose content it reads, below views too.
     windowed: the columns that TUMBLE and HOP give, by their SQL. settings: of the query, behind SETTINGS.
+    files: whether it may read files.
     """
 
     catalog: Catalog
     relation_name: Callable[[Relation], str]
     dialect: str
+    files: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
     next_alias: int = 1
     depends_on: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
 
     def alias(self) -> str:
@@ -38,6 +42,11 @@ class Batch:
             self.next_alias += 1
             if all(r.shown != name for r in self.catalog.relations.values()):
                 return name
+
+    def name(self, relation_id: str) -> None:
+        """Notes that the query names this relation."""
+        if relation_id not in self.named:
+            self.named.append(relation_id)
 
     def depend(self, relation_id: str) -> None:
         """Notes that the query reads this relation."""
@@ -102,8 +111,9 @@ def table_alias(name: str, columns: Sequence[str] = ()) -> exp.TableAlias:
 def scope_columns(table: str, outputs: Sequence[Output], names: Sequence[str] = ()) -> list[ScopeColumn]:
     """The outputs of a query under the alias `table` as a scope sees them; `names` replace the first of their names."""
     shown = [*names, *[o.name for o in outputs[len(names) :]]]
-    return [ScopeColumn(n, Value(column(table, o.alias), o.type, o.nullable))
-            for n, o in zip(shown, outputs, strict=True)]
+    return [
+        ScopeColumn(n, Value(column(table, o.alias), o.type, o.nullable)) for n, o in zip(shown, outputs, strict=True)
+    ]
 
 
 def aliased(query: exp.Query, table: str) -> exp.Subquery:

@@ -25,6 +25,7 @@ from watersmeet.binder.ctes import named_queries, names_itself
 from watersmeet.binder.scope import Scope
 from watersmeet.binder.settings import with_settings
 from watersmeet.binder.sources import QUERY_PARTS, check_arguments
+from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
@@ -37,21 +38,29 @@ from watersmeet.expressions.values import common_type, duckdb_cast
 from watersmeet.types import Field, SqlType
 
 
-def to_duckdb(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *,
-              relation_name: Callable[[Relation], str] = lambda r: r.shown) -> QuerySql:
+def to_duckdb(
+    query: exp.Expression,
+    catalog: Catalog,
+    text: str,
+    dialect: str = "risingwave",
+    *,
+    relation_name: Callable[[Relation], str] = lambda r: r.shown,
+    files: bool = True,
+) -> QuerySql:
     """DuckDB SQL of a bounded query.
 
     text: the text that the places in `query` are in. relation_name: the DuckDB relation that holds the content of
-    a table or materialized view; its columns are called as the relation's are. The result's columns have the
-    names (maybe repeated) and types of `columns`. `depends_on`: the ids of the relations whose content is read.
-    Raises the errors of `bind_query`.
+    a table or materialized view; its columns are called as the relation's are. files: whether it may read files. The
+    result's columns have the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
     """
-    batch = Batch(catalog, relation_name, dialect)
+    batch = Batch(catalog, relation_name, dialect, files)
     with depth_checked(text):
-        found = translate(with_current_names(query, catalog, language_named(dialect).semantics), Environment(text), batch)
+        query, functions = inlined(query, catalog, dialect, text)
+        query = with_current_names(query, catalog, language_named(dialect).semantics)
+        found = translate(query, Environment(text), batch)
         sql = _renamed(found).sql(dialect="duckdb", copy=False)
     columns = tuple(Field(o.name, o.type, o.nullable) for o in found.outputs)
-    return QuerySql(sql, columns, tuple(batch.depends_on))
+    return QuerySql(sql, columns, tuple(batch.depends_on), tuple(batch.named), functions)
 
 
 def _renamed(found: Translated) -> exp.Expression:
@@ -115,8 +124,11 @@ def _ended(node: exp.Expression, found: Translated, env: Environment, batch: Bat
         for item in order.expressions:
             position = output_position(item.this, found.outputs, ctx)
             if position is None:
-                raise ctx.error("FEATURE_NOT_SUPPORTED",
-                                "ORDER BY of a set operation takes names and positions of its columns", item.this)
+                raise ctx.error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "ORDER BY of a set operation takes names and positions of its columns",
+                    item.this,
+                )
             keys.append(ordered(item, column("q", found.outputs[position].alias)))
         made["order"] = exp.Order(expressions=keys)
     picked = [exp.alias_(column("q", o.alias), o.alias, quoted=True) for o in found.outputs]
@@ -150,8 +162,9 @@ def _renamed_outputs(outputs: Sequence[Output], names: Sequence[str]) -> tuple[O
     return tuple(Output(o.alias, n, o.type, o.nullable, span=o.span) for o, n in zip(outputs, shown, strict=True))
 
 
-def _recursive(node: exp.Union, name: str, internal: str, names: Sequence[str], env: Environment,
-               batch: Batch) -> Translated:
+def _recursive(
+    node: exp.Union, name: str, internal: str, names: Sequence[str], env: Environment, batch: Batch
+) -> Translated:
     """`anchor UNION [ALL] step`: the step sees the columns of the anchor."""
     anchor = translate(node.this, env, batch)
     outputs = tuple(Output(o.alias, o.name, o.type, True) for o in anchor.outputs)
@@ -166,8 +179,13 @@ def _recursive(node: exp.Union, name: str, internal: str, names: Sequence[str], 
 def _check_width(left: Translated, right: Translated, node: exp.SetOperation, env: Environment) -> None:
     if len(left.outputs) != len(right.outputs):
         word = type(node).__name__.upper()
-        raise error("SYNTAX_ERROR", f"each {word} query must have the same number of columns", sql=env.text,
-                    span=place_of(node.expression), detail=f"They have {len(left.outputs)} and {len(right.outputs)}.")
+        raise error(
+            "SYNTAX_ERROR",
+            f"each {word} query must have the same number of columns",
+            sql=env.text,
+            span=place_of(node.expression),
+            detail=f"They have {len(left.outputs)} and {len(right.outputs)}.",
+        )
 
 
 def _set_operation(node: exp.SetOperation, env: Environment, batch: Batch) -> Translated:
@@ -180,11 +198,13 @@ def _set_operation(node: exp.SetOperation, env: Environment, batch: Batch) -> Tr
         kind = common_type(known) if known else a.type
         if kind is None:
             raise Context(env.text).error(
-                "DATATYPE_MISMATCH", f"{word} types {a.type.sql} and {b.type.sql} cannot be matched", node.expression)
+                "DATATYPE_MISMATCH", f"{word} types {a.type.sql} and {b.type.sql} cannot be matched", node.expression
+            )
         kinds.append(kind)
         outputs.append(Output(f"c{i}", a.name, kind, a.nullable or b.nullable, a.unknown and b.unknown, a.span))
-    query = type(node)(this=_converted(left, kinds), expression=_converted(right, kinds),
-                       distinct=bool(node.args.get("distinct")))
+    query = type(node)(
+        this=_converted(left, kinds), expression=_converted(right, kinds), distinct=bool(node.args.get("distinct"))
+    )
     return Translated(query, tuple(outputs))
 
 
@@ -193,7 +213,9 @@ def _converted(part: Translated, kinds: Sequence[SqlType]) -> exp.Expression:
     query = part.query
     if any(o.type != k or o.alias != f"c{i}" for i, (o, k) in enumerate(zip(part.outputs, kinds, strict=True))):
         table = "q"
-        picked = [exp.alias_(duckdb_cast(column(table, o.alias), k), f"c{i}", quoted=True)
-                  for i, (o, k) in enumerate(zip(part.outputs, kinds, strict=True))]
+        picked = [
+            exp.alias_(duckdb_cast(column(table, o.alias), k), f"c{i}", quoted=True)
+            for i, (o, k) in enumerate(zip(part.outputs, kinds, strict=True))
+        ]
         return exp.Select(expressions=picked, from_=exp.From(this=aliased(query, table)))
     return exp.Subquery(this=query)

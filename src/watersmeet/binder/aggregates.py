@@ -16,7 +16,7 @@ from watersmeet.binder.typedefaults import of_nothing
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import UNORDERED, Context, RowOrder
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT, INTEGER
@@ -35,8 +35,15 @@ class Grouping(Context):
     `below` binds what stands inside of aggregate functions. sets: the grouping sets, as positions in `keys`.
     """
 
-    def __init__(self, below: ScopeContext, keys: Sequence[Scalar], key_names: Sequence[str],
-                 sets: Sequence[tuple[int, ...]], binding: Binding, clause: str) -> None:
+    def __init__(
+        self,
+        below: ScopeContext,
+        keys: Sequence[Scalar],
+        key_names: Sequence[str],
+        sets: Sequence[tuple[int, ...]],
+        binding: Binding,
+        clause: str,
+    ) -> None:
         super().__init__(below.text, clause)
         self.below = below
         self.binding = binding
@@ -44,11 +51,16 @@ class Grouping(Context):
         self.grouping_sets = tuple(sets)
         self.key_columns = tuple(
             binding.new_column(n, k.type, k.nullable or any(i not in chosen for chosen in sets))
-            for i, (n, k) in enumerate(zip(key_names, keys, strict=True)))
+            for i, (n, k) in enumerate(zip(key_names, keys, strict=True))
+        )
         self.flags = [binding.new_column("flag", INTEGER, nullable=False)] if len(sets) > 1 else []
         self.subqueries: SubqueryValues | None = None
         self.calls: list[AggregateCall] = []
         self.call_columns: list[Column] = []
+
+    @property
+    def row_order(self) -> RowOrder | None:
+        return None if self.below.row_order is None else UNORDERED
 
     def tree(self, relation: Relation) -> Aggregate:
         """The node that computes all keys and the calls that were met so far."""
@@ -70,8 +82,11 @@ class Grouping(Context):
         found = self._key(value)
         if found is not None:
             return found
-        raise self.error("COLUMN_NOT_GROUPED",
-                         f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function', node)
+        raise self.error(
+            "COLUMN_NOT_GROUPED",
+            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function',
+            node,
+        )
 
     def special(self, node: exp.Expression) -> Value | None:
         if aggregate_name(node, self) is not None:
@@ -81,8 +96,11 @@ class Grouping(Context):
         found = None if self.subqueries is None else self.subqueries.value(node, self)
         if found is not None:
             return found
-        if isinstance(node, (exp.Column, exp.Literal, exp.Star)) or not any(k.column is None for k in self.keys) or (
-                node.find(exp.Query, exp.Exists) is not None):
+        if (
+            isinstance(node, (exp.Column, exp.Literal, exp.Star))
+            or not any(k.column is None for k in self.keys)
+            or (node.find(exp.Query, exp.Exists) is not None)
+        ):
             return None
         try:
             value = bind_value(node, self.below)
@@ -103,8 +121,11 @@ class Grouping(Context):
             scalar = bind_value(argument, self._inside("GROUPING")).finish()
             same = [i for i, k in enumerate(self.keys) if k.expression == bare(scalar.expression)]
             if not same:
-                raise self.error("COLUMN_NOT_GROUPED", "arguments to GROUPING must be grouping expressions of the "
-                                                       "associated query level", argument)
+                raise self.error(
+                    "COLUMN_NOT_GROUPED",
+                    "arguments to GROUPING must be grouping expressions of the associated query level",
+                    argument,
+                )
             places.append(same[0])
         if not 1 <= len(places) < 32:
             raise self.error("SYNTAX_ERROR", "GROUPING must have fewer than 32 arguments", node)
@@ -118,13 +139,24 @@ class Grouping(Context):
         if read and read <= self.below.scope.ids_around:
             raise self.not_supported("an aggregate function of columns of the query around it alone", node)
         value = self._add(bound, call.name, nullable=bound.function != "count")
-        if bound.argument is None or not self._may_have_none(bound) or not fills_aggregates(self.binding.semantics, self.binding.settings):
+        if (
+            bound.argument is None
+            or not self._may_have_none(bound)
+            or not fills_aggregates(self.binding.semantics, self.binding.settings)
+        ):
             return value
         return of_nothing(value, bound.function, bound.argument.expression, self.below.scope)
 
     def _may_have_none(self, call: AggregateCall) -> bool:
-        """True if a group may be without values of a call: the one of all rows, one whose rows are filtered; a deviation takes two."""
-        return call.filter is not None or not self.keys or len(self.grouping_sets) > 1 or call.function in ("stddev_samp", "var_samp")
+        """True if a group may be without values of a call: the one of all rows, one whose rows are filtered; a
+        deviation takes two.
+        """
+        return (
+            call.filter is not None
+            or not self.keys
+            or len(self.grouping_sets) > 1
+            or call.function in ("stddev_samp", "var_samp")
+        )
 
     def _inside(self, clause: str) -> ScopeContext:
         return ScopeContext(self.text, self.below.scope, clause, self.below.subqueries)

@@ -1,6 +1,6 @@
 """ASOF JOIN: equalities between the sides, and exactly one comparison that says which record is nearest.
 
-Document 000, "ASOF joins"; FEATURES RW-20 to RW-26 and D-000-04.
+RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26 and D-000-04.
 """
 
 from __future__ import annotations
@@ -29,30 +29,48 @@ _UNORDERED: Final = ("array", "struct", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
 
 
-def asof_join(left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: Environment, without_equality: str) -> AsofJoin:
+def asof_join(
+    left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: Environment, without_equality: str
+) -> AsofJoin:
     """`left ASOF [LEFT] JOIN right ON …`. ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
 
-    without_equality: the message for that. A condition on right rows alone says which records there are; one on left rows alone, which of these look for a partner.
+    without_equality: the message for that. A condition on right rows alone says which records there are; one on left
+    rows alone, which of these look for a partner.
     """
     place = place_of(node.this) or place_of(node)
     side = node.side.upper()
     if side not in ("", "LEFT"):
-        raise error("ASOF_KIND", f"ASOF {side} JOIN does not exist", sql=env.text, span=place,
-                    detail="Expected LEFT after ASOF. RIGHT or FULL are not supported.",
-                    hint="Use ASOF JOIN or ASOF LEFT JOIN, with the sides exchanged if need be.")
+        raise error(
+            "ASOF_KIND",
+            f"ASOF {side} JOIN does not exist",
+            sql=env.text,
+            span=place,
+            detail="Expected LEFT after ASOF. RIGHT or FULL are not supported.",
+            hint="Use ASOF JOIN or ASOF LEFT JOIN, with the sides exchanged if need be.",
+        )
     condition = node.args.get("on")
     if condition is None:
-        raise error("ASOF_WITHOUT_INEQUALITY", "AsOf join requires exactly 1 inequality condition", sql=env.text, span=place,
-                    hint=f"USING has equalities only. {_HINT}" if node.args.get("using") else _HINT)
+        raise error(
+            "ASOF_WITHOUT_INEQUALITY",
+            "AsOf join requires exactly 1 inequality condition",
+            sql=env.text,
+            span=place,
+            hint=f"USING has equalities only. {_HINT}" if node.args.get("using") else _HINT,
+        )
     sides = _Sides(left[0], right[0], ScopeContext(env.text, scope, "JOIN/ON"))
     for part in condition_parts(condition):
         sides.add(part)
     if not sides.keys:
-        raise error("ASOF_WITHOUT_EQUALITY", without_equality, sql=env.text, span=place_of(condition),
-                    hint=_HINT)
+        raise error("ASOF_WITHOUT_EQUALITY", without_equality, sql=env.text, span=place_of(condition), hint=_HINT)
     if sides.nearest is None:
-        raise error("ASOF_WITHOUT_INEQUALITY", "AsOf join requires exactly 1 inequality condition", sql=env.text,
-                    span=place_of(condition), detail="There is none of <, <=, > and >= between the two sides.", hint=_HINT)
+        raise error(
+            "ASOF_WITHOUT_INEQUALITY",
+            "AsOf join requires exactly 1 inequality condition",
+            sql=env.text,
+            span=place_of(condition),
+            detail="There is none of <, <=, > and >= between the two sides.",
+            hint=_HINT,
+        )
     comparison, left_value, right_value = sides.nearest
     if side == "LEFT":
         kept, left_value = left[0], sides.only_if(left_value)
@@ -60,8 +78,17 @@ def asof_join(left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: 
         kept = filtered(left[0], sides.left_only)
     found = filtered(right[0], sides.right_only)
     ties = right[0].key if isinstance(right[0], Scan) else ()
-    return AsofJoin(kept, found, "left" if side == "LEFT" else "inner", tuple(sides.keys), comparison, left_value.finish(),
-                    right_value.finish(), ties, span=place)
+    return AsofJoin(
+        kept,
+        found,
+        "left" if side == "LEFT" else "inner",
+        tuple(sides.keys),
+        comparison,
+        left_value.finish(),
+        right_value.finish(),
+        ties,
+        span=place,
+    )
 
 
 class _Sides:
@@ -97,8 +124,13 @@ class _Sides:
         elif reads <= self.left.ids:
             self.left_only.append(whole.finish())
         else:
-            raise self.ctx.error("ASOF_WITHOUT_INEQUALITY", "AsOf join requires exactly 1 inequality condition", part,
-                                 detail="Beside equalities and that one, a condition may read one side only.", hint=_HINT)
+            raise self.ctx.error(
+                "ASOF_WITHOUT_INEQUALITY",
+                "AsOf join requires exactly 1 inequality condition",
+                part,
+                detail="Beside equalities and that one, a condition may read one side only.",
+                hint=_HINT,
+            )
 
     def _is_nearest(self, part: exp.Expression, a: Value, b: Value) -> bool:
         reads_a, reads_b = columns_of(a), columns_of(b)
@@ -107,13 +139,22 @@ class _Sides:
         if not straight and not turned:
             return False
         if self.nearest is not None:
-            raise self.ctx.error("ASOF_WITHOUT_INEQUALITY", "AsOf join requires exactly 1 inequality condition", part,
-                                 detail="This is a second one: what is nearest by both is not defined.", hint=_HINT)
+            raise self.ctx.error(
+                "ASOF_WITHOUT_INEQUALITY",
+                "AsOf join requires exactly 1 inequality condition",
+                part,
+                detail="This is a second one: what is nearest by both is not defined.",
+                hint=_HINT,
+            )
         kind = common_type([a.type, b.type])
         assert kind is not None, "compare() has checked it"
         if kind.name in _UNORDERED:
-            raise self.ctx.error("DATATYPE_MISMATCH", f"values of type {kind.sql} are never near each other", part,
-                                 hint="Compare numbers, strings, dates or times.")
+            raise self.ctx.error(
+                "DATATYPE_MISMATCH",
+                f"values of type {kind.sql} are never near each other",
+                part,
+                hint="Compare numbers, strings, dates or times.",
+            )
         one, other = coerce(a, kind, self.ctx, part), coerce(b, kind, self.ctx, part)
         comparison = SIGNS[type(part)]
         self.nearest = (comparison, one, other) if straight else (MIRRORED_SIGNS[comparison], other, one)

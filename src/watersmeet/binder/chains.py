@@ -1,4 +1,6 @@
-"""The items of a FROM clause while they are joined from left to right; table functions read what stands left of them."""
+"""The items of a FROM clause while they are joined from left to right; table functions read what stands left of
+them.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,13 @@ class SetFunctions:
         scalar, kind = array.finish(), array.type.element
         assert kind is not None
         if scalar.columns & {c.id for c in self.elements}:
-            raise error("FEATURE_NOT_SUPPORTED", "a set-returning function inside of another is not supported",
-                        sql=self.env.text, span=place_of(node), hint="Call the inner one in FROM.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a set-returning function inside of another is not supported",
+                sql=self.env.text,
+                span=place_of(node),
+                hint="Call the inner one in FROM.",
+            )
         self.arrays.append(scalar)
         self.elements.append(self.binding.new_column(name, kind, nullable=True))
         return value_of(self.elements[-1])
@@ -106,10 +113,17 @@ class Chain:
             relation = strict_join(relation, node, self.env, self.binding)
         if self.binding.semantics.rowtimes:
             if isinstance(relation, AsofJoin) and (left[1].stream or right[1].stream) is not None:
-                raise error("FEATURE_NOT_SUPPORTED", "ASOF JOIN of a stream is not supported", sql=self.env.text, span=place_of(node.this),
-                            hint="Windows say which rows meet: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….")
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "ASOF JOIN of a stream is not supported",
+                    sql=self.env.text,
+                    span=place_of(node.this),
+                    hint="Windows say which rows meet: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….",
+                )
             streams = left[1].stream is not None and right[1].stream is not None
-            return (clock_join if streams else stream_table_join)(relation, scope, left[1], right[1], node, self.env, self.binding)
+            return (clock_join if streams else stream_table_join)(
+                relation, scope, left[1], right[1], node, self.env, self.binding
+            )
         if is_looked_up(node.this):
             relation = looking_up(relation, node, left[1], self.env, self.binding)
         if self.binding.settings.get("join_use_nulls") == "0":
@@ -120,8 +134,12 @@ class Chain:
     def left(self) -> Scope:
         """What can be read to the right of all items."""
         facets = self._written[0].facets if len(self._written) == 1 else None
-        return Scope(tuple(t for s in self._written for t in s.tables), tuple(c for s in self._written for c in s.visible),
-                     self.env.outer, facets=facets)
+        return Scope(
+            tuple(t for s in self._written for t in s.tables),
+            tuple(c for s in self._written for c in s.visible),
+            self.env.outer,
+            facets=facets,
+        )
 
     def result(self) -> Sourced:
         """All items joined. Joins by commas change no column, so that the written order of columns can stay."""
@@ -146,8 +164,13 @@ class Chain:
             if name in ("tumble", "hop", "session"):
                 raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
             if not is_set_function(name):
-                raise error("UNDEFINED_FUNCTION", f"table function {name} does not exist", sql=self.env.text,
-                            span=place_of(node), hint=did_you_mean(name, ["generate_series", "unnest"]))
+                raise error(
+                    "UNDEFINED_FUNCTION",
+                    f"table function {name} does not exist",
+                    sql=self.env.text,
+                    span=place_of(node),
+                    hint=did_you_mean(name, ["generate_series", "unnest"]),
+                )
             found.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), node, ctx))
         return found
 
@@ -161,12 +184,21 @@ class Chain:
 
     def _lateral(self, node: exp.Join, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
         if node.side.upper() in ("RIGHT", "FULL"):
-            raise error("SYNTAX_ERROR", f"a function that reads columns can't stand right of {node.side.upper()} JOIN",
-                        sql=self.env.text, span=place_of(call.calls[0][2]),
-                        detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.")
+            raise error(
+                "SYNTAX_ERROR",
+                f"a function that reads columns can't stand right of {node.side.upper()} JOIN",
+                sql=self.env.text,
+                span=place_of(call.calls[0][2]),
+                detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
+            )
         if node.args.get("using") or node.method.upper() == "NATURAL":
-            raise error("FEATURE_NOT_SUPPORTED", "USING with a function that reads columns is not supported",
-                        sql=self.env.text, span=place_of(call.calls[0][2]), hint="Write the condition with ON.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "USING with a function that reads columns is not supported",
+                sql=self.env.text,
+                span=place_of(call.calls[0][2]),
+                hint="Write the condition with ON.",
+            )
         if node.meta.get("comma"):
             self._attach(call, arrays, reads)
             return
@@ -189,19 +221,36 @@ class Chain:
         unnested = self._unnested(relation, call, arrays)
         made = self._scope(call, unnested)
         if call.title in [t.alias for t in self.left.tables]:
-            raise error("DUPLICATE_OBJECT", f'table name "{call.title}" specified more than once', sql=self.env.text,
-                        span=place_of(call.calls[0][2]), hint="Give one of them an alias.")
-        self._items[at] = unnested, Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer, stream=scope.stream)
+            raise error(
+                "DUPLICATE_OBJECT",
+                f'table name "{call.title}" specified more than once',
+                sql=self.env.text,
+                span=place_of(call.calls[0][2]),
+                hint="Give one of them an alias.",
+            )
+        self._items[at] = (
+            unnested,
+            Scope(scope.tables + made.tables, scope.visible + made.visible, self.env.outer, stream=scope.stream),
+        )
         self._written.append(made)
 
     def _joined(self, unnested: Unnest, scope: Scope, node: exp.Join) -> Relation:
         condition = node.args.get("on")
-        parts = [] if condition is None else conjuncts(
-            bind_condition(condition, ScopeContext(self.env.text, scope, "JOIN/ON"), "JOIN/ON").finish())
+        parts = (
+            []
+            if condition is None
+            else conjuncts(bind_condition(condition, ScopeContext(self.env.text, scope, "JOIN/ON"), "JOIN/ON").finish())
+        )
         parts = [p for p in parts if not (isinstance(p.expression, exp.Boolean) and p.expression.this)]
         if node.side.upper() == "LEFT":
-            return Unnest(unnested.input, unnested.arrays, unnested.elements, unnested.ordinality, outer=True,
-                          condition=conjunction(parts))
+            return Unnest(
+                unnested.input,
+                unnested.arrays,
+                unnested.elements,
+                unnested.ordinality,
+                outer=True,
+                condition=conjunction(parts),
+            )
         return filtered(unnested, parts)
 
     @property
@@ -211,14 +260,20 @@ class Chain:
 
     def _unnested(self, relation: Relation, call: TableCall, arrays: Sequence[Value]) -> Unnest:
         kinds = [a.type.element for a in arrays]
-        elements = tuple(self.binding.new_column(name, kind, nullable=True)
-                         for (name, _, _), kind in zip(call.calls, kinds, strict=True) if kind is not None)
+        elements = tuple(
+            self.binding.new_column(name, kind, nullable=True)
+            for (name, _, _), kind in zip(call.calls, kinds, strict=True)
+            if kind is not None
+        )
         number = self.binding.new_column("ordinality", BIGINT, nullable=True) if call.ordinality else None
         return Unnest(relation, tuple(a.finish() for a in arrays), elements, number)
 
     def _scope(self, call: TableCall, unnested: Unnest) -> Scope:
-        columns = [ScopeColumn(name, value) for i, element in enumerate(unnested.elements)
-                   for name, value in zip(row_names(call, i, element.type), row_values(value_of(element)), strict=True)]
+        columns = [
+            ScopeColumn(name, value)
+            for i, element in enumerate(unnested.elements)
+            for name, value in zip(row_names(call, i, element.type), row_values(value_of(element)), strict=True)
+        ]
         if unnested.ordinality is not None:
             columns.append(ScopeColumn("ordinality", value_of(unnested.ordinality)))
         check_alias_list(call.names, len(columns), f'table "{call.title}"', self.env.text, place_of(call.calls[0][2]))

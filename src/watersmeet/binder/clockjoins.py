@@ -1,11 +1,12 @@
 """Joins of streams by their clocks: which pairs come out, when, and which rows come out alone.
 
-Document 001, "Working With Streaming Joins", "Output Rowtimes" (SS-22 to SS-36); rulings D-001-01 to D-001-03, D-001-12, D-001-13,
-D-001-16, D-001-18. A row **enters** its window at its rowtime, or later if the window ends before the current row. A pair
-comes out with the later of both entries as its rowtime, if both rows are in their windows then; a preserved row that has no partner when
-it enters comes out alone, with that rowtime, whatever comes later. The clock is the lower one of the two streams: pairs come out when
-it has reached their rowtime, rows without partner when it has passed it. So nothing is taken back, the rowtime rises, and the join is a
-stream itself, whose clock is the one by which its rows come out.
+SQLstream, "JOIN clause", "Working With Streaming Joins", "Output Rowtimes" (SS-22 to SS-36); rulings D-001-01 to
+D-001-03, D-001-12, D-001-13, D-001-16, D-001-18. A row **enters** its window at its rowtime, or later if the window
+ends before the current row. A pair comes out with the later of both entries as its rowtime, if both rows are in their
+windows then; a preserved row that has no partner when it enters comes out alone, with that rowtime, whatever comes
+later. The clock is the lower one of the two streams: pairs come out when it has reached their rowtime, rows without
+partner when it has passed it. So nothing is taken back, the rowtime rises, and the join is a stream itself, whose clock
+is the one by which its rows come out.
 """
 
 from __future__ import annotations
@@ -33,24 +34,34 @@ from watersmeet.watermarks import both
 _OUTER: Final = ("left", "right", "full")
 
 
-def clock_join(joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment,
-               binding: Binding) -> tuple[Relation, Scope]:
+def clock_join(
+    joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
+) -> tuple[Relation, Scope]:
     """The join of two streams: `joined`, a regular join with the scope `scope`, held to their windows and their clocks.
 
     FEATURE_NOT_SUPPORTED for a condition that is no plain one.
     """
     if not isinstance(joined, Join):
-        raise error("FEATURE_NOT_SUPPORTED", "a subquery in the condition of a join of streams is not supported", sql=env.text,
-                    span=place_of(node), hint="Join the subquery in FROM.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a subquery in the condition of a join of streams is not supported",
+            sql=env.text,
+            span=place_of(node),
+            hint="Join the subquery in FROM.",
+        )
     assert left.stream is not None
     assert right.stream is not None
     times = [timestamp(s.rowtime.value.finish()) for s in (left.stream, right.stream)]
-    one, other = (framed(r, t, join_window(s.window, env), binding)
-                  for r, t, s in zip(joined.inputs, times, (left.stream, right.stream), strict=True))
+    one, other = (
+        framed(r, t, join_window(s.window, env), binding)
+        for r, t, s in zip(joined.inputs, times, (left.stream, right.stream), strict=True)
+    )
     clock = both(*[of_scalar(t, watermarks(r)) for r, t in zip(joined.inputs, times, strict=True)])
     tree = _windowed(replace(joined, left=one.relation, right=other.relation), one, other)
     rowtime = binding.new_column(ROWTIME, TIMESTAMP, nullable=False)
-    moment = exp.Greatest(this=one.enters.expression.copy(), expressions=[other.enters.expression.copy()], ignore_nulls=True)
+    moment = exp.Greatest(
+        this=one.enters.expression.copy(), expressions=[other.enters.expression.copy()], ignore_nulls=True
+    )
     columns, exprs = [*tree.columns, rowtime], [*map(read, tree.columns), Scalar(moment, TIMESTAMP, nullable=False)]
     held = rowtime
     if tree.kind in _OUTER:
@@ -59,7 +70,9 @@ def clock_join(joined: Relation, scope: Scope, left: Scope, right: Scope, node: 
         alone = exp.Or(this=_is_null(one.time), expression=_is_null(other.time))
         later = exp.Add(this=exp.paren(moment.copy()), expression=interval_of(1))
         columns.append(held)
-        exprs.append(Scalar(exp.Case(ifs=[exp.If(this=alone, true=later)], default=moment.copy()), TIMESTAMP, nullable=False))
+        exprs.append(
+            Scalar(exp.Case(ifs=[exp.If(this=alone, true=later)], default=moment.copy()), TIMESTAMP, nullable=False)
+        )
     timed = Project(tree, tuple(columns), tuple(exprs))
     # By rows the content of the current moment may still change: what has come out of it stays.
     final = not any(isinstance(s.window, RowsWindow) for s in (one, other))
@@ -76,12 +89,19 @@ def _windowed(joined: Join, left: Framed, right: Framed) -> Join:
     else:
         parts = [*_stays(left, right), *_stays(right, left)]
     partners = (_before(right, left), _before(left, right))
-    needs = {"left": _lasts(left), "right": _lasts(right), "full": _lasts(left) or _lasts(right)}.get(joined.kind, False)
+    needs = {"left": _lasts(left), "right": _lasts(right), "full": _lasts(left) or _lasts(right)}.get(
+        joined.kind, False
+    )
     if not keys and joined.kind in _OUTER:
         nothing = Scalar(exp.Literal.number(0), INTEGER, nullable=False)
         keys.append(KeyPair(nothing, nothing))
-    return replace(joined, keys=tuple(keys), residual=conjunction([*conjuncts(joined.residual), *parts]), broadcast=not keys,
-                   partners=partners if needs else None)
+    return replace(
+        joined,
+        keys=tuple(keys),
+        residual=conjunction([*conjuncts(joined.residual), *parts]),
+        broadcast=not keys,
+        partners=partners if needs else None,
+    )
 
 
 def _lasts(side: Framed) -> bool:
@@ -95,7 +115,11 @@ def _stays(side: Framed, other: Framed) -> list[Scalar]:
     One that leaves when it enters was never there.
     """
     if side.leaves is not None:
-        rest = [] if side.enters == side.time and isinstance(side.window, UnitWindow) else [_compared(exp.GT, side.leaves, side.enters.expression)]
+        rest = (
+            []
+            if side.enters == side.time and isinstance(side.window, UnitWindow)
+            else [_compared(exp.GT, side.leaves, side.enters.expression)]
+        )
         return [_compared(exp.GT, side.leaves, other.enters.expression), *rest]
     assert isinstance(side.window, RangeWindow)
     found = [_compared(exp.GTE, side.time, _entry(other, -side.window.start_us))]

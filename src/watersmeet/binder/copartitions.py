@@ -1,7 +1,7 @@
 """What two sources of records need to be joined: keys of one format, and as many partitions.
 
-Document 004, "Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16, D-004-17. Formats are
-compared also where ON equates values; a key that a query computes has no format of its own.
+Lenses, "Joins", "Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16,
+D-004-17. Formats are compared also where ON equates values; a key that a query computes has no format of its own.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> L
     formats = one.layout.key_format, other.layout.key_format
     if None not in formats:
         types = [f.key.type.sql for f in (one, other) if f.key is not None]
-        shown = [f"{f} ({t})" for f, t in zip(formats, types, strict=True)] if formats[0] == formats[1] else list(formats)
+        shown = (
+            [f"{f} ({t})" for f, t in zip(formats, types, strict=True)] if formats[0] == formats[1] else list(formats)
+        )
         if shown[0] != shown[1]:
             names = [s.tables[-1].alias for s in (left, right)]
-            raise error("KEY_FORMATS", f"key formats differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}", sql=env.text,
-                        span=place_of(node.this), detail="Sources are joined by keys of one format, also where ON compares values.",
-                        hint=f"Write one of them again: INSERT INTO topic STORE KEY AS {formats[0]} VALUE AS AVRO SELECT TABLE "
-                             f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.")
+            raise error(
+                "KEY_FORMATS",
+                f"key formats differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}",
+                sql=env.text,
+                span=place_of(node.this),
+                detail="Sources are joined by keys of one format, also where ON compares values.",
+                hint=f"Write one of them again: INSERT INTO topic STORE KEY AS {formats[0]} VALUE AS AVRO SELECT TABLE "
+                f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.",
+            )
     counts = [f.layout.partitions for f in (one, other) if f.layout.partitions is not None]
     return Layout(formats[0] if formats[0] == formats[1] else None, max(counts, default=None))
 

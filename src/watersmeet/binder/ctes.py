@@ -14,13 +14,21 @@ from watersmeet.errors import error
 
 
 def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tuple[str, ...], exp.Expression]]:
-    """The queries of a WITH in order: name, column list, tree. DUPLICATE_OBJECT; FEATURE_NOT_SUPPORTED for what is no query."""
+    """The queries of a WITH in order: name, column list, tree.
+
+    DUPLICATE_OBJECT; FEATURE_NOT_SUPPORTED for what is no query.
+    """
     own: set[str] = set()
     for node in clause.expressions:
         name, names = alias_of(node)
         assert name is not None
         if name in own:
-            raise error("DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once', sql=text, span=place_of(node.args["alias"]))
+            raise error(
+                "DUPLICATE_OBJECT",
+                f'WITH query name "{name}" specified more than once',
+                sql=text,
+                span=place_of(node.args["alias"]),
+            )
         own.add(name)
         if not isinstance(node.this, (exp.Query, exp.Values)):
             raise not_supported("a data-modifying statement in WITH", node, Environment(text))
@@ -40,15 +48,20 @@ def with_ctes(query: exp.Expression, env: Environment) -> Environment:
     ctes = dict(env.ctes)
     for name, names, node in named_queries(clause, env.text):
         if clause.args.get("recursive") and names_itself(node, name):
-            raise not_supported("WITH RECURSIVE in a view", clause, env,
-                                hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
-                                     "as joins, with UNION ALL between them.")
+            raise not_supported(
+                "WITH RECURSIVE in a view",
+                clause,
+                env,
+                hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
+                "as joins, with UNION ALL between them.",
+            )
         ctes[name] = Cte(node, names, Environment(env.text, dict(ctes), env.outer))
     return Environment(env.text, ctes, env.outer)
 
 
 def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bind: BindQuery) -> None:
-    """The errors of what WITH defines and the query, which was bound in `env`, does not name; it depends on what that reads, too.
+    """The errors of what WITH defines and the query, which was bound in `env`, does not name; it depends on what that
+    reads, too.
 
     Last ones first: they may name others.
     """

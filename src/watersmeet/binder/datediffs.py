@@ -1,7 +1,9 @@
-"""`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in the condition of a join: there it is the first time less the second one.
+"""`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in the condition of a join: there it is the first time less the
+second one.
 
-Notes on Proton, 1.3: not the scalar function, which counts the boundaries of a unit from the first time to the second; a minute is 60 seconds.
-With both bounds it is a range join like `date_diff_within`. `SETTINGS join_date_diff = 'scalar'` makes it the scalar function.
+As in Proton, this is not the scalar function, which counts the boundaries of a unit from the first time to the second;
+a minute is 60 seconds. With both bounds it is a range join like `date_diff_within`. `SETTINGS join_date_diff =
+'scalar'` makes it the scalar function.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from watersmeet.errors import Span, error
 
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 _TURNED: Final[dict[type[exp.Expression], type[exp.Binary]]] = {
-    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.EQ: exp.EQ}
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.EQ: exp.EQ,
+}
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,19 @@ class _Bound:
 
 
 def with_differences(node: exp.Join, text: str, settings: Mapping[str, str]) -> exp.Join:
-    """The join with comparisons of its times in place of those of `date_diff` with whole numbers. SYNTAX_ERROR for a range without 0."""
+    """The join with comparisons of its times in place of those of `date_diff` with whole numbers.
+
+    SYNTAX_ERROR for a range without 0.
+    """
     parts = condition_parts(node.args["on"])
     found = {i: bounds for i, p in enumerate(parts) if (bounds := _bounds(p))}
     if not found:
         return node
     made: exp.Join = node.copy()
-    whole = [exp.Paren(this=exp.and_(*[_comparison(b, p) for b in found[i]], copy=False)) if i in found else p.copy()
-             for i, p in enumerate(parts)]
+    whole = [
+        exp.Paren(this=exp.and_(*[_comparison(b, p) for b in found[i]], copy=False)) if i in found else p.copy()
+        for i, p in enumerate(parts)
+    ]
     made.set("on", exp.and_(*whole, copy=False))
     if _is_range([b for bounds in found.values() for b in bounds], parts[min(found)], text, settings):
         made.meta["range"] = True
@@ -91,17 +103,40 @@ def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: M
     return True
 
 
-def check_lengths(least: float, greatest: float, span: Span | None, text: str, settings: Mapping[str, str], *, both_ways: bool = False) -> None:
-    """SYNTAX_ERROR for a range (seconds) without 0 or longer than `max_join_range`. both_ways: it goes as far back as ahead, and is not empty."""
-    wrong = f"left bound of the range is less than or equal to zero, but got lower_bound={_number(least)}" if least > 0 or (both_ways and least == 0) else (
-        f"right bound of the range is greater than or equal to zero, but got upper_bound={_number(greatest)}" if greatest < 0 else None)
+def check_lengths(
+    least: float, greatest: float, span: Span | None, text: str, settings: Mapping[str, str], *, both_ways: bool = False
+) -> None:
+    """SYNTAX_ERROR for a range (seconds) without 0 or longer than `max_join_range`.
+
+    both_ways: it goes as far back as ahead, and is not empty.
+    """
+    wrong = (
+        f"left bound of the range is less than or equal to zero, but got lower_bound={_number(least)}"
+        if least > 0 or (both_ways and least == 0)
+        else (
+            f"right bound of the range is greater than or equal to zero, but got upper_bound={_number(greatest)}"
+            if greatest < 0
+            else None
+        )
+    )
     if wrong is not None:
-        raise error("SYNTAX_ERROR", f"Range join requires {wrong}", sql=text, span=span,
-                    detail="The range goes as far back as ahead, and is not empty." if both_ways else None)
+        raise error(
+            "SYNTAX_ERROR",
+            f"Range join requires {wrong}",
+            sql=text,
+            span=span,
+            detail="The range goes as far back as ahead, and is not empty." if both_ways else None,
+        )
     most = settings.get("max_join_range")
     if most is not None and greatest - least > int(most):
-        raise error("SYNTAX_ERROR", f"The join range ({_number(least)}, {_number(greatest)}) is too big. If two streams have big difference in timestamps, "
-                    "set max_join_range to a greater number of seconds", sql=text, span=span)
+        raise error(
+            "SYNTAX_ERROR",
+            f"The join range ({_number(least)}, {_number(greatest)}) is too big. If two streams have big "
+            f"difference in timestamps, "
+            "set max_join_range to a greater number of seconds",
+            sql=text,
+            span=span,
+        )
 
 
 def _number(seconds: float) -> str:

@@ -1,6 +1,8 @@
-"""Dictionaries in joins: asked by their whole key, answers serve for a while, a mutable stream may stand before the source.
+"""Dictionaries in joins: asked by their whole key, answers serve for a while, a mutable stream may stand before the
+source.
 
-Document 003, "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48); rulings D-003-10, D-003-11.
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48); rulings
+D-003-10, D-003-11.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
 
 
-def with_cache(source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]) -> Relation:
+def with_cache(
+    source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]
+) -> Relation:
     """The content of a dictionary: what its cache stream has, and the rows of `source` whose keys that lacks."""
     dictionary = relation.dictionary
     assert dictionary is not None
@@ -30,18 +34,28 @@ def with_cache(source: Relation, relation: CatalogRelation, binding: Binding, sc
         return source
     stream = binding.catalog.relations[dictionary.stream]
     names = [c.name for c in relation.columns]
-    cached, other = (exactly(tree, [c for n in names for c in tree.columns if c.name == n]) for tree in (scan(stream), scan(stream)))
+    cached, other = (
+        exactly(tree, [c for n in names for c in tree.columns if c.name == n]) for tree in (scan(stream), scan(stream))
+    )
     places = [names.index(k) for k in relation.primary_key]
     keys = tuple(KeyPair(read(source.columns[i]), read(other.columns[i])) for i in places)
     rest = Join(source, other, "anti", keys)
-    outputs = tuple(binding.new_column(c.name, c.type, c.nullable or o.nullable) for c, o in zip(source.columns, cached.columns, strict=True))
+    outputs = tuple(
+        binding.new_column(c.name, c.type, c.nullable or o.nullable)
+        for c, o in zip(source.columns, cached.columns, strict=True)
+    )
     return Union((cached, rest), outputs)
 
 
 def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> CatalogRelation | None:
     """The dictionary that a join's right side names."""
     table = node.this
-    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.args.get("static") or table.args.get("joins"):
+    if (
+        not isinstance(table, exp.Table)
+        or not isinstance(table.this, exp.Identifier)
+        or table.args.get("static")
+        or table.args.get("joins")
+    ):
         return None
     if table.args.get("db") is None and name_of(table.this) in env.ctes:
         return None
@@ -50,7 +64,9 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Catalog
 
 
 def by_key(joined: Join, relation: CatalogRelation) -> Join | None:
-    """The join with the dictionary's primary key as its keys, and other equalities in its residual; None if the key is not all there."""
+    """The join with the dictionary's primary key as its keys, and other equalities in its residual; None if the key is
+    not all there.
+    """
     names = {c.id: n for c, n in zip(joined.right.columns, [c.name for c in relation.columns], strict=True)}
     found: dict[str, KeyPair] = {}
     rest: list[Scalar] = []
@@ -76,14 +92,21 @@ def look_up(joined: Join, relation: CatalogRelation, kind: Literal["inner", "lef
         keys = tuple(replace(k, right=k.right.substitute(below)) for k in joined.keys)
         found = TemporalJoin(joined.left, rest, "inner", keys, None, None, span=joined.span)
         binding.fills.append(Fill(relation.id, exactly(found, rest.columns)))
-    return TemporalJoin(joined.left, joined.right, kind, joined.keys, joined.residual, None, span=joined.span, ttl_us=dictionary.ttl_us)
+    return TemporalJoin(
+        joined.left, joined.right, kind, joined.keys, joined.residual, None, span=joined.span, ttl_us=dictionary.ttl_us
+    )
 
 
 def check_key(joined: Join, relation: CatalogRelation, node: exp.Join, env: Environment) -> Join:
     """As `by_key`; DIRECT_KEY if the key is not all there."""
     found = by_key(joined, relation)
     if found is None:
-        raise error("DIRECT_KEY", f'the condition does not have the whole key of dictionary "{relation.name}"', sql=env.text,
-                    span=place_of(node.this), detail="Its key is (" + ", ".join(relation.primary_key) + ").",
-                    hint="A direct join asks a dictionary for the exact key: compare all of its columns by =.")
+        raise error(
+            "DIRECT_KEY",
+            f'the condition does not have the whole key of dictionary "{relation.name}"',
+            sql=env.text,
+            span=place_of(node.this),
+            detail="Its key is (" + ", ".join(relation.primary_key) + ").",
+            hint="A direct join asks a dictionary for the exact key: compare all of its columns by =.",
+        )
     return found

@@ -1,7 +1,7 @@
 """EMIT: when the rows of a view come out.
 
-RisingWave, "Emit on window close": a row comes once, when the watermark has passed its time, and is final. EMIT CHANGES is what
-views do anyway. EMIT ON ARRIVAL is ours: what a row changes comes out when it comes, and is never revised.
+RisingWave, "Emit on window close": a row comes once, when the watermark has passed its time, and is final. EMIT CHANGES
+is what views do anyway. EMIT ON ARRIVAL is ours: what a row changes comes out when it comes, and is never revised.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from watersmeet.algebra.padding import paddings
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
@@ -27,7 +28,7 @@ from watersmeet.algebra.revisions import decided_by, revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.algebra.trees import null_extended, read, walk, with_inputs
+from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.query import BoundQuery, bind_query
 from watersmeet.binder.requests import Emission, Request, with_emit
@@ -44,10 +45,17 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
     asked, said = with_emit(statement.query)
-    query = bind_query(asked, catalog, statement.text, dialect, column_names=statement.column_names, moment=moment,
-                       closing_us=None if said is None else closing_us(said))
+    query = bind_query(
+        asked,
+        catalog,
+        statement.text,
+        dialect,
+        column_names=statement.column_names,
+        moment=moment,
+        closing_us=None if said is None else closing_us(said),
+    )
     if said is not None:
-        return _as_said(query, said, statement.text)
+        return _as_said(query, said, statement.text, into=statement.into is not None)
     emit = statement.emit
     if emit is None or emit.mode == "changes":
         return query
@@ -58,26 +66,50 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
         raise
 
 
-def _as_said(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
-    """A view whose query has Proton's EMIT clause: it always follows its inputs, whoever reads it says how it is told of changes."""
-    if said.mode in ("periodic", "updates"):
-        raise error("FEATURE_NOT_SUPPORTED", f"EMIT {'PERIODIC' if said.mode == 'periodic' else 'ON UPDATE'} in a materialized view is not supported",
-                    sql=text, span=said.span, detail="A view shows what its inputs give, as soon as they give it.",
-                    hint="Write it in the SELECT that reads the view.")
-    return with_emission(query, said, text)
+def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
+    """A view whose query has Proton's EMIT clause: it always follows its inputs, whoever reads it says how it is told
+    of changes. into: it writes a stream.
+    """
+    if said.mode not in ("periodic", "updates"):
+        return with_emission(query, said, text)
+    words = "EMIT PERIODIC" if said.mode == "periodic" else "EMIT ON UPDATE"
+    if into:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"{words} in a materialized view with INTO is not supported",
+            sql=text,
+            span=said.span,
+            detail="What the view gives is written as soon as its inputs give it.",
+        )
+    told = f"{words}: without effect in a view, which shows what its inputs give as soon as they give it."
+    return replace(query, notices=(*query.notices, told))
 
 
 def check_request(request: Request, tree: Relation, text: str) -> None:
-    """What a query that never takes a row back can't give: signs. UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED in Proton's words."""
+    """What a query that never takes a row back can't give: signs.
+
+    UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED in Proton's words.
+    """
     if nature(tree) != "append":
         return
     if request.emission.mode == "changelog" and any(isinstance(n, (AsofJoin, Join, TemporalJoin)) for n in walk(tree)):
-        raise error("FEATURE_NOT_SUPPORTED", "Not implemented for emit changelog from non-changelog join results", sql=text,
-                    span=request.emission.span, hint="The join only gives rows: leave EMIT CHANGELOG out.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "Not implemented for emit changelog from non-changelog join results",
+            sql=text,
+            span=request.emission.span,
+            hint="The join only gives rows: leave EMIT CHANGELOG out.",
+        )
     place = next((p for p in request.places if p.kind == "delta"), None)
     if place is not None and request.emission.mode != "changelog":
-        raise error("UNDEFINED_COLUMN", f'column "{DELTA_COLUMN}" does not exist', sql=text, span=place.span,
-                    detail="The query never takes a row back.", hint="EMIT CHANGELOG gives the column to every query.")
+        raise error(
+            "UNDEFINED_COLUMN",
+            f'column "{DELTA_COLUMN}" does not exist',
+            sql=text,
+            span=place.span,
+            detail="The query never takes a row back.",
+            hint="EMIT CHANGELOG gives the column to every query.",
+        )
 
 
 def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
@@ -97,54 +129,81 @@ def closing_us(said: Emission) -> int | None:
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
-    """The query's rows once their time is below its watermark, by sources that are behind by the delay: the first column that has one."""
+    """The query's rows once their time is below its watermark, by sources that are behind by the delay: the first
+    column that has one.
+    """
     tree: Relation
     groups = _groups(query.tree)
     if groups is not None:
         _check_groups(groups)
-    shown = watermarks(rewrite(query.tree))
+    rewritten = rewrite(query.tree)
+    shown = watermarks(rewritten)
     timed = [c for c in query.tree.columns if c.id in shown]
     if timed and {t.source for t in shown[timed[0].id]} == {NOW}:
-        raise error("EMIT_NOT_POSSIBLE", "EMIT ON WINDOW CLOSE is not possible: time takes rows back before they are final",
-                    detail=f'What compares with now() bounds the column "{timed[0].name}".',
-                    hint="Make a view without that condition, and another one over it that compares with now().")
+        raise error(
+            "EMIT_NOT_POSSIBLE",
+            "EMIT ON WINDOW CLOSE is not possible: time takes rows back before they are final",
+            detail=f'What compares with now() bounds the column "{timed[0].name}".',
+            hint="Make a view without that condition, and another one over it that compares with now().",
+        )
     notices = query.notices
     if any(not _related(shown[timed[0].id], shown[c.id]) for c in timed):
-        notices += (f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",)
+        notices += (
+            f"There are multiple unrelated watermark columns in the query, the first one `{timed[0].name}` is used.",
+        )
     if timed:
-        tree = _once_past(query.tree, timed, shown, delay_us)
+        tree = _once_past(query.tree, timed, rewritten, delay_us)
     elif groups is not None:  # the time of the groups is not shown
         tree = _below(query.tree, groups, delay_us)
     else:
-        raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
-                    hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
-                    detail="None of the columns that come out has a watermark." + _read_times(query.tree))
+        raise error(
+            "EMIT_NOT_POSSIBLE",
+            "The query cannot be executed in Emit-On-Window-Close mode.",
+            hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
+            detail="None of the columns that come out has a watermark." + _read_times(query.tree),
+        )
     return replace(query, tree=tree, notices=notices)
 
 
 def _read_times(tree: Relation) -> str:
     """What becomes of the watermarks that the query reads; nothing where it reads none."""
-    times = {f'"{s.relation_name}.{c.name}"': None for s in walk(tree) if isinstance(s, Scan) for c in s.outputs if c.id in dict(s.watermarks)}
+    times = {
+        f'"{s.relation_name}.{c.name}"': None
+        for s in walk(tree)
+        if isinstance(s, Scan)
+        for c in s.outputs
+        if c.id in dict(s.watermarks)
+    }
     if not times:
         return ""
     read_too = "has one, but is" if len(times) == 1 else "have one, but are"
-    return (f" {' and '.join(times)} {read_too} not selected, or may still change: a join keeps the watermarks of its sides "
-            "only where its conditions bound their times by each other.")
+    return (
+        f" {' and '.join(times)} {read_too} not selected, or may still change: a join keeps the watermarks "
+        f"of its sides "
+        "only where its conditions bound their times by each other."
+    )
 
 
-def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Watermark], delay_us: int) -> Relation:
-    """The rows of `tree` once the first of the columns `timed` is below its watermark.
+def _once_past(tree: Relation, timed: Sequence[Column], rewritten: Relation, delay_us: int) -> Relation:
+    """The rows of `tree` once the first of the columns `timed` is below its watermark. rewritten: the same rows.
 
-    Where an outer join may have put NULL into it, the first column without such NULLs counts, or, if all have them (FULL
-    JOIN), the first that is not NULL: no row is without time because it has no partner.
+    Where an outer join may have put NULL into it, the first column without such NULLs counts, or, if all have them
+    (FULL JOIN), the first that is not NULL: no row is without time because it has no partner. EMIT_NOT_POSSIBLE if
+    rows without partner have NULL in all of the columns: they would never come out.
     """
-    extended = null_extended(tree)
-    whole = [c for c in timed if c.id not in extended]
+    shown, padded = watermarks(rewritten), paddings(rewritten)
+    ids = {c.id for c in timed}
+    if any(ids <= p for p in padded):
+        raise _without_time(tree, timed)
+    whole = [c for c in timed if not any(c.id in p for p in padded)]
     if whole or len(timed) == 1:
         time = (whole or timed)[0]
         return TimeFilter(tree, time.id, "<", delayed(shown[time.id], delay_us), final=True)
     first, *others = timed
-    cast = [exp.cast(column_ref(c.id), first.type.duckdb, dialect="duckdb") if c.type != first.type else column_ref(c.id) for c in others]
+    cast = [
+        exp.cast(column_ref(c.id), first.type.duckdb, dialect="duckdb") if c.type != first.type else column_ref(c.id)
+        for c in others
+    ]
     value = Scalar(exp.Coalesce(this=column_ref(first.id), expressions=cast), first.type)
     time = Column("$time", "time", first.type)
     with_time = Project(tree, (*tree.columns, time), (*(read(c) for c in tree.columns), value))
@@ -152,14 +211,52 @@ def _once_past(tree: Relation, timed: Sequence[Column], shown: Mapping[str, Wate
     return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
 
 
+def _without_time(tree: Relation, timed: Sequence[Column]) -> Error:
+    """The refusal of a query whose rows without partner have no time; its hint names the columns to take."""
+    word, node = "Select", tree
+    while isinstance(node, (Aggregate, Filter, Project)):
+        word = "GROUP BY" if isinstance(node, Aggregate) else word
+        node = node.input
+    rewritten = rewrite(node)
+    shown = watermarks(rewritten)
+    whole = [next((c.id for c in node.columns if c.id in shown and c.id not in p), None) for p in paddings(rewritten)]
+    names = [f'"{c.name}" of "{_origin(node, c.id)}"' for c in node.columns if c.id in whole]
+    columns = f"column {_listed(timed)} is" if len(timed) == 1 else f"columns {_listed(timed)} are"
+    return error(
+        "EMIT_NOT_POSSIBLE",
+        "EMIT ON WINDOW CLOSE is not possible: rows without partner have no time",
+        detail=f"In rows to which an outer join adds NULLs the {columns} NULL, so these rows would never come out.",
+        hint="Write JOIN: only rows with partners have a time here."
+        if None in whole
+        else f"{word} {' and '.join(names)}, too.",
+    )
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    return " and ".join(f'"{c.name}"' for c in columns)
+
+
+def _origin(node: Relation, column: str) -> str:
+    """The name of the relation that a column of `node` is made from; its own if it is made from none."""
+    while node.inputs:
+        if isinstance(node, Project):
+            made = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
+            column = column if made is None else min(made.columns, default=column)
+        node = next((i for i in node.inputs if column in i.ids), node.inputs[0])
+    return node.relation_name if isinstance(node, Scan) else column
+
+
 def _on_arrival(query: BoundQuery) -> BoundQuery:
     """The query with every join decided when rows come. Nothing in it may revise a row."""
     tree = _on_arrival_below(unnest(query.tree))
     why = revision(tree) or revision(rewrite(tree))  # what compares with the clock is a node only then
     if why is not None:
-        raise error("EMIT_NOT_POSSIBLE", f"EMIT ON ARRIVAL is not possible: {why}",
-                    detail="What comes out on arrival is never revised.",
-                    hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.")
+        raise error(
+            "EMIT_NOT_POSSIBLE",
+            f"EMIT ON ARRIVAL is not possible: {why}",
+            detail="What comes out on arrival is never revised.",
+            hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.",
+        )
     return replace(query, tree=tree)
 
 
@@ -179,9 +276,16 @@ def _decided(node: Relation) -> Relation:
     for side in decided_by(node):
         why = revision(side)
         if why is not None:
-            raise error("EMIT_NOT_POSSIBLE", f"a join can't be decided on arrival: {why}", span=node.span,
-                        detail="EMIT ON ARRIVAL needs inputs whose rows only come: sources, APPEND ONLY tables, and views over them.",
-                        hint="Use EMIT CHANGES, or FOR SYSTEM_TIME AS OF PROCTIME() for a table that is only looked up.")
+            raise error(
+                "EMIT_NOT_POSSIBLE",
+                f"a join can't be decided on arrival: {why}",
+                span=node.span,
+                detail=(
+                    "EMIT ON ARRIVAL needs inputs whose rows only come: sources, APPEND ONLY tables, and views "
+                    "over them."
+                ),
+                hint="Use EMIT CHANGES, or FOR SYSTEM_TIME AS OF PROCTIME() for a table that is only looked up.",
+            )
     return node
 
 
@@ -194,25 +298,34 @@ def _groups(node: Relation) -> Aggregate | None:
 
 def _check_groups(groups: Aggregate) -> None:
     if not groups.keys:
-        raise error("EMIT_NOT_POSSIBLE", "The query cannot be executed in Emit-On-Window-Close mode.",
-                    hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
-                    detail="An aggregate without GROUP BY is never final.")
+        raise error(
+            "EMIT_NOT_POSSIBLE",
+            "The query cannot be executed in Emit-On-Window-Close mode.",
+            hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
+            detail="An aggregate without GROUP BY is never final.",
+        )
     marks = watermarks(rewrite(groups))
     timed = _timed(groups.outputs[: len(groups.keys)], marks)
     if not timed:
-        raise error("EMIT_NOT_POSSIBLE", "Emit-On-Window-Close mode requires a watermark column in GROUP BY.",
-                    hint="Please try to GROUP BY a watermark column")
+        raise error(
+            "EMIT_NOT_POSSIBLE",
+            "Emit-On-Window-Close mode requires a watermark column in GROUP BY.",
+            hint="Please try to GROUP BY a watermark column",
+        )
     if any(not _related(marks[timed[0].id], marks[c.id]) for c in timed):
-        raise error("EMIT_NOT_POSSIBLE", "Emit-On-Window-Close mode requires that watermark columns in GROUP BY are derived from "
-                    "the same upstream column.", hint="Please try to remove undesired columns from GROUP BY")
+        raise error(
+            "EMIT_NOT_POSSIBLE",
+            "Emit-On-Window-Close mode requires that watermark columns in GROUP BY are derived from "
+            "the same upstream column.",
+            hint="Please try to remove undesired columns from GROUP BY",
+        )
 
 
 def _below(node: Relation, groups: Aggregate, delay_us: int) -> Relation:
     """`node` over those of its `groups` that are final."""
     if node is groups:
-        marks = watermarks(rewrite(groups))
-        time = _timed(groups.outputs, marks)[0].id
-        return TimeFilter(groups, time, "<", delayed(marks[time], delay_us), final=True)
+        rewritten = rewrite(groups)
+        return _once_past(groups, _timed(groups.outputs, watermarks(rewritten)), rewritten, delay_us)
     return with_inputs(node, [_below(i, groups, delay_us) for i in node.inputs])
 
 

@@ -63,7 +63,9 @@ def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
     if value.unknown:
         value = cast(value, BIGINT, place, node)
     if not value.type.is_numeric:
-        raise place.error("DATATYPE_MISMATCH", f"argument of {where} must be type bigint, not type {value.type.sql}", node)
+        raise place.error(
+            "DATATYPE_MISMATCH", f"argument of {where} must be type bigint, not type {value.type.sql}", node
+        )
     try:
         number = ctx.constant(cast(value, BIGINT, place, node).finish().expression)
     except duckdb.Error as err:
@@ -132,8 +134,11 @@ def _of_output(node: exp.Expression, outputs: Sequence[Output], ctx: Context) ->
         return value_of(outputs[position].column)
     if isinstance(node, exp.Column):
         raise ctx.error("UNDEFINED_COLUMN", f'column "{node.name}" does not exist', node)
-    raise ctx.not_supported("an expression in ORDER BY of a set operation", node,
-                            hint="Name an output column, or write the query as a subquery in FROM.")
+    raise ctx.not_supported(
+        "an expression in ORDER BY of a set operation",
+        node,
+        hint="Name an output column, or write the query as a subquery in FROM.",
+    )
 
 
 @dataclass(frozen=True)
@@ -162,10 +167,16 @@ class Ending:
     def check(self, ctx: Context) -> None:
         """Raises SYNTAX_ERROR if ORDER BY does not begin with what DISTINCT ON names."""
         count = len({s.expression for s in self.on or ()})
-        if self.on is not None and self.keys and len({k.value.expression for k in self.keys[: self._matching()]}) < min(
-                count, len(self.keys)):
-            raise ctx.error("SYNTAX_ERROR", "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
-                            ordered_items(self.node)[0])
+        if (
+            self.on is not None
+            and self.keys
+            and len({k.value.expression for k in self.keys[: self._matching()]}) < min(count, len(self.keys))
+        ):
+            raise ctx.error(
+                "SYNTAX_ERROR",
+                "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
+                ordered_items(self.node)[0],
+            )
 
     def above(self, relation: Relation, items: Sequence[Item], ctx: Context) -> Relation:
         """`relation`, the distinct rows of the select list, with only those that LIMIT leaves."""
@@ -173,7 +184,9 @@ class Ending:
         for key, place in zip(self.keys, ordered_items(self.node), strict=True):
             same = [i for i, (v, _, _) in enumerate(items) if v.finish().expression == key.value.expression]
             if not same:
-                raise ctx.error("SYNTAX_ERROR", "for SELECT DISTINCT, ORDER BY expressions must appear in select list", place)
+                raise ctx.error(
+                    "SYNTAX_ERROR", "for SELECT DISTINCT, ORDER BY expressions must appear in select list", place
+                )
             column = relation.columns[same[0]]
             keys.append(SortKey(value_of(column).finish(), key.descending, key.nulls_first))
         return relation if self.limits is None else limited(relation, keys, self.limits)

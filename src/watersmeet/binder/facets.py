@@ -1,6 +1,6 @@
 """What a query over records gives beside what it selects: the records' key and time.
 
-Document 004: "Matching expression (ON)", "ON expressions and key change" (LS-35, LS-46).
+Lenses, "Joins": "Matching expression (ON)", "ON expressions and key change" (LS-35, LS-46).
 """
 
 from __future__ import annotations
@@ -32,26 +32,45 @@ def facets_of(columns: Sequence[ScopeColumn], nature: Nature, layout: Layout) ->
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> Layout:
-    """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own (LS-35)."""
+    """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own
+    (LS-35).
+    """
     assert scope.facets is not None
     layout, key = scope.facets.layout, scope.facets.key
-    kept = not groups and key is not None and all(v.expression == key.expression for v, name, _ in items if name == KEY_COLUMN)
+    kept = (
+        not groups
+        and key is not None
+        and all(v.expression == key.expression for v, name, _ in items if name == KEY_COLUMN)
+    )
     return layout if kept else replace(layout, key_format=None)
 
 
 def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
-    """What `*` means: the value's fields (LS-46). AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11).
+    """What `*` means: the value's fields (LS-46).
+
+    AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11).
 
     UNDEFINED_COLUMN where there are none.
     """
     fields = [c for c in columns if c.name not in HIDDEN]
     if not fields:
-        raise error("UNDEFINED_COLUMN", "the records have no fields", sql=text, span=place_of(node), hint=f"Select what they have: {KEY_COLUMN}.")
+        raise error(
+            "UNDEFINED_COLUMN",
+            "the records have no fields",
+            sql=text,
+            span=place_of(node),
+            hint=f"Select what they have: {KEY_COLUMN}.",
+        )
     names = [c.name for c in fields]
     twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
-        raise error("AMBIGUOUS_COLUMN", f'both sources have a field "{twice}"', sql=text, span=place_of(node),
-                    hint="List the fields, with their sources in front.")
+        raise error(
+            "AMBIGUOUS_COLUMN",
+            f'both sources have a field "{twice}"',
+            sql=text,
+            span=place_of(node),
+            hint="List the fields, with their sources in front.",
+        )
     return fields
 
 
@@ -67,25 +86,50 @@ def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Gr
     if isinstance(ctx, Grouping):
         nodes = group.expressions if group is not None else []
         key = of_scalar(packed([_grouped(n, i, items, ctx) for i, n in enumerate(nodes)])) if nodes else None
-        time = bind_value(exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx)
+        time = bind_value(
+            exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx
+        )
     else:
         key, time = scope.facets.key, scope.facets.time
-    return [*items, *[(v, n, items[0][2]) for n, v in ((KEY_COLUMN, key), (RECORD_TIME, time)) if v is not None and n not in selected]]
+    return [
+        *items,
+        *[
+            (v, n, items[0][2])
+            for n, v in ((KEY_COLUMN, key), (RECORD_TIME, time))
+            if v is not None and n not in selected
+        ],
+    ]
 
 
 def _check_names(items: Sequence[Item], ctx: Context) -> None:
-    """INVALID_NAME for a field with the name of a facet or of a topic's own column, DATATYPE_MISMATCH for a time that is none."""
+    """INVALID_NAME for a field with the name of a facet or of a topic's own column, DATATYPE_MISMATCH for a time that
+    is none.
+    """
     for value, name, node in items:
         if name in RESERVED:
-            raise ctx.error("INVALID_NAME", f'a field can\'t be called "{name}"', node,
-                            hint=f"Give it another name by AS. What a record has beside its fields can be selected as {KEY_COLUMN} and {RECORD_TIME}.")
+            raise ctx.error(
+                "INVALID_NAME",
+                f'a field can\'t be called "{name}"',
+                node,
+                hint=(
+                    f"Give it another name by AS. What a record has beside its fields can be selected as "
+                    f"{KEY_COLUMN} and {RECORD_TIME}."
+                ),
+            )
         if name == RECORD_TIME and not value.unknown and value.type != TIMESTAMP:
-            raise ctx.error("DATATYPE_MISMATCH", f"the time of a record is of type {TIMESTAMP.sql} but expression is of type {value.type.sql}", node,
-                            hint="You will need to rewrite or cast the expression.")
+            raise ctx.error(
+                "DATATYPE_MISMATCH",
+                f"the time of a record is of type {TIMESTAMP.sql} but expression is of type {value.type.sql}",
+                node,
+                hint="You will need to rewrite or cast the expression.",
+            )
 
 
 def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Context) -> tuple[str, Value]:
-    """A key of GROUP BY, its number `position`: its name and its value above the groups. A number stands for an item of the select list."""
+    """A key of GROUP BY, its number `position`: its name and its value above the groups.
+
+    A number stands for an item of the select list.
+    """
     node = node.unnest()
     if isinstance(node, exp.Literal) and not node.is_string:
         value, name, _ = items[int(node.name) - 1]
@@ -97,7 +141,13 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
     assert scope.facets is not None
     if scope.facets.key is None:
-        raise error("COLUMN_NOT_GROUPED", "records without key can't be grouped by it", sql=text, span=place_of(node), hint="Add GROUP BY.")
+        raise error(
+            "COLUMN_NOT_GROUPED",
+            "records without key can't be grouped by it",
+            sql=text,
+            span=place_of(node),
+            hint="Add GROUP BY.",
+        )
     return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
 
 
@@ -105,37 +155,75 @@ def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
     """FEATURE_NOT_SUPPORTED for a condition on a stream that time changes: its records are not taken back."""
     for part in parts:
         if mentions_time(bind_value(part, ctx).finish()):
-            raise ctx.error("FEATURE_NOT_SUPPORTED", "now() in a condition on a stream is not supported", part,
-                            detail="What came of a record would have to go as time passes.", hint="Read the records by SELECT TABLE.")
+            raise ctx.error(
+                "FEATURE_NOT_SUPPORTED",
+                "now() in a condition on a stream is not supported",
+                part,
+                detail="What came of a record would have to go as time passes.",
+                hint="Read the records by SELECT TABLE.",
+            )
 
 
 def _join_and_group(place: exp.Expression, text: str) -> Error:
-    return error("JOIN_AND_GROUP", "joining and grouping in one query is not supported", sql=text, span=place_of(place),
-                 hint="Join in a query of WITH, and group by over that.")
+    return error(
+        "JOIN_AND_GROUP",
+        "joining and grouping in one query is not supported",
+        sql=text,
+        span=place_of(place),
+        hint="Join in a query of WITH, and group by over that.",
+    )
 
 
 def check_select(node: exp.Select, text: str) -> None:
-    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and what document 004 does not have."""
+    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and what Lenses' document does
+    not
+    have.
+    """
     if node.args.get("from_") is not None and not node.args.get("nature") and node.parent is not None:
-        raise error("SYNTAX_ERROR", "a query inside of one over records says STREAM or TABLE", sql=text, span=place_of(node),
-                    hint="Write SELECT STREAM or SELECT TABLE.")
+        raise error(
+            "SYNTAX_ERROR",
+            "a query inside of one over records says STREAM or TABLE",
+            sql=text,
+            span=place_of(node),
+            hint="Write SELECT STREAM or SELECT TABLE.",
+        )
     joins = node.args.get("joins") or []
     if len(joins) > 1:
-        raise error("JOIN_SOURCES", "a query joins two sources only", sql=text, span=place_of(joins[1]),
-                    hint="Join the first two in a query of WITH, and that with the third one.")
+        raise error(
+            "JOIN_SOURCES",
+            "a query joins two sources only",
+            sql=text,
+            span=place_of(joins[1]),
+            hint="Join the first two in a query of WITH, and that with the third one.",
+        )
     group = node.args.get("group")
     grouped = group or next((e for e in node.expressions if has_aggregate(e, Context(text))), None)
     if joins and grouped is not None:
         raise _join_and_group(grouped, text)
     for name in ("distinct", "order", "limit", "offset"):
         if node.args.get(name):
-            hint = "Group by the fields." if name == "distinct" else "It ends a SELECT alone, or stands in one without STREAM and TABLE."
+            hint = (
+                "Group by the fields."
+                if name == "distinct"
+                else "It ends a SELECT alone, or stands in one without STREAM and TABLE."
+            )
             shown = {"order": "ORDER BY"}.get(name, name.upper())
-            raise error("FEATURE_NOT_SUPPORTED", f"{shown} in a query over records is not supported", sql=text, span=place_of(node.args[name]), hint=hint)
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"{shown} in a query over records is not supported",
+                sql=text,
+                span=place_of(node.args[name]),
+                hint=hint,
+            )
     own = [*node.expressions, *[p for n in ("where", "having", "group") if (p := node.args.get(n)) is not None]]
     for part in own:
         inner = part.find(exp.Query, exp.Window)
         if inner is not None:
             what = "a window function" if isinstance(inner, exp.Window) else "a subquery"
-            raise error("FEATURE_NOT_SUPPORTED", f"{what} in a query over records is not supported", sql=text, span=place_of(inner),
-                        hint="Join the sources, or group them.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"{what} in a query over records is not supported",
+                sql=text,
+                span=place_of(inner),
+                hint="Join the sources, or group them.",
+            )

@@ -1,10 +1,10 @@
 """Streams with their windows: from when to when a row of a stream takes part in a join.
 
-Document 001, "Working With Streaming Joins", "Example with ROWS", "Using JOINs to Enrich Stream Data" (SS-10, SS-24, SS-41, SS-65);
-rulings D-001-13, D-001-19. A row enters at its rowtime, or later if the window ends before the current row. By RANGE it stays for a
-length of time. By ROWS it stays until the row comes that is too many places after it: then is a lead of the rowtime. By units
-(`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays until the next one begins. Of a moment its end counts: what enters and leaves in
-one was never there.
+SQLstream, "JOIN clause", "Working With Streaming Joins", "Example with ROWS", "Using JOINs to Enrich Stream Data"
+(SS-10, SS-24, SS-41, SS-65); rulings D-001-13, D-001-19. A row enters at its rowtime, or later if the window ends
+before the current row. By RANGE it stays for a length of time. By ROWS it stays until the row comes that is too many
+places after it: then is a lead of the rowtime. By units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays until the next one
+begins. Of a moment its end counts: what enters and leaves in one was never there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from watersmeet.types import TIMESTAMP
 class Framed:
     """A stream as a side of a join.
 
-    relation: its rows, with what the window needs. time: their rowtime. window: what is written. enters: when a row enters;
-    infinity: not yet. leaves: the first moment at which it is gone again; None: `window` says by RANGE how long it stays.
+    relation: its rows, with what the window needs. time: their rowtime. window: what is written. enters: when a row
+    enters;
+    infinity: not yet. leaves: the first moment at which it is gone again; None: `window` says by RANGE how long it
+    stays.
     """
 
     relation: Relation
@@ -52,12 +54,16 @@ def framed(stream: Relation, time: Scalar, window: JoinWindow, binding: Binding)
         return _by_rows(stream, time, window, binding)
     gone = _column("_leaves", binding)
     over = after(floor(time.expression, window.unit), window.unit)
-    with_end = Project(stream, (*stream.columns, gone), (*map(read, stream.columns), Scalar(over, TIMESTAMP, nullable=False)))
+    with_end = Project(
+        stream, (*stream.columns, gone), (*map(read, stream.columns), Scalar(over, TIMESTAMP, nullable=False))
+    )
     return Framed(with_end, time, window, time, read(gone))
 
 
 def _by_rows(stream: Relation, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:
-    """In the order of arrival; rows of a join have none, so that those of one rowtime are in the order of their values."""
+    """In the order of arrival; rows of a join have none, so that those of one rowtime are in the order of their
+    values.
+    """
     found = arrivals(stream, binding)
     rows, age = found if found is not None else (stream, ())
     order = (SortKey(time), *(SortKey(read(c), descending=True) for c in age))
@@ -80,7 +86,11 @@ def _column(name: str, binding: Binding) -> Column:
 
 def timestamp(time: Scalar) -> Scalar:
     """A rowtime is a timestamp without time zone, in UTC."""
-    return time if time.type == TIMESTAMP else Scalar(exp.cast(time.expression, TIMESTAMP.duckdb, dialect="duckdb"), TIMESTAMP, time.nullable)
+    return (
+        time
+        if time.type == TIMESTAMP
+        else Scalar(exp.cast(time.expression, TIMESTAMP.duckdb, dialect="duckdb"), TIMESTAMP, time.nullable)
+    )
 
 
 def moved(time: Scalar, amount_us: int) -> exp.Expression:

@@ -55,8 +55,14 @@ def _too_many(node: exp.Expression, ctx: Context) -> Exception:
     return ctx.not_supported(f"GROUP BY with more than {_MOST} grouping sets", node)
 
 
-def expanded(relation: Relation, keys: Sequence[Scalar], sets: Sequence[tuple[int, ...]], calls: Sequence[AggregateCall],
-             outputs: tuple[Column, ...], binding: Binding) -> Aggregate:
+def expanded(
+    relation: Relation,
+    keys: Sequence[Scalar],
+    sets: Sequence[tuple[int, ...]],
+    calls: Sequence[AggregateCall],
+    outputs: tuple[Column, ...],
+    binding: Binding,
+) -> Aggregate:
     """The groups of all sets in one aggregate, with the number of the set as its last key.
 
     The empty set has a row without input too: a row that no call counts stands in for it.
@@ -75,12 +81,16 @@ def expanded(relation: Relation, keys: Sequence[Scalar], sets: Sequence[tuple[in
     rows = Project(tree, (*passed, new("counts", BOOLEAN, nullable=False)), (*map(read, passed), true))
     nulls = [Scalar(duckdb_cast(exp.null(), c.type), c.type) for c in given[:-1]]
     flags = [Scalar(number(i), INTEGER, nullable=False) for i in empty]
-    stand_ins = Values(tuple((*nulls, flag, false) for flag in flags), (*(replace(c, id=new(c.name, c.type, c.nullable).id)
-                                                                         for c in (*given, counts)),))
+    stand_ins = Values(
+        tuple((*nulls, flag, false) for flag in flags),
+        (*(replace(c, id=new(c.name, c.type, c.nullable).id) for c in (*given, counts)),),
+    )
     whole = Union((rows, stand_ins), (*given, counts))
     mapping = {c.id: read(g).expression for c, g in zip(used, given, strict=False)}
-    counted = [_counted(call.changed(lambda s: replace(s.substitute(mapping), nullable=True)), counts) for call in calls]
-    return Aggregate(whole, tuple(map(read, given[len(used):])), tuple(counted), outputs)
+    counted = [
+        _counted(call.changed(lambda s: replace(s.substitute(mapping), nullable=True)), counts) for call in calls
+    ]
+    return Aggregate(whole, tuple(map(read, given[len(used) :])), tuple(counted), outputs)
 
 
 def _counted(call: AggregateCall, counts: Column) -> AggregateCall:

@@ -1,4 +1,7 @@
-"""Keys of GROUP BY that stand for items of the select list: their aliases and their numbers. PostgreSQL, "SELECT", GROUP BY clause."""
+"""Keys of GROUP BY that stand for items of the select list: their aliases and their numbers.
+
+PostgreSQL, "SELECT", GROUP BY clause.
+"""
 
 from __future__ import annotations
 

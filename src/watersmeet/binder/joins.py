@@ -28,10 +28,18 @@ from watersmeet.expressions.values import Value, columns_of, common_type
 _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
+def join(
+    left: tuple[Relation, Scope],
+    right: tuple[Relation, Scope],
+    node: exp.Join,
+    env: Environment,
+    subqueries: Callable[[Scope], Subqueries],
+    semantics: Semantics,
+) -> tuple[Relation, Scope]:
+    """`left JOIN right`; without a condition an inner join without keys.
 
-def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.Join, env: Environment,
-         subqueries: Callable[[Scope], Subqueries], semantics: Semantics) -> tuple[Relation, Scope]:
-    """`left JOIN right`; without a condition an inner join without keys. subqueries: those of a condition over a scope."""
+    subqueries: those of a condition over a scope.
+    """
     check_aliases(left[1], right[1], node, env)
     if node.method.upper() == "ASOF":
         both = _both(left[1], right[1], env.outer)
@@ -40,16 +48,25 @@ def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.
     kind = _KINDS[node.side.upper()]
     dependent = bool(right[0].free & left[0].ids)
     if dependent and kind not in ("inner", "left"):
-        raise error("SYNTAX_ERROR", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.", sql=env.text,
-                    span=place_of(node.this))
+        raise error(
+            "SYNTAX_ERROR",
+            "The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
+            sql=env.text,
+            span=place_of(node.this),
+        )
     using = list(node.args.get("using") or [])
     if node.method.upper() == "NATURAL":
         names = {c.name for c in right[1].visible}
         using = [exp.to_identifier(c.name, quoted=True) for c in left[1].visible if c.name in names]
     if using:
         if dependent:
-            raise error("FEATURE_NOT_SUPPORTED", "USING with a LATERAL reference is not supported", sql=env.text,
-                        span=place_of(node), hint="Write ON.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "USING with a LATERAL reference is not supported",
+                sql=env.text,
+                span=place_of(node),
+                hint="Write ON.",
+            )
         return _using(left, right, kind, using, node, env)
     scope = _both(left[1], right[1], env.outer)
     condition = node.args.get("on")
@@ -62,8 +79,16 @@ def join(left: tuple[Relation, Scope], right: tuple[Relation, Scope], node: exp.
 class _On:
     """A join and the parts of its condition."""
 
-    def __init__(self, left: Relation, right: Relation, kind: JoinKind, scope: Scope, node: exp.Join, env: Environment,
-                 subqueries: Callable[[Scope], Subqueries]) -> None:
+    def __init__(
+        self,
+        left: Relation,
+        right: Relation,
+        kind: JoinKind,
+        scope: Scope,
+        node: exp.Join,
+        env: Environment,
+        subqueries: Callable[[Scope], Subqueries],
+    ) -> None:
         self.left = left
         self.right = right
         self.kind = kind
@@ -109,12 +134,18 @@ class _On:
 
     def _plain(self, parts: Sequence[exp.Expression], more: Sequence[Scalar]) -> Relation:
         keys, residual = split(parts, self.left, self.right, self._context()[0])
-        return Join(self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=place_of(self.node))
+        return Join(
+            self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=place_of(self.node)
+        )
 
     def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Relation:
         if self.kind == "full":
-            raise error("FEATURE_NOT_SUPPORTED", "a subquery of both sides in ON of a FULL JOIN is not supported",
-                        sql=self.env.text, span=place_of(part))
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a subquery of both sides in ON of a FULL JOIN is not supported",
+                sql=self.env.text,
+                span=place_of(part),
+            )
         kept, other = (self.left, self.right) if self.kind == "left" else (self.right, self.left)
         ctx, subqueries = self._context()
         return Apply(kept, subqueries.filtered(other, parts, ctx, "JOIN/ON"), "left", span=place_of(self.node))
@@ -128,8 +159,13 @@ def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -
     """DUPLICATE_OBJECT if both sides have an item of one name."""
     clash = left.clash(right)
     if clash is not None:
-        raise error("DUPLICATE_OBJECT", f'table name "{clash}" specified more than once', sql=env.text,
-                    span=place_of(node.this), hint="Give one of them an alias.")
+        raise error(
+            "DUPLICATE_OBJECT",
+            f'table name "{clash}" specified more than once',
+            sql=env.text,
+            span=place_of(node.this),
+            hint="Give one of them an alias.",
+        )
 
 
 def _both(left: Scope, right: Scope, outer: Scope | None) -> Scope:
@@ -149,12 +185,20 @@ def _refreshed(scope: Scope, relation: Relation) -> Scope:
             now = reads <= nullable
         return ScopeColumn(column.name, Value(value.expression, value.type, now))
 
-    tables = tuple(replace(t, columns=tuple(map(update, t.columns)), hidden=tuple(map(update, t.hidden))) for t in scope.tables)
+    tables = tuple(
+        replace(t, columns=tuple(map(update, t.columns)), hidden=tuple(map(update, t.hidden))) for t in scope.tables
+    )
     return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
 
 
-def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: JoinKind, names: Sequence[exp.Expression],
-           node: exp.Join, env: Environment) -> tuple[Relation, Scope]:
+def _using(
+    left: tuple[Relation, Scope],
+    right: tuple[Relation, Scope],
+    kind: JoinKind,
+    names: Sequence[exp.Expression],
+    node: exp.Join,
+    env: Environment,
+) -> tuple[Relation, Scope]:
     ctx = Context(env.text, "USING")
     places = list(node.args.get("using") or []) or [node] * len(names)
     keys, merged, taken = [], [], []
@@ -176,13 +220,18 @@ def _using(left: tuple[Relation, Scope], right: tuple[Relation, Scope], kind: Jo
     return relation, _refreshed(scope, relation)
 
 
-def _common_column(scope: Scope, identifier: exp.Expression, side: str, node: exp.Expression, ctx: Context) -> ScopeColumn:
+def _common_column(
+    scope: Scope, identifier: exp.Expression, side: str, node: exp.Expression, ctx: Context
+) -> ScopeColumn:
     found, name = named(scope.visible, identifier), name_of(identifier)
     if not found:
-        raise ctx.error("UNDEFINED_COLUMN",
-                        f'column "{name}" specified in USING clause does not exist in {side} table', node,
-                        hint=did_you_mean(name, [c.name for c in scope.visible]))
-    if len(found) > 1:
+        raise ctx.error(
+            "UNDEFINED_COLUMN",
+            f'column "{name}" specified in USING clause does not exist in {side} table',
+            node,
+            hint=did_you_mean(name, [c.name for c in scope.visible]),
+        )
+    if len(found) > 1 and not node.meta.get("first"):
         raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node)
     return found[0]
 
@@ -197,14 +246,18 @@ def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expressi
     return b if kind == "right" else a
 
 
-def split(parts: Sequence[exp.Expression], left: Relation, right: Relation,
-          ctx: Context) -> tuple[list[KeyPair], list[Scalar]]:
+def split(
+    parts: Sequence[exp.Expression], left: Relation, right: Relation, ctx: Context
+) -> tuple[list[KeyPair], list[Scalar]]:
     """The parts of a join's condition as keys (equalities between the sides) and the rest."""
     keys: list[KeyPair] = []
     residual: list[Scalar] = []
     for part in parts:
-        if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and not isinstance(part.expression, (exp.Any, exp.All)) and (
-                not reads_clock(part)):
+        if (
+            isinstance(part, (exp.EQ, exp.NullSafeEQ))
+            and not isinstance(part.expression, (exp.Any, exp.All))
+            and (not reads_clock(part))
+        ):
             a, b = bind_value(part.this, ctx), bind_value(part.expression, ctx)
             whole = compare(part, a, b, ctx)
             pair = equality_key(part, a, b, left, right, ctx)

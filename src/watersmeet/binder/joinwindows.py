@@ -1,7 +1,8 @@
 """Windows of the streams that a join reads: `OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`.
 
-Document 001, "Syntax", "Working With Streaming Joins" (SS-07 to SS-12, SS-24 to SS-29); rulings D-001-09, D-001-13. A row is in its window
-from the moment at which the end of the window reaches it to the one at which the beginning leaves it, both included.
+SQLstream, "JOIN clause", "Syntax", "Working With Streaming Joins" (SS-07 to SS-12, SS-24 to SS-29); rulings D-001-09,
+D-001-13. A row is in its window from the moment at which the end of the window reaches it to the one at which the
+beginning leaves it, both included.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str,
 
 
 def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Environment) -> Scope:
-    """The scope with the definition of its window in place of a name. UNDEFINED_OBJECT; UNDEFINED_COLUMN and so on for what it orders by."""
+    """The scope with the definition of its window in place of a name.
+
+    UNDEFINED_OBJECT; UNDEFINED_COLUMN and so on for what it orders by.
+    """
     if scope.stream is None or scope.stream.window is None:
         return scope
     node = scope.stream.window
@@ -80,8 +84,13 @@ def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Enviro
     if alias is not None:
         name = name_of(alias)
         if name not in windows:
-            raise error("UNDEFINED_OBJECT", f'window "{name}" does not exist', sql=env.text, span=place_of(alias),
-                        hint=f"Write WINDOW {name} AS (RANGE INTERVAL '1' MINUTE PRECEDING) at the end of the query.")
+            raise error(
+                "UNDEFINED_OBJECT",
+                f'window "{name}" does not exist',
+                sql=env.text,
+                span=place_of(alias),
+                hint=f"Write WINDOW {name} AS (RANGE INTERVAL '1' MINUTE PRECEDING) at the end of the query.",
+            )
         node = windows[name]
     order = node.args.get("order")
     for column in () if order is None else order.find_all(exp.Column):
@@ -99,14 +108,20 @@ def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
         raise ctx.not_supported("PARTITION BY in a window of a join", part)
     kind = "" if spec is None or spec.args.get("exclude") else spec.args.get("kind", "").upper()
     if kind not in ("RANGE", "ROWS"):
-        raise ctx.error("SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
+        raise ctx.error(
+            "SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING."
+        )
     unit = unit_of(node, ctx, bind_value)
     if unit is not None:
         return UnitWindow(unit)
     order = node.args.get("order")
     if order is not None and not all(_is_rowtime(o) for o in order.expressions):
-        raise ctx.not_supported("this window of a join", node, hint="Rows of a stream are in the order of ROWTIME. A window that empties is "
-                                "(ORDER BY FLOOR(ROWTIME TO HOUR) RANGE CURRENT ROW).")
+        raise ctx.not_supported(
+            "this window of a join",
+            node,
+            hint="Rows of a stream are in the order of ROWTIME. A window that empties is "
+            "(ORDER BY FLOOR(ROWTIME TO HOUR) RANGE CURRENT ROW).",
+        )
     return _range(node, spec, ctx) if kind == "RANGE" else _rows(node, spec, ctx)
 
 
@@ -123,10 +138,14 @@ def _number(value: exp.Expression | str | None, side: str | None, node: exp.Wind
     if value == "CURRENT ROW":
         return 0
     if not isinstance(value, exp.Expression):
-        raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write a number of rows: what is kept has to end somewhere.")
+        raise ctx.not_supported(
+            f"{value} in a window of a join", node, hint="Write a number of rows: what is kept has to end somewhere."
+        )
     _check_side(value, side, ctx)
     if not isinstance(value, exp.Literal) or not value.is_int or int(value.name) > _MOST_ROWS:
-        raise ctx.error("DATATYPE_MISMATCH", "the bound of a ROWS window is a whole number", value, hint="ROWS 5 PRECEDING.")
+        raise ctx.error(
+            "DATATYPE_MISMATCH", "the bound of a ROWS window is a whole number", value, hint="ROWS 5 PRECEDING."
+        )
     return int(value.name)
 
 
@@ -135,7 +154,9 @@ def _check_side(value: exp.Expression, side: str | None, ctx: Context) -> None:
     if side is None:
         raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
     if side.upper() != "PRECEDING":
-        raise ctx.not_supported(f"{side.upper()} in a window of a join", value, detail="Rows that are to come are in no window.")
+        raise ctx.not_supported(
+            f"{side.upper()} in a window of a join", value, detail="Rows that are to come are in no window."
+        )
 
 
 def _range(node: exp.Window, spec: exp.Expression, ctx: Context) -> RangeWindow:
@@ -144,7 +165,9 @@ def _range(node: exp.Window, spec: exp.Expression, ctx: Context) -> RangeWindow:
     if last[1] is not None:
         raise ctx.not_supported("a window that ends months before the current row", node, hint="Write its end in days.")
     if last[0] > first[0]:
-        raise ctx.error("INVALID_VALUE", "a window ends before it begins", node, hint="Write the greater interval first.")
+        raise ctx.error(
+            "INVALID_VALUE", "a window ends before it begins", node, hint="Write the greater interval first."
+        )
     return RangeWindow(first[0], last[0], first[1])
 
 
@@ -154,17 +177,26 @@ def _is_rowtime(node: exp.Expression) -> bool:
     return isinstance(item, exp.Column) and item.name.upper() == ROWTIME and not descends
 
 
-def _bound(value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context) -> tuple[int, exp.Expression | None]:
+def _bound(
+    value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context
+) -> tuple[int, exp.Expression | None]:
     """How long before the current row, and the interval if it has months."""
     if value == "CURRENT ROW":
         return 0, None
     if not isinstance(value, exp.Expression):
-        raise ctx.not_supported(f"{value} in a window of a join", node, hint="Write an interval: what is kept has to end somewhere.")
+        raise ctx.not_supported(
+            f"{value} in a window of a join", node, hint="Write an interval: what is kept has to end somewhere."
+        )
     _check_side(value, side, ctx)
     interval = bind_value(value, ctx).finish()
     lengths = lengths_us(interval.expression)
     if lengths is None or interval.type.name != "interval":
-        raise ctx.error("DATATYPE_MISMATCH", "the bound of a RANGE window is a constant interval", value, hint="RANGE INTERVAL '1' MINUTE PRECEDING.")
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            "the bound of a RANGE window is a constant interval",
+            value,
+            hint="RANGE INTERVAL '1' MINUTE PRECEDING.",
+        )
     if lengths[0] < 0:
         raise ctx.error("INVALID_VALUE", "the bound of a window can't be negative", value)
     return lengths[1], interval.expression if has_months(interval.expression) else None

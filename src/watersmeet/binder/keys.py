@@ -20,8 +20,12 @@ def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
             stack.append(node.this)
         elif isinstance(node, exp.And):
             stack += [node.right, node.left]
-        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple) \
-                and len(node.this.expressions) == len(node.expression.expressions):
+        elif (
+            isinstance(node, exp.EQ)
+            and isinstance(node.this, exp.Tuple)
+            and isinstance(node.expression, exp.Tuple)
+            and len(node.this.expressions) == len(node.expression.expressions)
+        ):
             pairs = list(zip(node.this.expressions, node.expression.expressions, strict=True))
             stack += [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in reversed(pairs)]
         else:
@@ -29,8 +33,9 @@ def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
     return parts
 
 
-def equality_key(node: exp.Expression, a: Value, b: Value, left: Relation, right: Relation,
-                 ctx: Context) -> KeyPair | None:
+def equality_key(
+    node: exp.Expression, a: Value, b: Value, left: Relation, right: Relation, ctx: Context
+) -> KeyPair | None:
     """The key of an equality, if one side reads only `left` and the other only `right`."""
     reads_a, reads_b = columns_of(a), columns_of(b)
     if not reads_a or not reads_b:

@@ -1,7 +1,8 @@
-"""LEFT JOIN of keyed streams whose rows show NULLs until they have met a partner, and not again: `SETTINGS join_restore_nulls = 0`.
+"""LEFT JOIN of keyed streams whose rows show NULLs until they have met a partner, and not again: `SETTINGS
+join_restore_nulls = 0`.
 
-Proton's behaviour, which notes on Proton, 1.5, call a deviation: when the last partner of a left row goes it takes the pair back and gives
-nothing. The default is the standard's, where the row shows NULLs again.
+Proton's behaviour: when the last partner of a left row goes it takes the pair back and gives nothing. The default is
+the standard's, where the row shows NULLs again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def without_restored_nulls(joined: Join, binding: Binding) -> Relation:
     What a row has met is remembered as long as the view lives. A pair that comes and goes within an epoch was none.
     """
     pairs = replace(joined, kind="inner")
-    marks = binding.new_column("_deleted", BOOLEAN, nullable=False), binding.new_column("_offset", BIGINT, nullable=False)
+    marks = (
+        binding.new_column("_deleted", BOOLEAN, nullable=False),
+        binding.new_column("_offset", BIGINT, nullable=False),
+    )
     left = joined.left.columns
     met = tuple(binding.new_column(c.name, c.type, c.nullable) for c in left)
     ever = Aggregate(Records(pairs, None, (), marks), tuple(read(c) for c in left), (), met)

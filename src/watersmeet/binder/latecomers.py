@@ -1,9 +1,11 @@
-"""Range joins forget: rows that come too late are left out, so that rows which only they could meet need not be kept (TP-31).
+"""Range joins forget: rows that come too late are left out, so that rows which only they could meet need not be kept
+(TP-31).
 
-Document 003, "Range Bidirectional JOIN"; notes on Proton, 1.3. Proton drops what is behind the lesser of both sides' greatest times by more than
-a bucket, which is as long as the range. Here a row is late if its time is behind the lesser of both sides' greatest times, as of the epochs
-before, by more than the range: no row within a range of the present is ever left out. So windows end (EMIT AFTER WINDOW CLOSE) where a stream has
-no watermark of its own: a row is late for those that were over at the greatest time of the epochs before.
+Timeplus, "Multi-JOINs and ASOF JOINs", "Range Bidirectional JOIN"; Proton. Proton drops what is behind the lesser of
+both sides' greatest times by more than a bucket, which is as long as the range. Here a row is late if its time is
+behind the lesser of both sides' greatest times, as of the epochs before, by more than the range: no row within a range
+of the present is ever left out. So windows end (EMIT AFTER WINDOW CLOSE) where a stream has no watermark of its own: a
+row is late for those that were over at the greatest time of the epochs before.
 """
 
 from __future__ import annotations
@@ -24,24 +26,35 @@ def without_latecomers(joined: Join, binding: Binding) -> Join:
         left, right = bound.left.column, bound.right.column
         if left is None or right is None or bound.lo_us is None or bound.hi_us is None:
             continue
-        one, other = _clock(joined.left, left, binding), _clock(joined.right, right, binding)
-        marks = [_mark(side, column, clock) for side, column, clock in ((joined.left, left, one), (joined.right, right, other))]
+        one, other = clock_of(joined.left, left, binding), clock_of(joined.right, right, binding)
+        marks = [
+            _mark(side, column, clock)
+            for side, column, clock in ((joined.left, left, one), (joined.right, right, other))
+        ]
         if all(marks):
             late = shifted(both(*marks), -max(-bound.lo_us, bound.hi_us))
-            return replace(joined, left=_punctual(joined.left, left, one, late), right=_punctual(joined.right, right, other, late))
+            return replace(
+                joined, left=_punctual(joined.left, left, one, late), right=_punctual(joined.right, right, other, late)
+            )
     return joined
 
 
-def without_closed(rows: Relation, start: Column, relation: Relation, time: str, window: TimeWindow, binding: Binding) -> Relation:
+def without_closed(
+    rows: Relation, start: Column, relation: Relation, time: str, window: TimeWindow, binding: Binding
+) -> Relation:
     """The rows of a stream with the starts of their windows, without those whose window was over before they came.
 
-    relation: the stream, time: its column that the windows are by; over once that has passed their end by the delay of EMIT. As it is where that has a watermark, or can't be followed.
+    relation: the stream, time: its column that the windows are by; over once that has passed their end by the delay of
+    EMIT. As it is where that has a watermark, or can't be followed.
     """
-    clock = _clock(relation, time, binding)
+    clock = clock_of(relation, time, binding)
     if clock is None or binding.closing_us is None:
         return rows
     binding.delayed = True
-    late = shifted(floored(shifted((Term(clock[2]),), -binding.closing_us), window.slide_us, window.offset_us), window.slide_us - window.size_us)
+    late = shifted(
+        floored(shifted((Term(clock[2]),), -binding.closing_us), window.slide_us, window.offset_us),
+        window.slide_us - window.size_us,
+    )
     return Punctual(rows, start.id, late, *clock)
 
 
@@ -50,8 +63,10 @@ def _mark(side: Relation, column: str, clock: tuple[str, str, str] | None) -> Wa
     return watermarks(side).get(column, ()) if clock is None else (Term(clock[2]),)
 
 
-def _clock(side: Relation, column: str, binding: Binding) -> tuple[str, str, str] | None:
-    """(relation, its column, the name of the number) by which the times of a side are followed; None: they are not, or have a watermark."""
+def clock_of(side: Relation, column: str, binding: Binding) -> tuple[str, str, str] | None:
+    """(relation, its column, the name of the number) by which the times of a side are followed; None: they are not, or
+    have a watermark.
+    """
     if column in watermarks(side):
         return None
     node = side

@@ -1,6 +1,6 @@
 """`FOR SYSTEM_TIME AS OF`: process-time temporal joins with `PROCTIME()`, others with a time of the left side.
 
-Document 000, "Process-time temporal joins"; FEATURES RW-49 to RW-58, D-000-10. Event-time temporal joins are Flink's
+RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58, D-000-10. Event-time temporal joins are Flink's
 (documentation of its SQL joins, "Event Time Temporal Join"), which RisingWave lacks.
 """
 
@@ -16,6 +16,7 @@ from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.shared import Binding, Environment, read
+from watersmeet.catalog import ARRIVAL
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
@@ -26,8 +27,13 @@ from watersmeet.expressions.values import columns_of, common_type
 from watersmeet.types import BOOLEAN, TIMESTAMP, TIMESTAMPTZ
 
 _KEY_HINT: Final = "Compare each column of its primary key with a column of the left side: ON left.k = right.k."
-_VERSIONED_HINT: Final = ("Write CREATE TABLE t (…, PRIMARY KEY (k), WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE). "
-                          "Rows that only come are joined with a past moment by ASOF JOIN.")
+_VERSIONED_HINT: Final = (
+    "Write CREATE TABLE t (…, PRIMARY KEY (k), WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE). "
+    "Rows that only come are joined with a past moment by ASOF JOIN."
+)
+_NOW_HINT: Final = (
+    "The time is PROCTIME(), at which rows come: write FOR SYSTEM_TIME AS OF PROCTIME() to look up what is there then."
+)
 _RIGHT_HINT: Final = "It should be a table, index, or materialized view."
 
 
@@ -52,29 +58,62 @@ def check_clause(node: exp.Table, env: Environment) -> None:
     """FEATURE_NOT_SUPPORTED for a moment that is neither PROCTIME() nor in a column; TEMPORAL_RIGHT_SIDE for a CTE."""
     moment = _moment(node)
     if moment is not None and moment.find(exp.Column) is None:
-        raise error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF any moment but PROCTIME() or a time of the left side is not supported",
-                    sql=env.text, span=place_of(node))
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "FOR SYSTEM_TIME AS OF any moment but PROCTIME() or a time of the left side is not supported",
+            sql=env.text,
+            span=place_of(node),
+        )
     if node.args.get("db") is None and name_of(node.this) in env.ctes:
-        raise error("TEMPORAL_RIGHT_SIDE", "Right table of a temporal join should not be a CTE", sql=env.text,
-                    span=place_of(node), hint=_RIGHT_HINT)
+        raise error(
+            "TEMPORAL_RIGHT_SIDE",
+            "Right table of a temporal join should not be a CTE",
+            sql=env.text,
+            span=place_of(node),
+            hint=_RIGHT_HINT,
+        )
 
 
 def check_relation(relation: CatalogRelation, node: exp.Table, env: Environment) -> None:
     """TEMPORAL_RIGHT_SIDE for what can't be looked up: sources and plain views."""
     if relation.kind in ("source", "view"):
-        raise error("TEMPORAL_RIGHT_SIDE", f"Right table of a temporal join should not be a {relation.kind}", sql=env.text,
-                    span=place_of(node), detail=f'"{relation.name}" is a {relation.kind}.', hint=_RIGHT_HINT)
+        raise error(
+            "TEMPORAL_RIGHT_SIDE",
+            f"Right table of a temporal join should not be a {relation.kind}",
+            sql=env.text,
+            span=place_of(node),
+            detail=f'"{relation.name}" is a {relation.kind}.',
+            hint=_RIGHT_HINT,
+        )
 
 
 def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) -> Versions:
-    """The versions of the rows of a table. TEMPORAL_RIGHT_SIDE for anything but a table with a primary key and an event time."""
+    """The versions of the rows of a table.
+
+    TEMPORAL_RIGHT_SIDE for anything but a table with a primary key and an event time.
+    """
     relation = binding.catalog.relations[scan.relation_id]
     named = relation_in_from(node, binding.catalog) or relation
-    lacking = [what for what, has in (("no primary key", relation.primary_key), ("no WATERMARK", relation.event_time)) if not has]
+    lacking = [
+        what
+        for what, has in (("no primary key", relation.primary_key), ("no WATERMARK", relation.event_time))
+        if not has
+    ]
     if named.kind != "table" or lacking:
-        detail = f"It is {'an' if named.kind == 'index' else 'a'} {named.kind}." if named.kind != "table" else f"It has {' and '.join(lacking)}."
-        raise error("TEMPORAL_RIGHT_SIDE", f'"{named.name}" has no versions that could be joined as of a time of the left side',
-                    sql=env.text, span=place_of(node), detail=detail, hint=_VERSIONED_HINT)
+        arrives = _is_arrival(node, binding)
+        detail = (
+            f"It is {'an' if named.kind == 'index' else 'a'} {named.kind}."
+            if named.kind != "table"
+            else f"It has {' and '.join(lacking)}."
+        )
+        raise error(
+            "TEMPORAL_RIGHT_SIDE",
+            f'"{named.name}" has no versions that could be joined as of a time of the left side',
+            sql=env.text,
+            span=place_of(node),
+            detail=detail,
+            hint=_NOW_HINT if arrives else _VERSIONED_HINT,
+        )
     assert relation.event_time is not None
     time = scan.outputs[scan.source_names.index(relation.event_time.column)]
     since = TIMESTAMPTZ if time.type == TIMESTAMPTZ else TIMESTAMP
@@ -82,28 +121,65 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
     return Versions(scan, time.id, made)
 
 
+def _is_arrival(node: exp.Table, binding: Binding) -> bool:
+    """Whether the clause names a column of the query's FROM that is PROCTIME()."""
+    moment, select = _moment(node), node.find_ancestor(exp.Select)
+    if not isinstance(moment, exp.Column) or select is None:
+        return False
+    others = [t for t in select.find_all(exp.Table) if t is not node and moment.table in ("", t.alias_or_name)]
+    relations = [relation_in_from(t, binding.catalog) for t in others]
+    return any(r is not None and r.defaults.get(moment.name) == ARRIVAL for r in relations)
+
+
 def dangling(node: exp.Expression, env: Environment) -> Exception:
     """The error for the clause anywhere but at the right side of an inner or left join."""
-    return error("TEMPORAL_KIND", "exist dangling temporal scan", sql=env.text, span=place_of(node),
-                 hint="Please check your temporal join syntax e.g. consider removing the right outer join if it is being used.")
+    return error(
+        "TEMPORAL_KIND",
+        "exist dangling temporal scan",
+        sql=env.text,
+        span=place_of(node),
+        hint="Please check your temporal join syntax e.g. consider removing the right outer join if it is being used.",
+    )
 
 
-def looking_up(joined: Relation, node: exp.Join, left: Scope, env: Environment, binding: Binding) -> TemporalJoin | AsofJoin:
-    """The regular join `joined` of which the right side has the clause, as a temporal join. left: the scope of the left side."""
+def looking_up(
+    joined: Relation, node: exp.Join, left: Scope, env: Environment, binding: Binding
+) -> TemporalJoin | AsofJoin:
+    """The regular join `joined` of which the right side has the clause, as a temporal join.
+
+    left: the scope of the left side.
+    """
     if not isinstance(joined, Join) or not isinstance(joined.right, (Scan, Versions)):
-        raise error("FEATURE_NOT_SUPPORTED", "a subquery in ON of a temporal join is not supported", sql=env.text,
-                    span=place_of(node.this), hint="Write it in WHERE, or join a view with its result.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a subquery in ON of a temporal join is not supported",
+            sql=env.text,
+            span=place_of(node.this),
+            hint="Write it in WHERE, or join a view with its result.",
+        )
     if joined.kind not in ("inner", "left"):
         raise dangling(node.this, env)
     kind: Literal["inner", "left"] = "left" if joined.kind == "left" else "inner"
     if isinstance(joined.right, Versions):
         return _as_of(joined, joined.right, kind, node.this, ScopeContext(env.text, left, "FOR SYSTEM_TIME AS OF"))
-    return TemporalJoin(joined.left, joined.right, kind, joined.keys, joined.residual, _keys(joined.right, binding),
-                        span=place_of(node.this))
+    return TemporalJoin(
+        joined.left,
+        joined.right,
+        kind,
+        joined.keys,
+        joined.residual,
+        _keys(joined.right, binding),
+        span=place_of(node.this),
+    )
 
 
-def _as_of(joined: Join, right: Versions, kind: Literal["inner", "left"], node: exp.Expression, ctx: ScopeContext) -> AsofJoin:
-    """Each row with the version of its key that is valid at its time. DATATYPE_MISMATCH, TEMPORAL_KEY, FEATURE_NOT_SUPPORTED."""
+def _as_of(
+    joined: Join, right: Versions, kind: Literal["inner", "left"], node: exp.Expression, ctx: ScopeContext
+) -> AsofJoin:
+    """Each row with the version of its key that is valid at its time.
+
+    DATATYPE_MISMATCH, TEMPORAL_KEY, FEATURE_NOT_SUPPORTED.
+    """
     since, live = right.made
     moment = _moment(node)
     assert moment is not None
@@ -111,8 +187,12 @@ def _as_of(joined: Join, right: Versions, kind: Literal["inner", "left"], node: 
     if not columns_of(value) or not columns_of(value) <= joined.left.ids:
         raise ctx.error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF needs a time of the left side", moment)
     if common_type([value.type, since.type]) != since.type:
-        raise ctx.error("DATATYPE_MISMATCH", f"a value of type {value.type.sql} is no moment for versions with times of type {since.type.sql}", moment,
-                        hint=f"Cast it to {since.type.sql}." if value.type.name in TIME_TYPES else None)
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f"a value of type {value.type.sql} is no moment for versions with times of type {since.type.sql}",
+            moment,
+            hint=f"Cast it to {since.type.sql}." if value.type.name in TIME_TYPES else None,
+        )
     by_column: dict[str, KeyPair] = {}
     rest: list[Scalar] = []
     for pair in joined.keys:
@@ -125,26 +205,47 @@ def _as_of(joined: Join, right: Versions, kind: Literal["inner", "left"], node: 
         _check_key(by_column.get(column), next(c for c in right.scan.outputs if c.id == column), right, node, ctx)
     keys = tuple(KeyPair(by_column[c].left, by_column[c].right) for c in right.scan.key)
     residual = conjunction([read(live), *rest, *conjuncts(joined.residual)])
-    return AsofJoin(joined.left, right, kind, keys, ">=", coerce(value, since.type, ctx, moment).finish(), read(since),
-                    span=place_of(node), residual=residual)
+    return AsofJoin(
+        joined.left,
+        right,
+        kind,
+        keys,
+        ">=",
+        coerce(value, since.type, ctx, moment).finish(),
+        read(since),
+        span=place_of(node),
+        residual=residual,
+    )
 
 
 def _check_key(pair: KeyPair | None, column: Column, right: Versions, node: exp.Expression, ctx: ScopeContext) -> None:
     name = right.scan.relation_name
     if pair is None:
-        raise ctx.error("TEMPORAL_KEY", f'a join with the versions of "{name}" needs an equality with its whole primary key', node,
-                        detail=f'There is none with "{column.name}".', hint=_KEY_HINT)
+        raise ctx.error(
+            "TEMPORAL_KEY",
+            f'a join with the versions of "{name}" needs an equality with its whole primary key',
+            node,
+            detail=f'There is none with "{column.name}".',
+            hint=_KEY_HINT,
+        )
     if pair.right.type != column.type:
-        raise ctx.error("DATATYPE_MISMATCH", f'key column "{column.name}" of type {column.type.sql} is compared with a {pair.left.type.sql}',
-                        node, hint="Cast the left side to the type of the key.")
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f'key column "{column.name}" of type {column.type.sql} is compared with a {pair.left.type.sql}',
+            node,
+            hint="Cast the left side to the type of the key.",
+        )
 
 
 def _keys(right: Scan, binding: Binding) -> tuple[tuple[str, ...], ...] | None:
     """The columns of the primary key and of each index; None if nothing says what identifies a row."""
     relation = binding.catalog.relations[right.relation_id]
     ids = dict(zip(right.source_names, (c.id for c in right.outputs), strict=True))
-    indexes = [r.index_columns for r in binding.catalog.relations.values()
-               if r.kind == "index" and r.depends_on == (relation.id,)]
+    indexes = [
+        r.index_columns
+        for r in binding.catalog.relations.values()
+        if r.kind == "index" and r.depends_on == (relation.id,)
+    ]
     keys = [k for k in (relation.primary_key, *indexes) if k]
     if relation.kind == "materialized view" and not relation.primary_key:
         return None

@@ -1,7 +1,7 @@
 """The newest rows of each key, by arrival: LATEST, the versions of an ASOF join, `changelog(stream, key)`.
 
-Document 003, "ASOF JOIN", "LATEST JOIN", "Changelog Streams"; rulings D-003-04, D-003-06. Every row that is written counts, also if it
-replaces one of the same primary key (notes on Proton, 1.2).
+Timeplus, "Multi-JOINs and ASOF JOINs", "ASOF JOIN", "LATEST JOIN", "Changelog Streams"; rulings D-003-04, D-003-06.
+Every row that is written counts, also if it replaces one of the same primary key, as in Proton.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project, Relation, Scan, SortKey, TopN
+from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project, Relation, Scan, SortKey, TopN, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.shared import Binding, read
 from watersmeet.types import BIGINT
 
 
-def newest(node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1,
-           value: Scalar | None = None) -> tuple[Relation, tuple[Column, Column]] | None:
-    """Of each of `keys` the `limit` rows of `node` that came last, or those with the greatest `value`; the newest of equal ones.
+def newest(
+    node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1, value: Scalar | None = None
+) -> tuple[Relation, tuple[Column, Column]] | None:
+    """Of each of `keys` the `limit` rows of `node` that came last, or those with the greatest `value`; the newest of
+    equal ones.
 
-    With the two columns that order rows by arrival, the newest first. None if `node` does not know how its rows came: only tables
-    and sources do, under filters and projections.
+    With the two columns that order rows by arrival, the newest first. None if `node` does not know how its rows came:
+    only tables and sources do, under filters and projections.
     """
     found = arrivals(node, binding)
     if found is None:
@@ -37,17 +39,27 @@ def new_age(binding: Binding) -> tuple[Column, Column]:
     return (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
 
 
-def arrivals(node: Relation, binding: Binding) -> tuple[Relation, tuple[Column, Column]] | None:
-    """The rows of `node` as they were written, with the two columns that order them, the newest first; None where that is not known."""
+def arrivals(
+    node: Relation, binding: Binding, *, unnested: bool = False
+) -> tuple[Relation, tuple[Column, Column]] | None:
+    """The rows of `node` as they were written, with the two columns that order them, the newest first; None where that
+    is not known.
+
+    unnested: also where several came of one (HOP), at once.
+    """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
         if relation.kind not in ("table", "source") or (relation.connector and relation.primary_key):
             return None
+        if relation.mode == "changelog":  # what was taken back was never the newest row
+            return None
         age = new_age(binding)
         return Arrivals(node, age, 0 if node.append_only else binding.moment), age
-    if not isinstance(node, (Cut, Filter, Project)) or (isinstance(node, Cut) and node.keeps == "before"):
+    if not isinstance(node, (Cut, Filter, Project, Unnest)) or (isinstance(node, Cut) and node.keeps == "before"):
         return None
-    found = arrivals(node.input, binding)
+    if isinstance(node, Unnest) and not unnested:
+        return None
+    found = arrivals(node.input, binding, unnested=unnested)
     if found is None:
         return None
     below, age = found

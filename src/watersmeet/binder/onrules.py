@@ -1,8 +1,9 @@
-"""ON of dialects that join two sources by equalities with one source on each side, and filter each source alone (Lenses).
+"""ON of dialects that join two sources by equalities with one source on each side, and filter each source alone
+(Lenses).
 
-Document 004, "Matching expression (ON)"; LS-12 to LS-16, D-004-07. AND splits a condition into parts; each part is an equality with one
-source on each side, or reads one source only. `A = B AND c OR d` is listed as allowed: where AND binds closer than OR leaves a part
-over both sources, OR is read as the closer one.
+Lenses, "Joins", "Matching expression (ON)"; LS-12 to LS-16, D-004-07. AND splits a condition into parts; each part is
+an equality with one source on each side, or reads one source only. `A = B AND c OR d` is listed as allowed: where AND
+binds closer than OR leaves a part over both sources, OR is read as the closer one.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from sqlglot import exp
 from watersmeet.binder.scope import Scope, ScopeContext, written
 from watersmeet.binder.shared import Binding, Environment
 from watersmeet.errors import Error
-from watersmeet.expressions.values import columns_of
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.values import Value, columns_of
 
 
-def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding) -> tuple[exp.Expression, bool]:
+def check_on(
+    condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding
+) -> tuple[exp.Expression, bool]:
     """The condition with AND and OR as they are read, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
     rules = _Rules(left, right, env)
     if (subquery := condition.find(exp.Select)) is not None:
@@ -27,13 +31,18 @@ def check_on(condition: exp.Expression, left: Scope, right: Scope, env: Environm
     for part in _conjuncts(condition):
         regrouped = rules.regrouped(part)
         if regrouped is not None:
-            binding.notice(f"the condition of the join is read as {' AND '.join(map(_shown, regrouped))}: AND splits it before OR")
+            binding.notice(
+                f"the condition of the join is read as {' AND '.join(map(_shown, regrouped))}: AND splits it before OR"
+            )
             parts += [p for r in regrouped for p in _conjuncts(r)]
         else:
             parts.append(part)
     for part in parts:
         rules.check(part)
-    return reduce(lambda a, b: exp.And(this=a, expression=b), [_closed(p) for p in parts]), any(map(rules.equates, parts))
+    equates = any(map(rules.equates, parts))
+    if not equates:
+        binding.notice("the join is by _key: nothing in ON equates both sources")
+    return reduce(lambda a, b: exp.And(this=a, expression=b), [_closed(p) for p in parts]), equates
 
 
 class _Rules:
@@ -42,20 +51,45 @@ class _Rules:
     def __init__(self, left: Scope, right: Scope, env: Environment) -> None:
         self._left = left
         self._right = right
-        self._ctx = ScopeContext(env.text, Scope(left.tables + right.tables, left.visible + right.visible, env.outer), "JOIN/ON")
+        self._ctx = ScopeContext(
+            env.text, Scope(left.tables + right.tables, left.visible + right.visible, env.outer), "JOIN/ON"
+        )
 
     def check(self, part: exp.Expression) -> None:
-        """ON_ONE_SIDE or ON_NOT_SPLIT for a part that breaks the rules."""
-        if len(self._reads(part)) < 2:
-            return
+        """ON_ONE_SIDE or ON_NOT_SPLIT for a part that breaks the rules.
+
+        FEATURE_NOT_SUPPORTED for a field that is compared with itself: another one was meant.
+        """
         node = part.unnest()
+        if len(self._reads(part)) < 2:
+            if isinstance(node, exp.EQ) and self._reads(part) and self._is_same(node):
+                raise self._ctx.not_supported(
+                    f'"{written(part)}" in ON, which compares a field with itself,',
+                    part,
+                    hint="Write the sources in front of both fields.",
+                )
+            return
         if not isinstance(node, exp.EQ):
-            raise self._error("ON_NOT_SPLIT", "both sources in one condition not split by and", part,
-                              f'"{written(part)}" reads {self._names()}.')
+            raise self._error(
+                "ON_NOT_SPLIT",
+                "both sources in one condition not split by and",
+                part,
+                f'"{written(part)}" reads {self._names()}.',
+            )
         for side in (node.this, node.expression):
             if len(self._reads(side)) > 1:
-                raise self._error("ON_ONE_SIDE", "both sources on one side of an equality", side,
-                                  f'"{written(side)}" reads {self._names()}.')
+                raise self._error(
+                    "ON_ONE_SIDE",
+                    "both sources on one side of an equality",
+                    side,
+                    f'"{written(side)}" reads {self._names()}.',
+                )
+
+    def _value(self, node: exp.Expression) -> Value:
+        return bind_value(node, self._ctx)
+
+    def _is_same(self, node: exp.EQ) -> bool:
+        return bool(self._value(node.this).expression == self._value(node.expression).expression)
 
     def lacking(self, what: str, place: exp.Expression) -> Error:
         """The error that ON can't have something."""
@@ -66,9 +100,15 @@ class _Rules:
         return len(self._reads(part)) > 1
 
     def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
-        """The parts of a part in which AND and OR stand side by side, with OR as the closer one, if only that keeps the rules."""
+        """The parts of a part in which AND and OR stand side by side, with OR as the closer one, if only that keeps the
+        rules.
+        """
         node = part.unnest()
-        if not isinstance(node, exp.Or) or len(self._reads(node)) < 2 or not any(isinstance(w, exp.And) for w in _words(node)):
+        if (
+            not isinstance(node, exp.Or)
+            or len(self._reads(node)) < 2
+            or not any(isinstance(w, exp.And) for w in _words(node))
+        ):
             return None
         groups: list[list[exp.Expression]] = [[]]
         for word in _words(node):
@@ -97,9 +137,17 @@ class _Rules:
         return " and ".join(next((t.alias for t in s.tables if t.alias), "a source") for s in (self._left, self._right))
 
     def _error(self, condition: str, message: str, place: exp.Expression, detail: str) -> Error:
-        return self._ctx.error(condition, message, place, detail=detail, hint=(
-            "ON is made of equalities with one source on each side and of conditions on one source, combined by AND. "
-            "What compares both sources otherwise goes to WHERE."))
+        return self._ctx.error(
+            condition,
+            message,
+            place,
+            detail=detail,
+            hint=(
+                "ON is made of equalities with one source on each side and of conditions on one source, "
+                "combined by AND. "
+                "What compares both sources otherwise goes to WHERE."
+            ),
+        )
 
 
 def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
@@ -113,7 +161,9 @@ def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
 
 
 def _words(node: exp.Expression) -> Iterator[exp.Expression]:
-    """Conditions and, between them, the AND or OR that stands there, as they are written; parentheses are one condition."""
+    """Conditions and, between them, the AND or OR that stands there, as they are written; parentheses are one
+    condition.
+    """
     if isinstance(node, (exp.And, exp.Or)):
         yield from _words(node.this)
         yield node

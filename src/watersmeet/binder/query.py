@@ -14,7 +14,7 @@ from watersmeet.binder.rowtimes import bind_union, check_marked, rowtime_of
 from watersmeet.binder.scope import PLAIN, Layout, Nature
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
-from watersmeet.binder.settings import with_settings
+from watersmeet.binder.settings import JOIN_ROWS_SETTING, unheeded, with_settings
 from watersmeet.binder.shared import Binding, Bound, Environment, Fill, Output, read
 from watersmeet.binder.sources import (
     QUERY_PARTS,
@@ -22,6 +22,7 @@ from watersmeet.binder.sources import (
     check_arguments,
     not_supported,
 )
+from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.binder.streamtables import check_equalities
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.depth import depth_checked
@@ -35,11 +36,13 @@ class BoundQuery:
     """A query with its meaning.
 
     tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
-    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know, no errors.
+    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know,
+    no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. fills, delayed: as in `Binding`. nature, facets, layout: of its
-    records, as in
-    `shared.Bound`.
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
+    rows each may make in one epoch, None if the query does not say. fills, delayed: as in
+    `Binding`. nature, facets, layout: of its records, as in
+    `shared.Bound`. functions: ids of the functions of SQL that the query calls.
     """
 
     tree: Relation
@@ -47,6 +50,7 @@ class BoundQuery:
     notices: tuple[str, ...]
     depends_on: tuple[str, ...]
     max_buffered_bytes: int | None = None
+    most_join_rows: int | None = None
     nature: Nature | None = None
     facets: int = 0
     rowtime: str | None = None
@@ -54,34 +58,60 @@ class BoundQuery:
     layout: Layout = PLAIN
     fills: tuple[Fill, ...] = ()
     delayed: bool = False
+    functions: tuple[str, ...] = ()
 
 
-def bind_query(query: exp.Expression, catalog: Catalog, text: str, dialect: str = "risingwave", *, column_names: Sequence[str] = (),
-               needs_names: bool = True, moment: int = 0, closing_us: int | None = None) -> BoundQuery:
+def bind_query(
+    query: exp.Expression,
+    catalog: Catalog,
+    text: str,
+    dialect: str = "risingwave",
+    *,
+    column_names: Sequence[str] = (),
+    needs_names: bool = True,
+    moment: int = 0,
+    closing_us: int | None = None,
+) -> BoundQuery:
     """The meaning of a view's query.
 
     text: the text that the places in `query` are in. column_names: of CREATE VIEW v (…).
-    moment, closing_us: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
-    Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
+    moment, closing_us: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may
+    repeat. Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
     binding = Binding(catalog, dialect, moment, closing_us=closing_us)
     binding.part = binding.semantics.history  # also in views of other dialects
     binding.still = binding.semantics.rowtimes and is_marked(query)
     with depth_checked(text):
+        query, functions = inlined(query, catalog, dialect, text)
         bound = bind(query, Environment(text), binding)
     if binding.semantics.rowtimes:
         check_marked(query, bound.relation, text)
         check_equalities(bound.relation, text)
     own = [o for o in bound.outputs if not o.hidden]
-    names = [o.column.name for o in bound.outputs if o.hidden] + _names(own, column_names, text, needs_names=needs_names)
+    names = [o.column.name for o in bound.outputs if o.hidden] + _names(
+        own, column_names, text, needs_names=needs_names
+    )
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     limit = min(binding.limits, default=binding.semantics.join_max_buffered_bytes)
     rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
-    return BoundQuery(tree, columns, tuple(binding.notices), tuple(binding.depends_on), limit, bound.nature, bound.facets,
-                      None if rowtime is None else rowtime.name, hidden=len(own) < len(bound.outputs), layout=bound.layout,
-                      fills=tuple(binding.fills), delayed=binding.delayed)
+    return BoundQuery(
+        tree,
+        columns,
+        tuple(binding.notices),
+        tuple(binding.depends_on),
+        limit,
+        binding.most_join_rows,
+        bound.nature,
+        bound.facets,
+        None if rowtime is None else rowtime.name,
+        hidden=len(own) < len(bound.outputs),
+        layout=bound.layout,
+        fills=tuple(binding.fills),
+        delayed=binding.delayed,
+        functions=functions,
+    )
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
@@ -89,10 +119,14 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     node, own = with_settings(node, binding.semantics, env.text)
     if not own:
         return _among_names(node, env, binding)
+    if (told := unheeded(binding.semantics, own)) is not None:
+        binding.notice(told)
     settings, part = binding.settings, binding.part
     binding.settings = {**settings, **own}
     if "join_max_buffered_bytes" in own:
         binding.limits.append(int(own["join_max_buffered_bytes"]))
+    if JOIN_ROWS_SETTING in own and binding.most_join_rows is None:  # of the outermost query that says so
+        binding.most_join_rows = int(own[JOIN_ROWS_SETTING])
     if part in ("all", "new") and "seek_to" in own:
         binding.part = "all" if own["seek_to"] == "earliest" else "new"
     found = _among_names(node, env, binding)
@@ -118,7 +152,11 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         raise not_supported("a set operation over records", node, env, hint="Write two processors.")
     if isinstance(node, exp.SetOperation):
         rowtimes = binding.semantics.rowtimes
-        found = bind_union(node, env, binding, bind, bind_set_operation) if rowtimes else bind_set_operation(node, env, binding, bind)
+        found = (
+            bind_union(node, env, binding, bind, bind_set_operation)
+            if rowtimes
+            else bind_set_operation(node, env, binding, bind)
+        )
         return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
@@ -127,8 +165,12 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
 
 def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:
     if len(column_names) > len(outputs):
-        raise error("SYNTAX_ERROR", "the view has more column names than columns", sql=text,
-                    detail=f"It has {len(column_names)} names and {len(outputs)} columns.")
+        raise error(
+            "SYNTAX_ERROR",
+            "the view has more column names than columns",
+            sql=text,
+            detail=f"It has {len(column_names)} names and {len(outputs)} columns.",
+        )
     names = [*column_names, *[o.column.name for o in outputs[len(column_names) :]]]
     if not needs_names:
         return names
@@ -137,10 +179,18 @@ def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *,
             raise error(
                 "EXPRESSION_WITHOUT_NAME",
                 f"An alias must be specified for the {_ordinal(i + 1)} expression (counting from 1) in result relation",
-                sql=text, span=output.span, hint="Write expression AS name.")
+                sql=text,
+                span=output.span,
+                hint="Write expression AS name.",
+            )
         if names[i] in names[:i]:
-            raise error("DUPLICATE_COLUMN", f'column "{names[i]}" specified more than once', sql=text,
-                        span=output.span, hint="Give one of them an alias with AS.")
+            raise error(
+                "DUPLICATE_COLUMN",
+                f'column "{names[i]}" specified more than once',
+                sql=text,
+                span=output.span,
+                hint="Give one of them an alias with AS.",
+            )
     return names
 
 

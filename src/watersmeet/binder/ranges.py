@@ -1,7 +1,7 @@
 """`date_diff_within(2m)` in the condition of a join: a range of the two sides' times.
 
-Document 003, "Range Bidirectional JOIN" (TP-30 to TP-35); ruling D-003-07: the bound is included, in both directions, and the
-columns may stand before or after it. Texts of errors: notes on Proton, 1.7.
+Timeplus, "Multi-JOINs and ASOF JOINs", "Range Bidirectional JOIN" (TP-30 to TP-35); ruling D-003-07: the bound is
+included, in both directions, and the columns may stand before or after it. The texts of errors are Proton's.
 """
 
 from __future__ import annotations
@@ -49,16 +49,23 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
     bounds = [a for a in arguments if isinstance(a.this if isinstance(a, exp.Neg) else a, (exp.Interval, exp.Cast))]
     columns = [a for a in arguments if a not in bounds]
     if len(bounds) != 1 or len(columns) not in (0, 2):
-        raise error("SYNTAX_ERROR", f"wrong arguments of {_NAME}", sql=text, span=place_of(call),
-                    hint=f"Write {_NAME}(2m) or {_NAME}(left_stream.time, right_stream.time, 2m).")
+        raise error(
+            "SYNTAX_ERROR",
+            f"wrong arguments of {_NAME}",
+            sql=text,
+            span=place_of(call),
+            hint=f"Write {_NAME}(2m) or {_NAME}(left_stream.time, right_stream.time, 2m).",
+        )
     bound = bounds[0]
     length_us = duration_us(bound)
     if length_us is not None:
         seconds = length_us / 1_000_000
         check_lengths(0 - seconds, seconds, place_of(call), text, settings, both_ways=True)
     one, other = columns or (_time_column(left, call, text), _time_column(right, call, text))
-    within = [exp.GTE(this=one.copy(), expression=exp.Sub(this=other.copy(), expression=bound.copy())),
-              exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=bound.copy()))]
+    within = [
+        exp.GTE(this=one.copy(), expression=exp.Sub(this=other.copy(), expression=bound.copy())),
+        exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=bound.copy())),
+    ]
     for part in within:
         for key in ("start", "end"):
             if key in call.meta:
@@ -74,6 +81,10 @@ def _time_column(scope: Scope, call: exp.Anonymous, text: str) -> exp.Expression
 
 
 def _no_one(several: bool, call: exp.Anonymous, text: str) -> Error:
-    return error("AMBIGUOUS_COLUMN" if several else "UNDEFINED_COLUMN",
-                 f"{'more than one relation' if several else 'no relation'} of one side has a column {_TIME_COLUMN}", sql=text,
-                 span=place_of(call), hint=f"Name the columns: {_NAME}(left_stream.time, right_stream.time, 2m).")
+    return error(
+        "AMBIGUOUS_COLUMN" if several else "UNDEFINED_COLUMN",
+        f"{'more than one relation' if several else 'no relation'} of one side has a column {_TIME_COLUMN}",
+        sql=text,
+        span=place_of(call),
+        hint=f"Name the columns: {_NAME}(left_stream.time, right_stream.time, 2m).",
+    )

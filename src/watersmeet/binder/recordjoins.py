@@ -1,4 +1,7 @@
-"""Joins of records: what a stream or a table on each side makes of a join. Document 004, "Table/Stream joins compatibility table"."""
+"""Joins of records: what a stream or a table on each side makes of a join.
+
+Lenses, "Joins", "Table/Stream joins compatibility table".
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from watersmeet.binder.records import packed
 from watersmeet.binder.scope import Facets, Nature, Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.shared import Binding, Environment, read, value_of
 from watersmeet.binder.subqueries import Subqueries
-from watersmeet.binder.withins import Within, length_of, time_of, windowed
+from watersmeet.binder.withins import Within, grace_of, length_of, time_of, windowed
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error
@@ -37,23 +40,37 @@ _MATRIX: Final[dict[tuple[Nature, Nature], tuple[tuple[str, ...], bool, Nature]]
 }  # fmt: skip
 
 
-def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment, binding: Binding,
-                subqueries: Callable[[Scope], Subqueries]) -> Sourced:
-    """`left JOIN right` with what their records are. LENSES_JOIN conditions of the compatibility table, with their places."""
+def record_join(
+    left: Sourced,
+    right: Sourced,
+    node: exp.Join,
+    env: Environment,
+    binding: Binding,
+    subqueries: Callable[[Scope], Subqueries],
+) -> Sourced:
+    """`left JOIN right` with what their records are.
+
+    LENSES_JOIN conditions of the compatibility table, with their places.
+    """
     check_aliases(left[1], right[1], node, env)
     one, other = left[1].facets, right[1].facets
     if one is None or other is None:
-        raise error("FEATURE_NOT_SUPPORTED", "a join with this item of FROM is not supported", sql=env.text, span=place_of(node),
-                    hint="Topics and names of WITH can be joined.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a join with this item of FROM is not supported",
+            sql=env.text,
+            span=place_of(node),
+            hint="Topics and names of WITH can be joined.",
+        )
     nature = _checked(node, one.nature, other.nature, env)
     if nature == "stream":
         both = Scope(left[1].tables + right[1].tables, left[1].visible + right[1].visible, env.outer)
         check_decided(condition_parts(node.args["on"]), ScopeContext(env.text, both, "JOIN/ON"))
     layout = check_keys(left[1], right[1], node, env)
-    length_us = length_of(node, env)
+    length_us, grace_us = length_of(node, env), grace_of(node, env)
     node = windowed(_conditioned(node, left[1], right[1], env, binding), time_of(left[1]), time_of(right[1]))
     sides = copartitioned(left, right)
-    within = None if length_us is None else Within(*sides, length_us)
+    within = None if length_us is None else Within(*sides, length_us, grace_us)
     relation, scope = join(*(sides if within is None else within.punctual()), node, env, subqueries, binding.semantics)
     assert isinstance(relation, Join)
     joined: Relation = relation
@@ -62,12 +79,16 @@ def record_join(left: Sourced, right: Sourced, node: exp.Join, env: Environment,
     key, time = _key(relation, one, other), _time(relation, one, other)
     key_column = binding.new_column(KEY_COLUMN, key.type, key.nullable)
     time_column = binding.new_column(RECORD_TIME, time.type, time.nullable)
-    made: Relation = Project(joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time))
+    made: Relation = Project(
+        joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time)
+    )
     if within is not None:
         made = within.result(made, relation, node, env, binding)
     shown = _once(scope, len(left[1].visible), node, relation.kind)
     layout = layout if _by_key(relation, one, other) else replace(layout, key_format=None)
-    return made, replace(scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column), layout))
+    return made, replace(
+        scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column), layout)
+    )
 
 
 def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> Nature:
@@ -76,17 +97,35 @@ def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> N
     kind = node.side.upper() or "INNER"
     within = node.args.get("within") or []
     if len({duration_us(w) for w in within}) > 1:
-        raise _refused("TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or behind ON.")
+        raise _refused(
+            "TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or behind ON."
+        )
     if within and not windowed:
-        raise _refused("WITHIN_NOT_ALLOWED", f"WITHIN is not allowed in a join of a {left} with a {right}", within[0], env,
-                       "Only two streams are joined within a time; leave WITHIN out.")
+        raise _refused(
+            "WITHIN_NOT_ALLOWED",
+            f"WITHIN is not allowed in a join of a {left} with a {right}",
+            within[0],
+            env,
+            "Only two streams are joined within a time; leave WITHIN out.",
+        )
     if kind not in kinds:
         shown = "OUTER" if kind == "FULL" else kind
         names = " or ".join(f"{k} JOIN" for k in kinds)
-        raise _refused("RECORD_JOIN_KIND", f"{shown} JOIN of a {left} with a {right} is not allowed", node, env,
-                       f"A {left} and a {right} can be joined by {names}.")
+        raise _refused(
+            "RECORD_JOIN_KIND",
+            f"{shown} JOIN of a {left} with a {right} is not allowed",
+            node,
+            env,
+            f"A {left} and a {right} can be joined by {names}.",
+        )
     if windowed and not within:
-        raise _refused("STREAM_JOIN_WITHOUT_WITHIN", "a join of two streams needs WITHIN", node, env, "Add WITHIN and a duration, such as WITHIN 5s.")
+        raise _refused(
+            "STREAM_JOIN_WITHOUT_WITHIN",
+            "a join of two streams needs WITHIN",
+            node,
+            env,
+            "Add WITHIN and a duration, such as WITHIN 5s.",
+        )
     return nature
 
 
@@ -95,7 +134,9 @@ def _refused(condition: str, message: str, node: exp.Expression, env: Environmen
 
 
 def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:
-    """The join with its condition as it is read; one that only filters the sources stays a join by their keys (D-004-10)."""
+    """The join with its condition as it is read; one that only filters the sources stays a join by their keys
+    (D-004-10).
+    """
     made: exp.Join = node.copy()
     condition, equates = check_on(node.args["on"], left, right, env, binding)
     if not equates:
@@ -110,38 +151,58 @@ def _named(scope: Scope, name: str) -> exp.Column:
 
 
 def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
-    """What can be read without its source: a field once that ON equates with one of the same name (D-004-11). width: of the left side."""
+    """What can be read without its source: a field once that ON equates with one of the same name (D-004-11).
+
+    width: of the left side.
+    """
     pairs = [(p.this, p.expression) for p in condition_parts(node.args["on"]) if isinstance(p, exp.EQ)]
-    equated = {name_of(a.this) for a, b in pairs if _is_field(a, scope) and _is_field(b, scope) and name_of(a.this) == name_of(b.this) != KEY_COLUMN}
+    equated = {
+        name_of(a.this)
+        for a, b in pairs
+        if _is_field(a, scope) and _is_field(b, scope) and name_of(a.this) == name_of(b.this) != KEY_COLUMN
+    }
     others = {c.name: c.value for c in scope.visible[width:]}
-    merged = [replace(c, value=of_scalar(_merged(kind, c.value.finish(), others[c.name].finish())))
-              if c.name in equated and c.name in others else c for c in scope.visible[:width]]
+    merged = [
+        replace(c, value=of_scalar(_merged(kind, c.value.finish(), others[c.name].finish())))
+        if c.name in equated and c.name in others
+        else c
+        for c in scope.visible[:width]
+    ]
     return (*merged, *(c for c in scope.visible[width:] if c.name not in equated))
 
 
 def _is_field(node: exp.Expression, scope: Scope) -> bool:
     """True for a field of a source, not for a field of a field."""
-    return isinstance(node, exp.Column) and (node.args.get("table") is None or scope.table(*scope.qualifier(node)) is not None)
+    return isinstance(node, exp.Column) and (
+        node.args.get("table") is None or scope.table(*scope.qualifier(node)) is not None
+    )
 
 
 def _looked_up(joined: Join, *, turned: bool) -> Relation:
-    """A stream's records look up a table; later records of the table bring those out that found nothing (LS-24, LS-26)."""
+    """A stream's records look up a table; later records of the table bring those out that found nothing (LS-24,
+    LS-26).
+    """
     sides = (joined.right, joined.left) if turned else (joined.left, joined.right)
     keys = tuple(replace(k, left=k.right, right=k.left) for k in joined.keys) if turned else joined.keys
     outer = joined.kind != "inner"
-    return TemporalJoin(*sides, "left" if outer else "inner", keys, joined.residual, None, span=joined.span, waits=outer)
+    return TemporalJoin(
+        *sides, "left" if outer else "inner", keys, joined.residual, None, span=joined.span, waits=outer
+    )
 
 
 def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
     """The key of the result: by `_key` alone the common one, else an object of what ON equates (LS-35).
 
-    Where two tables meet, with both keys: a result for each pair of them (D-004-05). Also by `_key`, if records of one key may come
-    out of an OUTER JOIN that do not meet.
+    Where two tables meet, with both keys: a result for each pair of them (D-004-05). Also by `_key`, if records of one
+    key may come out of an OUTER JOIN that do not meet.
     """
     equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
     if _by_key(joined, one, other):
         return equated[0]
-    fields = [(_field(k.left, joined.left.columns, i), of_scalar(v)) for i, (k, v) in enumerate(zip(joined.keys, equated, strict=True))]
+    fields = [
+        (_field(k.left, joined.left.columns, i), of_scalar(v))
+        for i, (k, v) in enumerate(zip(joined.keys, equated, strict=True))
+    ]
     if one.nature == other.nature == "table":
         fields += [(n, _extended(v, joined)) for n, v in (("left", one.key), ("right", other.key)) if v is not None]
     return packed(fields, always=True)
@@ -167,12 +228,16 @@ def _field(scalar: Scalar, columns: tuple[Column, ...], position: int) -> str:
 
 def _merged(kind: JoinKind, left: Scalar, right: Scalar) -> Scalar:
     if kind == "full":
-        return Scalar(exp.Coalesce(this=left.expression, expressions=[right.expression]), left.type, left.nullable or right.nullable)
+        return Scalar(
+            exp.Coalesce(this=left.expression, expressions=[right.expression]),
+            left.type,
+            left.nullable or right.nullable,
+        )
     return right if kind == "right" else left
 
 
 def _time(joined: Join, one: Facets, other: Facets) -> Scalar:
-    """The time of the result: the stream's, where it looks up a table, else the later one (notes on Kafka Streams, 2.1 and 2.2)."""
+    """The time of the result: the stream's, where it looks up a table, else the later one, as in Kafka Streams."""
     if one.nature != other.nature:
         return (one if one.nature == "stream" else other).time.finish()
     left, right = one.time.finish(), other.time.finish()

@@ -1,7 +1,8 @@
-"""Topics as streams of records or as tables, and what a query over records gives beside what it selects: their key and their time.
+"""Topics as streams of records or as tables, and what a query over records gives beside what it selects: their key and
+their time.
 
-Document 004: "Join types", "Matching expression (ON)", "ON expressions and key change" (LS-10, LS-35, LS-46). A stream has every record that has
-a value; a table the last record of each key, unless its value is NULL (a tombstone).
+Lenses, "Joins": "Join types", "Matching expression (ON)", "ON expressions and key change" (LS-10, LS-35, LS-46). A
+stream has every record that has a value; a table the last record of each key, unless its value is NULL (a tombstone).
 """
 
 from __future__ import annotations
@@ -30,20 +31,29 @@ HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
 
 
-def bind_records(scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None) -> Relation:
+def bind_records(
+    scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None
+) -> Relation:
     """The records of a relation: its fields, then `_key` (where it has one) and `@time`."""
     if relation.topic is None:
         return _relation(scan, relation, nature, binding, text, span)
     by_name = {c.name: c for c in scan.columns}
     rows: Relation = scan
     if nature == "table" and KEY_COLUMN not in by_name:
-        raise error("FEATURE_NOT_SUPPORTED", f"the records of {relation.title} have no key: it is no table", sql=text, span=span,
-                    hint="Read it by SELECT STREAM.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the records of {relation.title} have no key: it is no table",
+            sql=text,
+            span=span,
+            hint="Read it by SELECT STREAM.",
+        )
     if nature == "table":
         rows = _newest(scan, relation, by_name, binding)
     rows = Filter(rows, Scalar(exp.Not(this=read(by_name[TOMBSTONE]).expression), BOOLEAN, nullable=False))
     required = {*relation.topic.required, KEY_COLUMN, RECORD_TIME}
-    kept = [c for c in scan.columns if c.name not in HIDDEN] + [by_name[n] for n in (KEY_COLUMN, RECORD_TIME) if n in by_name]
+    kept = [c for c in scan.columns if c.name not in HIDDEN] + [
+        by_name[n] for n in (KEY_COLUMN, RECORD_TIME) if n in by_name
+    ]
     outputs = tuple(replace(c, nullable=c.nullable and c.name not in required) for c in kept)
     return Project(rows, outputs, tuple(read(c) for c in kept))
 
@@ -55,25 +65,37 @@ def _newest(scan: Scan, relation: CatalogRelation, by_name: dict[str, Column], b
         found = newest(scan, keys, binding)
         assert found is not None, "a topic that is written by INSERT knows how its records came"
         return exactly(found[0], scan.columns)
-    order = (SortKey(read(by_name[RECORD_NUMBER]), descending=True), SortKey(read(by_name[RECORD_TIME]), descending=True))
-    return TopN(scan, tuple(keys), order, 1)
+    order = (
+        SortKey(read(by_name[RECORD_NUMBER]), descending=True),
+        SortKey(read(by_name[RECORD_TIME]), descending=True),
+    )
+    return exactly(TopN(scan, tuple(keys), order, 1), [c for c in scan.columns if c.name != RECORD_NUMBER])
 
 
 def key_parts(key: Scalar) -> list[Scalar]:
     """The fields of a computed key, at any depth; a plain key itself."""
     if key.type.name != "struct":
         return [key]
-    fields = [Scalar(call("struct_extract", key.expression, exp.Literal.string(n)), kind) for n, kind in key.type.fields]
+    fields = [
+        Scalar(call("struct_extract", key.expression, exp.Literal.string(n)), kind) for n, kind in key.type.fields
+    ]
     return [part for field in fields for part in key_parts(field)]
 
 
-def _relation(scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None) -> Relation:
+def _relation(
+    scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None
+) -> Relation:
     """A relation of another dialect: its rows are records, its primary key is their key."""
     rows: Relation = scan
     if nature == "stream" and not scan.append_only:
         if relation.kind != "table" or relation.connector:
-            raise error("FEATURE_NOT_SUPPORTED", f'{relation.kind} "{relation.name}" takes rows back: it is no stream', sql=text, span=span,
-                        hint="Read it by SELECT TABLE.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'{relation.kind} "{relation.name}" takes rows back: it is no stream',
+                sql=text,
+                span=span,
+                hint="Read it by SELECT TABLE.",
+            )
         age = new_age(binding)
         rows = exactly(Arrivals(scan, age), scan.columns)
     by_name = {c.name: c for c in scan.columns}
@@ -96,6 +118,12 @@ def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scal
     names: list[str] = []
     for name, _ in scalars:
         names.append(name if name not in names else f"{name}{len(names) + 1}")
-    pairs = [exp.PropertyEQ(this=exp.to_identifier(n, quoted=True), expression=s.expression) for n, (_, s) in zip(names, scalars, strict=True)]
-    return Scalar(exp.Struct(expressions=pairs), SqlType("struct", fields=tuple((n, s.type) for n, (_, s) in zip(names, scalars, strict=True))),
-                  nullable=False)
+    pairs = [
+        exp.PropertyEQ(this=exp.to_identifier(n, quoted=True), expression=s.expression)
+        for n, (_, s) in zip(names, scalars, strict=True)
+    ]
+    return Scalar(
+        exp.Struct(expressions=pairs),
+        SqlType("struct", fields=tuple((n, s.type) for n, (_, s) in zip(names, scalars, strict=True))),
+        nullable=False,
+    )

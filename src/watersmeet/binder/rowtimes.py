@@ -1,8 +1,8 @@
 """ROWTIME in dialects that have it: what makes an item of FROM a stream, and a column of every query over streams.
 
-Document 001, "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A stream is what has a watermark, whatever dialect
-made it: its rowtime is the column ROWTIME, else the first one with a watermark. The clock is that of the stream below,
-so that rows which a filter drops move it too.
+SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A stream is what has a
+watermark, whatever dialect made it: its rowtime is the column ROWTIME, else the first one with a watermark. The clock
+is that of the stream below, so that rows which a filter drops move it too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,20 @@ BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
 
-def item_scope(alias: str | None, tree: Relation, names: Sequence[str], shown: str, node: exp.Expression, env: Environment, *,
-               rowtimes: bool, schema: str | None = None) -> Scope:
-    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors. rowtimes: of the dialect.
+def item_scope(
+    alias: str | None,
+    tree: Relation,
+    names: Sequence[str],
+    shown: str,
+    node: exp.Expression,
+    env: Environment,
+    *,
+    rowtimes: bool,
+    schema: str | None = None,
+) -> Scope:
+    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors.
+
+    rowtimes: of the dialect.
 
     schema: of a relation without alias.
     """
@@ -48,8 +59,14 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
     if window is None:
         return scope
     if scope.stream is None:
-        raise error("FEATURE_NOT_SUPPORTED", "a window over a table is not supported", sql=env.text, span=place_of(window),
-                    detail="It is no stream: none of its columns has a watermark.", hint="Leave OVER out.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a window over a table is not supported",
+            sql=env.text,
+            span=place_of(window),
+            detail="It is no stream: none of its columns has a watermark.",
+            hint="Leave OVER out.",
+        )
     return replace(scope, stream=replace(scope.stream, window=window))
 
 
@@ -63,15 +80,26 @@ def rowtime_of(tree: Relation) -> Column | None:
 def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
     """FEATURE_NOT_SUPPORTED for a view of streams without STREAM.
 
-    Without STREAM a query reads what is stored, and joins of what is stored have no windows: the view would not be what its query gives.
+    Without STREAM a query reads what is stored, and joins of what is stored have no windows: the view would not be what
+    its query gives.
     """
     if rowtime_of(tree) is not None and not is_marked(query):
-        raise error("FEATURE_NOT_SUPPORTED", "a view of streams without STREAM is not supported", sql=text, span=place_of(query),
-                    detail="Without STREAM a query reads what is stored once.", hint="Write SELECT STREAM.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a view of streams without STREAM is not supported",
+            sql=text,
+            span=place_of(query),
+            detail="Without STREAM a query reads what is stored once.",
+            hint="Write SELECT STREAM.",
+        )
 
 
-def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: Environment, *, fronted: bool) -> tuple[list[Item], bool]:
-    """The select list of a query over streams with its rowtime, and whether that was put in front of it. fronted: it always is.
+def with_rowtime(
+    items: Sequence[Item], relation: Relation, scope: Scope, env: Environment, *, fronted: bool
+) -> tuple[list[Item], bool]:
+    """The select list of a query over streams with its rowtime, and whether that was put in front of it.
+
+    fronted: it always is.
 
     An item called ROWTIME is the rowtime if it rises as the stream's does (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
     """
@@ -85,23 +113,36 @@ def with_rowtime(items: Sequence[Item], relation: Relation, scope: Scope, env: E
                 return list(items), False
             break
         if isinstance(node, exp.Alias):
-            raise error("DATATYPE_MISMATCH", "a ROWTIME must rise", sql=env.text, span=place_of(node),
-                        detail="It is not known that later rows have no lower value here.",
-                        hint="Use the rowtime of the query, also rounded down by FLOOR(… TO HOUR), or another alias.")
+            raise error(
+                "DATATYPE_MISMATCH",
+                "a ROWTIME must rise",
+                sql=env.text,
+                span=place_of(node),
+                detail="It is not known that later rows have no lower value here.",
+                hint="A TIMESTAMP column of a stream can be the ROWTIME, as it is, and the rowtime of the query, also "
+                "rounded down by FLOOR(… TO HOUR).",
+            )
     rowtime = scope.stream.rowtime
     return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True
 
 
-def bind_union(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery, operation: BindUnion) -> Bound:
-    """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached them.
+def bind_union(
+    node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery, operation: BindUnion
+) -> Bound:
+    """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached
+    them.
 
     operation: binds it as one of tables. FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
     """
     sides = [bind(side, env, binding) for side in (node.left, node.right)]
     streams = [rowtime_of(s.relation) is not None for s in sides]
     if any(streams) and (not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct")):
-        raise error("FEATURE_NOT_SUPPORTED", "a set operation with streams other than UNION ALL of streams is not supported", sql=env.text,
-                    span=place_of(node))
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a set operation with streams other than UNION ALL of streams is not supported",
+            sql=env.text,
+            span=place_of(node),
+        )
     hidden = any(s.outputs[0].hidden for s in sides)
     fronted, binding.fronted = binding.fronted, binding.fronted or hidden
     found = operation(node, env, binding, bind)
@@ -110,8 +151,13 @@ def bind_union(node: exp.SetOperation, env: Environment, binding: Binding, bind:
     if not any(streams):
         return found
     if rowtime is None:
-        raise error("FEATURE_NOT_SUPPORTED", "UNION ALL of streams that select ROWTIME at different places is not supported", sql=env.text,
-                    span=place_of(node), hint="Select it at the same place in all of them, or in none.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "UNION ALL of streams that select ROWTIME at different places is not supported",
+            sql=env.text,
+            span=place_of(node),
+            hint="Select it at the same place in all of them, or in none.",
+        )
     tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
     outputs = tuple(replace(o, hidden=hidden and not i) for i, o in enumerate(found.outputs))
     return Bound(tree, outputs)

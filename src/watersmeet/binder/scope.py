@@ -13,7 +13,7 @@ from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, RowOrder
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, columns_of
 
@@ -28,7 +28,9 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTable:
-    """An item of FROM under its alias (None: it has none, so its columns can't be qualified). hidden: columns that `*` leaves out.
+    """An item of FROM under its alias (None: it has none, so its columns can't be qualified).
+
+    hidden: columns that `*` leaves out.
 
     schema: of a relation without alias, so that its columns are `schema.relation.column`, too.
     """
@@ -40,8 +42,9 @@ class ScopeTable:
 
     def is_called(self, qualifier: Sequence[str]) -> bool:
         """True if `alias` or `schema, alias` names it."""
-        return self.alias == qualifier[-1] and (len(qualifier) == 1 or (
-            self.schema is not None and comparable_schema(self.schema) == qualifier[0]))
+        return self.alias == qualifier[-1] and (
+            len(qualifier) == 1 or (self.schema is not None and comparable_schema(self.schema) == qualifier[0])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,10 @@ Nature = Literal["stream", "table"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How records are kept. key_format: None for a key that is computed. partitions: None for what comes from no topic."""
+    """How records are kept. key_format: None for a key that is computed.
+
+    partitions: None for what comes from no topic.
+    """
 
     key_format: str | None = None
     partitions: int | None = None
@@ -87,8 +93,9 @@ class Scope:
 
     tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
     merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
-    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records. stream: the rowtime of
-    all together, in a dialect with rowtimes; None for what is no stream.
+    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records.
+    stream: the rowtime of all together, in a dialect with rowtimes; None for what is no stream. order: that of the
+    rows of all together, in a dialect that goes by it.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -97,6 +104,7 @@ class Scope:
     from_inside: Callable[[Value, str, exp.Column], Value] | None = None
     facets: Facets | None = None
     stream: StreamInput | None = None
+    order: RowOrder | None = None
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -146,9 +154,10 @@ class Scope:
                     raise self._no_column(f"{alias}.{name}", name, tables, node, ctx)
             else:
                 found = []
-        if len(found) > 1:
-            raise ctx.error("AMBIGUOUS_COLUMN", f'column reference "{name}" is ambiguous', node,
-                            hint=self._qualifiers(name))
+        if len(found) > 1 and not node.meta.get("first"):
+            raise ctx.error(
+                "AMBIGUOUS_COLUMN", f'column reference "{name}" is ambiguous', node, hint=self._qualifiers(name)
+            )
         if found:
             return found[0].value
         return None if self.outer is None else self.outer._seen(node, ctx)
@@ -178,8 +187,9 @@ class Scope:
         aliases = [f"{t.schema}.{t.alias}" if same and t.schema else t.alias for t in tables]
         return "Write " + " or ".join(f"{a}.{name}" for a in aliases) + "." if aliases else None
 
-    def _no_column(self, shown: str, name: str, tables: Sequence[ScopeTable], node: exp.Column,
-                   ctx: Context) -> Exception:
+    def _no_column(
+        self, shown: str, name: str, tables: Sequence[ScopeTable], node: exp.Column, ctx: Context
+    ) -> Exception:
         hint = did_you_mean(name, [c.name for t in tables for c in t.columns])
         return ctx.error("UNDEFINED_COLUMN", f"column {shown} does not exist", node, hint=hint)
 
@@ -187,15 +197,24 @@ class Scope:
         qualifier = node.args.get("table")
         if qualifier is None:
             name = name_of(node.this)
-            return ctx.error("UNDEFINED_COLUMN", f'column "{name}" does not exist', node,
-                             hint=did_you_mean(name, self._names()))
+            return ctx.error(
+                "UNDEFINED_COLUMN", f'column "{name}" does not exist', node, hint=did_you_mean(name, self._names())
+            )
         alias = ".".join(self.qualifier(node))
         structs = [c for c in self.visible if c.name == alias and c.value.type.name == "struct"]
         if structs:
-            return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', node,
-                             hint=f"A field of a struct is written ({alias}).{node.name}.")
-        return ctx.error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{alias}"', qualifier,
-                         hint=did_you_mean(alias, self.aliases(len(self.qualifier(node)))))
+            return ctx.error(
+                "UNDEFINED_RELATION",
+                unknown_source(alias, node),
+                node,
+                hint=f"A field of a struct is written ({alias}).{node.name}.",
+            )
+        return ctx.error(
+            "UNDEFINED_RELATION",
+            unknown_source(alias, node),
+            qualifier,
+            hint=did_you_mean(alias, self.aliases(len(self.qualifier(node)))),
+        )
 
     def _names(self) -> list[str]:
         names = [c.name for c in self.visible]
@@ -203,7 +222,11 @@ class Scope:
 
     def aliases(self, parts: int) -> list[str]:
         """What can stand in front of a column, in so many parts."""
-        names = [t.alias if parts == 1 else f"{t.schema}.{t.alias}" for t in self.tables if t.alias and (parts == 1 or t.schema)]
+        names = [
+            t.alias if parts == 1 else f"{t.schema}.{t.alias}"
+            for t in self.tables
+            if t.alias and (parts == 1 or t.schema)
+        ]
         return names + (self.outer.aliases(parts) if self.outer else [])
 
     def table(self, *qualifier: str) -> ScopeTable | None:
@@ -220,7 +243,9 @@ class Scope:
         return None
 
 
-def single(alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None, stream: StreamInput | None = None) -> Scope:
+def single(
+    alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None, stream: StreamInput | None = None
+) -> Scope:
     """The scope of one item of FROM. schema: of a relation without alias."""
     hidden = () if stream is None else (stream.rowtime,)
     return Scope((ScopeTable(alias, tuple(columns), hidden, schema),), tuple(columns), stream=stream)
@@ -251,6 +276,10 @@ class ScopeContext(Context):
         self.scope = scope
         self.subqueries = subqueries
 
+    @property
+    def row_order(self) -> RowOrder | None:
+        return self.scope.order
+
     def special(self, node: exp.Expression) -> Value | None:
         return None if self.subqueries is None else self.subqueries.value(node, self)
 
@@ -268,7 +297,9 @@ def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> st
 
 
 def item_name(node: exp.Expression) -> str | None:
-    """The name that PostgreSQL gives a select item without an alias, or the one that its grammar noted; None if it has none."""
+    """The name that PostgreSQL gives a select item without an alias, or the one that its grammar noted; None if it has
+    none.
+    """
     if "text" in node.meta:
         return str(node.meta["text"])
     if isinstance(node, exp.Column):
@@ -280,7 +311,13 @@ def item_name(node: exp.Expression) -> str | None:
     if isinstance(node, exp.Subquery):
         inside = node.unnest()
         items = inside.expressions if isinstance(inside, exp.Select) else []
-        return None if not items else name_of(items[0].args["alias"]) if isinstance(items[0], exp.Alias) else item_name(items[0])
+        return (
+            None
+            if not items
+            else name_of(items[0].args["alias"])
+            if isinstance(items[0], exp.Alias)
+            else item_name(items[0])
+        )
     if isinstance(node, exp.Bracket):
         return item_name(node.this)
     if isinstance(node, exp.Cast):
@@ -292,9 +329,18 @@ def item_name(node: exp.Expression) -> str | None:
         return item_name(node.this)
     if isinstance(node, exp.Anonymous):
         return node.this.lower() if isinstance(node.this, str) else node.this.name
-    named = {exp.Extract: "extract", exp.Array: "array", exp.Substring: "substr", exp.Trim: "btrim",
-             exp.StrPosition: "position", exp.Overlay: "overlay", exp.Exists: "exists", exp.CurrentDate: "current_date",
-             exp.CurrentTimestamp: "current_timestamp", exp.AtTimeZone: "timezone"}
+    named = {
+        exp.Extract: "extract",
+        exp.Array: "array",
+        exp.Substring: "substr",
+        exp.Trim: "btrim",
+        exp.StrPosition: "position",
+        exp.Overlay: "overlay",
+        exp.Exists: "exists",
+        exp.CurrentDate: "current_date",
+        exp.CurrentTimestamp: "current_timestamp",
+        exp.AtTimeZone: "timezone",
+    }
     return named.get(type(node))
 
 
@@ -306,3 +352,10 @@ def written(node: exp.Expression) -> str:
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("quoted", False)
     return str(tree.sql(normalize_functions=False))
+
+
+def unknown_source(alias: str, node: exp.Expression) -> str:
+    """The message for what stands in front of a column and is no item of FROM, in the words of the node's dialect."""
+    if node.meta.get("dotted"):  # Lenses
+        return f'unknown source "{alias}"'
+    return f'missing FROM-clause entry for table "{alias}"'

@@ -19,6 +19,8 @@ from watersmeet.binder.groupkeys import aliased, spelled_out
 from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
+from watersmeet.binder.promotion import with_promoted
+from watersmeet.binder.roworder import StreamOrder
 from watersmeet.binder.rowtimes import ROWTIME, over, with_rowtime
 from watersmeet.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
@@ -45,9 +47,26 @@ from watersmeet.expressions.setfunctions import TableCall, table_call
 from watersmeet.expressions.values import Value, columns_of
 from watersmeet.types import INTEGER
 
-_KNOWN: Final = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
-                           "limit", "offset", "laterals", "windows", "nature", "stream"})
-_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method", "within"})
+_KNOWN: Final = frozenset(
+    {
+        "with_",
+        "expressions",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "distinct",
+        "order",
+        "limit",
+        "offset",
+        "laterals",
+        "windows",
+        "nature",
+        "stream",
+    }
+)
+_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method", "within", "grace"})
 
 Sourced = tuple[Relation, Scope]
 
@@ -72,13 +91,27 @@ class Selecting:
         self._check()
         relation, scope = self.source()
         if self.node.args.get("stream") and scope.stream is None:
-            raise error("FEATURE_NOT_SUPPORTED", "SELECT STREAM of what is no stream is not supported", sql=self.env.text,
-                        span=place_of(self.node.args["stream"]), detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
-                        hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).")
-        found = self.selected(self.where(relation, scope), scope)
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "SELECT STREAM of what is no stream is not supported",
+                sql=self.env.text,
+                span=place_of(self.node.args["stream"]),
+                detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
+                hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
+            )
+        relation = self.where(relation, scope)
+        if self.binding.semantics.rowtimes and scope.stream is not None:
+            promoting = ScopeContext(self.env.text, scope, "SELECT")
+            relation = with_promoted(self.node, relation, promoting, self.binding)
+        rows = StreamOrder(relation, scope, self.binding)
+        if self.binding.semantics.row_order != "none":
+            scope = replace(scope, order=rows)
+        found = self.selected(rows, scope)
         if scope.facets is None:
             return found
-        return replace(found, nature="table" if self.groups else scope.facets.nature, facets=self.facets, layout=self.layout)
+        return replace(
+            found, nature="table" if self.groups else scope.facets.nature, facets=self.facets, layout=self.layout
+        )
 
     def _subqueries(self, scope: Scope) -> Subqueries:
         """Those of a clause whose columns are those of `scope`."""
@@ -132,8 +165,12 @@ class Selecting:
             return self._nested(chain.result(), node)
         windowed = window_call(node)
         if windowed is not None and self.binding.semantics.records:
-            raise not_supported(f"{windowed.function.upper()} over records", windowed.place, self.env,
-                                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).")
+            raise not_supported(
+                f"{windowed.function.upper()} over records",
+                windowed.place,
+                self.env,
+                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
+            )
         if windowed is not None:
             return self._nested(bind_window_call(windowed, self.env, self.binding, self.bind), node)
         if isinstance(node, exp.Table):
@@ -152,7 +189,9 @@ class Selecting:
         raise not_supported(f"{type(node).__name__.upper()} in FROM of a view", node, self.env)
 
     def _asked_for_rows(self) -> bool:
-        """Whether the query is a subquery that rows of a stream ask when they come: not groups, which come and go until they are closed."""
+        """Whether the query is a subquery that rows of a stream ask when they come: not groups, which come and go until
+        they are closed.
+        """
         around = self.env.outer
         while around is not None and around.stream is None:
             around = around.outer
@@ -188,7 +227,9 @@ class Selecting:
 
     def _windowed(self, sourced: Sourced) -> Sourced:
         """An item of FROM with the definition of the window that it names."""
-        return sourced[0], with_definition(sourced[1], named_windows(self.node.args.get("windows") or (), self.env), self.env)
+        return sourced[0], with_definition(
+            sourced[1], named_windows(self.node.args.get("windows") or (), self.env), self.env
+        )
 
     # -- WHERE --------------------------------------------------------------------------------------------------
 
@@ -213,21 +254,37 @@ class Selecting:
         if scope.stream is not None and scope.stream.window is not None:
             raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, self.env)
         for called in [w for e in self.node.expressions for w in e.find_all(exp.Window)]:
-            raise not_supported("a window function over a stream", called, self.env, hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.")
+            raise not_supported(
+                "a window function over a stream",
+                called,
+                self.env,
+                hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.",
+            )
         for item in ordered_items(self.node):
-            if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
-                raise not_supported("ORDER BY of a stream by anything but ROWTIME", item, self.env, hint="Rows come in the order of ROWTIME.")
+            if not (
+                isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")
+            ):
+                raise not_supported(
+                    "ORDER BY of a stream by anything but ROWTIME",
+                    item,
+                    self.env,
+                    hint="Rows come in the order of ROWTIME.",
+                )
 
     # -- the select list ----------------------------------------------------------------------------------------
 
-    def selected(self, relation: Relation, scope: Scope) -> Bound:
+    def selected(self, rows: StreamOrder, scope: Scope) -> Bound:
         """GROUP BY, HAVING, the select list and DISTINCT over what WHERE left."""
         streams = self.binding.semantics.rowtimes and scope.stream is not None
         what = "GROUP BY"
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
-        if streams and self.node.args.get("distinct") and not self.node.args.get("group") and not any(
-                has_aggregate(e, below) for e in self.node.expressions):
+        if (
+            streams
+            and self.node.args.get("distinct")
+            and not self.node.args.get("group")
+            and not any(has_aggregate(e, below) for e in self.node.expressions)
+        ):
             self.node, what = grouped_distinct(self.node) or self.node, "SELECT STREAM DISTINCT"
         if streams:
             self._check_stream(scope)
@@ -239,16 +296,16 @@ class Selecting:
         if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
             self.groups = True
             if streams:
-                how = closing(self.node, relation, scope, self.env, self.binding, what)
+                how = closing(self.node, rows.relation, scope, self.env, self.binding, what)
                 self.node, self.hidden = how.node, how.first and not how.promoted
                 group = self.node.args.get("group")
-            relation, items, ending = self._grouped(relation, below, group, having, windows)
+            relation, items, ending = self._grouped(rows, below, group, having, windows)
         else:
             items, ending = self._listed(below, scope, windows)
             if streams:
-                items, self.hidden = with_rowtime(items, relation, scope, self.env, fronted=self.binding.fronted)
+                items, self.hidden = with_rowtime(items, rows.relation, scope, self.env, fronted=self.binding.fronted)
                 items = self._qualified(items, scope)
-            relation = subqueries.applied(relation)
+            relation = subqueries.applied(rows.relation)
         relation = self.sets.tree(windows.tree(relation))
         if ending.limits is None and ending.on is None and not streams:
             note_order(sorting, self.binding)
@@ -266,8 +323,14 @@ class Selecting:
         ctx.windowing = None
         return items, ending
 
-    def _grouped(self, relation: Relation, below: ScopeContext, group: exp.Group | None, having: exp.Having | None,
-                 windows: Windows) -> tuple[Relation, list[Item], Ending]:
+    def _grouped(
+        self,
+        rows: StreamOrder,
+        below: ScopeContext,
+        group: exp.Group | None,
+        having: exp.Having | None,
+        windows: Windows,
+    ) -> tuple[Relation, list[Item], Ending]:
         """The groups that HAVING leaves, and the select list over them."""
         ctx = self._grouping(group, below, below.scope)
         inside = replace(below.scope, from_inside=ctx.grouped)
@@ -279,7 +342,7 @@ class Selecting:
         # binding finds further aggregate calls, so that the node of the groups is made after it
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
-        grouped = ctx.tree(below.subqueries.applied(relation))
+        grouped = ctx.tree(below.subqueries.applied(rows.relation))
         return in_items.applied(having_parts(grouped)), items, ending
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
@@ -288,12 +351,17 @@ class Selecting:
         for node in self.node.expressions:
             star = star_of(node)
             if star is not None:
-                found += [(ctx.grouped(c.value, c.name, node) if isinstance(ctx, Grouping) else c.value, c.name, node)
-                          for c in expanded(star, node, scope, self.env.text)]
+                found += [
+                    (ctx.grouped(c.value, c.name, node) if isinstance(ctx, Grouping) else c.value, c.name, node)
+                    for c in expanded(star, node, scope, self.env.text)
+                ]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else unaliased_name(
-                node, len(found) - self.hidden, self.binding.semantics)
+            name = (
+                name_of(node.args["alias"])
+                if isinstance(node, exp.Alias)
+                else unaliased_name(node, len(found) - self.hidden, self.binding.semantics)
+            )
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
@@ -310,18 +378,21 @@ class Selecting:
         """The items, of which a later one of the same name has its relation in front in dialects that say so."""
         if self.binding.semantics.repeated == "kept":
             return items
-        owners = {i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)}
+        owners = {
+            i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)
+        }
         seen: set[str | None] = set()
         named: list[Item] = []
         for value, name, node in items:
             owner = owners.get(value.expression.name) if isinstance(value.expression, exp.Column) else None
-            shown = f"{owner}.{name}" if name in seen and owner is not None and not isinstance(node, exp.Alias) else name
+            shown = (
+                f"{owner}.{name}" if name in seen and owner is not None and not isinstance(node, exp.Alias) else name
+            )
             seen.add(shown)
             named.append((value, shown, node))
         return named
 
-    def _project(self, relation: Relation,
-                 items: list[Item]) -> tuple[Relation, tuple[Output, ...]]:
+    def _project(self, relation: Relation, items: list[Item]) -> tuple[Relation, tuple[Output, ...]]:
         used: set[str] = set()
         columns: list[Column] = []
         outputs: list[Output] = []
@@ -336,7 +407,9 @@ class Selecting:
                 column = self.binding.new_column(name or "?column?", scalar.type, scalar.nullable)
             columns.append(column)
             exprs.append(scalar)
-            outputs.append(Output(column, name is not None, value.unknown, place_of(node), hidden=self.hidden and not outputs))
+            outputs.append(
+                Output(column, name is not None, value.unknown, place_of(node), hidden=self.hidden and not outputs)
+            )
         if isinstance(relation, Values) and len(relation.rows) == 1 and self.node.args.get("from_") is None:
             return Values((tuple(exprs),), tuple(columns)), tuple(outputs)
         return Project(relation, tuple(columns), tuple(exprs)), tuple(outputs)

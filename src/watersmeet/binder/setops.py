@@ -1,7 +1,7 @@
 """UNION, INTERSECT and EXCEPT, each also with ALL.
 
-A tree of set operations is one aggregate, unless a conversion between them could make rows equal: it counts each row by the inputs
-in which it is, and these counts decide how often the row comes out (SQL:2023, 7.17, general rules 3).
+A tree of set operations is one aggregate, unless a conversion between them could make rows equal: it counts each row by
+the inputs in which it is, and these counts decide how often the row comes out (SQL:2023, 7.17, general rules 3).
 
     (a EXCEPT b) INTERSECT ALL c   ->   Repeat(least(na > 0 AND NOT nb > 0, nc), Aggregate(na, nb, nc, Union(a, b, c)))
 """
@@ -19,6 +19,8 @@ from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filte
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.binder.shared import Binding, Bound, Environment, Output, distinct, read, value_of
 from watersmeet.binder.sources import QUERY_PARTS, BindQuery, check_arguments
+from watersmeet.dialects.queries import plain_union
+from watersmeet.errors import error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number
@@ -71,7 +73,8 @@ class _Tree:
     def is_union(self) -> bool:
         """True if there is nothing but UNION [ALL] in it, so that its rows may be converted before or after."""
         return isinstance(self.shape, _Counted) or (
-            isinstance(self.shape, _Once) and isinstance(self.shape.of, _Counted))
+            isinstance(self.shape, _Once) and isinstance(self.shape.of, _Counted)
+        )
 
     def keeps(self, kinds: Sequence[SqlType]) -> bool:
         """True if rows of the leaves that differ also differ as `kinds`."""
@@ -81,6 +84,20 @@ class _Tree:
 def bind_set_operation(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
     """A set operation. DATATYPE_MISMATCH if columns share no type, SYNTAX_ERROR if their numbers differ."""
     return _Binder(env, binding, bind).bound(_Binder(env, binding, bind).tree(node))
+
+
+def _check_said(node: exp.SetOperation, env: Environment) -> None:
+    """SYNTAX_ERROR with Proton's text for a UNION of what runs that has to say ALL or DISTINCT and does not."""
+    place = plain_union(node)
+    if place is not None:
+        raise error(
+            "SYNTAX_ERROR",
+            "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
+            sql=env.text,
+            span=place,
+            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' behind the query.",
+            code=558,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,11 +127,16 @@ class _Binder:
         kind = _KINDS[type(node)]
         once = bool(node.args.get("distinct"))
         ctx = Context(self.env.text, kind)
+        _check_said(node, self.env)
         width = len(left.leaves[0].outputs)
         other = len(right.leaves[0].outputs)
         if other != width:
-            raise ctx.error("SYNTAX_ERROR", f"each {kind} query must have the same number of columns",
-                            right.places[0], detail=f"They have {width} and {other}.")
+            raise ctx.error(
+                "SYNTAX_ERROR",
+                f"each {kind} query must have the same number of columns",
+                right.places[0],
+                detail=f"They have {width} and {other}.",
+            )
         places = (*left.places, *right.places)
         kinds = [_kind([leaf.outputs[i] for leaf in (*left.leaves, *right.leaves)], ctx, places) for i in range(width)]
         left, right = (self._settled(t, kind, kinds, once=once) for t in (left, right))
@@ -152,17 +174,22 @@ class _Binder:
         kinds = [_kind([leaf.outputs[i] for leaf in tree.leaves], ctx, tree.places) for i in range(width)]
         columns = tuple(
             self.binding.new_column(o.column.name, kind, any(leaf.outputs[i].column.nullable for leaf in tree.leaves))
-            for i, (o, kind) in enumerate(zip(first.outputs, kinds, strict=True)))
-        parts = [_converted(leaf, kinds, ctx, place, self.binding)
-                 for leaf, place in zip(tree.leaves, tree.places, strict=True)]
+            for i, (o, kind) in enumerate(zip(first.outputs, kinds, strict=True))
+        )
+        parts = [
+            _converted(leaf, kinds, ctx, place, self.binding)
+            for leaf, place in zip(tree.leaves, tree.places, strict=True)
+        ]
         if tree.is_union:
             made: Relation = Union(tuple(parts), columns)
             if isinstance(tree.shape, _Once):
                 made = distinct(made, self.binding)
         else:
             made = self._counted(tree, parts, columns)
-        outputs = tuple(Output(c, o.named, all(leaf.outputs[i].unknown for leaf in tree.leaves), o.span)
-                        for i, (c, o) in enumerate(zip(made.columns, first.outputs, strict=True)))
+        outputs = tuple(
+            Output(c, o.named, all(leaf.outputs[i].unknown for leaf in tree.leaves), o.span)
+            for i, (c, o) in enumerate(zip(made.columns, first.outputs, strict=True))
+        )
         return Bound(made, outputs)
 
     def _counted(self, tree: _Tree, parts: Sequence[Relation], columns: tuple[Column, ...]) -> Relation:
@@ -253,13 +280,17 @@ def _kind(outputs: Sequence[Output], ctx: Context, places: Sequence[exp.Expressi
     if kind is None:
         other = next(o for o in outputs if not o.unknown and common_type([known[0], o.column.type]) is None)
         place = places[list(outputs).index(other)]
-        raise ctx.error("DATATYPE_MISMATCH",
-                        f"{ctx.clause} types {known[0].sql} and {other.column.type.sql} cannot be matched", place)
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f"{ctx.clause} types {known[0].sql} and {other.column.type.sql} cannot be matched",
+            place,
+        )
     return kind
 
 
-def _converted(part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.Expression,
-               binding: Binding) -> Relation:
+def _converted(
+    part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.Expression, binding: Binding
+) -> Relation:
     """A part with its columns cast to the types of the whole."""
     if all(o.column.type == k for o, k in zip(part.outputs, kinds, strict=True)):
         return part.relation

@@ -22,7 +22,9 @@ from watersmeet.types import INTEGER, SqlType
 
 @dataclass(frozen=True)
 class Fill:
-    """What a query's look-ups find in the source that the cache of a dictionary (id) lacks: `tree`, with the dictionary's columns in order."""
+    """What a query's look-ups find in the source that the cache of a dictionary (id) lacks: `tree`, with the
+    dictionary's columns in order.
+    """
 
     dictionary: str
     tree: Relation
@@ -37,13 +39,17 @@ class Binding:
     """The state of one `bind_query`, shared by everything inlined into it.
 
     windowed: the columns that TUMBLE and HOP give, by their SQL. window_ends: those that hold the end of a window.
-    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows. part: which rows of the
-    relations count: all, of append-only ones those that come after the moment, or those that were there before. settings: of the query
-    that is being bound, behind SETTINGS. limits: what they say that a join may keep, of all queries in it. still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have their rowtime in front
-    also where they select it.
-    closing_us: rows come out once their windows are over for so long (None: as they come). delayed: windows of streams without a watermark reckon with
-    that delay already.
-    fills: what the query finds that caches of dictionaries lack. named: the CTEs that were bound because something names them.
+    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows.
+    part: which rows of the
+    relations count: all, of append-only ones those that come after the moment, or those that were there before.
+    settings: of the query that is being bound, behind SETTINGS. limits: what they say that a join may keep, of all
+    queries in it. most_join_rows: what they say that a join may make, None if they say nothing.
+    still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have
+    their rowtime in front also where they select it.
+    closing_us: rows come out once their windows are over for so long (None: as they come). delayed: windows of streams
+    without a watermark reckon with that delay already.
+    fills: what the query finds that caches of dictionaries lack. named: the CTEs that were bound because something
+    names them.
     """
 
     catalog: Catalog
@@ -52,6 +58,7 @@ class Binding:
     part: Part = "all"
     settings: Mapping[str, str] = field(default_factory=dict)
     limits: list[int] = field(default_factory=list)
+    most_join_rows: int | None = None
     still: bool = False
     fronted: bool = False
     closing_us: int | None = None
@@ -105,7 +112,8 @@ class Output:
 class Bound:
     """A bound query: its tree, whose columns are those of `outputs` in order.
 
-    nature, layout: of its records, in a dialect of records; the last `facets` of its columns then are not what is selected.
+    nature, layout: of its records, in a dialect of records; the last `facets` of its columns then are not what is
+    selected.
     """
 
     relation: Relation
@@ -171,5 +179,9 @@ def distinct(relation: Relation, binding: Binding) -> Relation:
 def check_alias_list(names: Sequence[str], width: int, what: str, text: str, span: Span | None) -> None:
     """SYNTAX_ERROR if an alias lists more columns than there are."""
     if len(names) > width:
-        raise error("SYNTAX_ERROR", f"{what} has {width} columns available but {len(names)} columns specified",
-                    sql=text, span=span)
+        raise error(
+            "SYNTAX_ERROR",
+            f"{what} has {width} columns available but {len(names)} columns specified",
+            sql=text,
+            span=span,
+        )

@@ -27,6 +27,7 @@ from watersmeet.binder.shared import (
     read,
     scope_columns,
 )
+from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of
@@ -59,8 +60,9 @@ def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what
 
 
 #: What `bind` and `translate` read of the nodes that surround a SELECT.
-QUERY_PARTS: Final = frozenset({"this", "expression", "expressions", "distinct", "with_", "order", "limit", "offset",
-                                "alias"})
+QUERY_PARTS: Final = frozenset(
+    {"this", "expression", "expressions", "distinct", "with_", "order", "limit", "offset", "alias"}
+)
 
 
 def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
@@ -83,8 +85,13 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if is_looked_up(node):
         check_clause(node, env)
     if node.args.get("static") and "changelog" in node.args:
-        raise error("JOIN_KIND", "The filled join data doesn't support changelog processing", sql=env.text, span=place_of(node),
-                    hint="table(stream) of a keyed stream has the last row of each key.")
+        raise error(
+            "JOIN_KIND",
+            "The filled join data doesn't support changelog processing",
+            sql=env.text,
+            span=place_of(node),
+            hint="table(stream) of a keyed stream has the last row of each key.",
+        )
     name = name_of(node.this)
     alias, names = alias_of(node)
     schema = node.args.get("db")
@@ -105,65 +112,107 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     binding.part = part
     if "changelog" in node.args:
         tree = _changelog(tree, node, env, binding)
-    shown = item_scope(alias or name, tree, names, f'table "{alias or name}"', node, env, rowtimes=binding.semantics.rowtimes,
-                       schema=relation.schema if alias is None else None)
+    shown = item_scope(
+        alias or name,
+        tree,
+        names,
+        f'table "{alias or name}"',
+        node,
+        env,
+        rowtimes=binding.semantics.rowtimes,
+        schema=relation.schema if alias is None else None,
+    )
     if wants_versions(node):
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
     return tree, shown
 
 
-def _bind_records(relation: CatalogRelation, alias: str, names: tuple[str, ...], node: exp.Table, env: Environment,
-                  binding: Binding) -> tuple[Relation, Scope]:
+def _bind_records(
+    relation: CatalogRelation, alias: str, names: tuple[str, ...], node: exp.Table, env: Environment, binding: Binding
+) -> tuple[Relation, Scope]:
     """A relation in a dialect of records: as a stream or as a table, as the SELECT says (LS-04)."""
     if relation.kind == "view":
         raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
-    nature: Nature = "table" if node.args.get("nature") is not None and node.args["nature"].name == "table" else "stream"
+    nature: Nature = (
+        "table" if node.args.get("nature") is not None and node.args["nature"].name == "table" else "stream"
+    )
     tree = bind_records(scan(relation, binding), relation, nature, binding, env.text, place_of(node))
     width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
     check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     topic = relation.topic
     layout = PLAIN if topic is None else Layout(topic.key_format, topic.partitions)
-    return tree, _of_records(alias, tree, names, nature, layout, node, env, relation.schema if alias_of(node)[0] is None else None)
+    return tree, _of_records(
+        alias, tree, names, nature, layout, node, env, relation.schema if alias_of(node)[0] is None else None
+    )
 
 
-def _of_records(alias: str | None, tree: Relation, names: Sequence[str], nature: Nature, layout: Layout, node: exp.Expression, env: Environment,
-                schema: str | None = None) -> Scope:
+def _of_records(
+    alias: str | None,
+    tree: Relation,
+    names: Sequence[str],
+    nature: Nature,
+    layout: Layout,
+    node: exp.Expression,
+    env: Environment,
+    schema: str | None = None,
+) -> Scope:
     """The scope of records. INVALID_NAME for a field that gets the name of a facet.
 
-    schema: of a relation without alias. names: of the first columns; the key and the time can be read by their own names, too, and stay what they are.
+    schema: of a relation without alias. names: of the first columns; the key and the time can be read by their own
+    names, too, and stay what they are.
     """
     own = scope_columns(tree.columns)
     for column, name in zip(own, names, strict=False):
         if name != column.name and name in (*HIDDEN, *RESERVED):
-            raise error("INVALID_NAME", f'a list of names can\'t call field "{column.name}" "{name}"', sql=env.text, span=place_of(node),
-                        hint="Select it by that name: expression AS _key sets the key.")
+            raise error(
+                "INVALID_NAME",
+                f'a list of names can\'t call field "{column.name}" "{name}"',
+                sql=env.text,
+                span=place_of(node),
+                hint="Select it by that name: expression AS _key sets the key.",
+            )
     shown = scope_columns(tree.columns, names)
     lost = [c for c in own if c.name in HIDDEN and c.name not in [s.name for s in shown]]
     return replace(single(alias, [*shown, *lost], schema), facets=facets_of(own, nature, layout))
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
-    """The relation that a name in FROM stands for, with or without a schema; UNDEFINED_RELATION. ctes: names that are near, too."""
+    """The relation that a name in FROM stands for, with or without a schema; UNDEFINED_RELATION.
+
+    ctes: names that are near, too.
+    """
     found = relation_in_from(node, catalog)
     if found is None:
         name, schema = name_of(node.this), node.args.get("db")
         written = None if schema is None else name_of(schema)
         shown = name if written is None else f"{written}.{name}"
-        raise error("UNDEFINED_RELATION", f'relation "{shown}" does not exist', sql=text,
-                    span=place_of(node.this if schema is None else node), hint=near_relations(catalog, name, written, ctes))
+        raise error(
+            "UNDEFINED_RELATION",
+            f'relation "{shown}" does not exist',
+            sql=text,
+            span=place_of(node.this if schema is None else node),
+            hint=near_relations(catalog, name, written, ctes),
+        )
     return found
 
 
 def _part(relation: CatalogRelation, node: exp.Table, binding: Binding) -> Part:
-    """Which rows of a relation count: an external table stands still (TP-18), a dictionary follows its source (TP-19)."""
+    """Which rows of a relation count: an external table stands still (TP-18), a dictionary follows its source
+    (TP-19).
+    """
     if node.args.get("static") or (relation.external is not None and relation.dictionary is None):
         return "before"
+    if node.meta.get("rewound") and binding.part == "new" and binding.settings.get("seek_to") is None:
+        return "all"  # its condition on the time asks for what was there
     return "all" if relation.dictionary is not None else binding.part
 
 
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
-    """The part of a relation that counts. What is no stream beside streams stands still, unless the query says that it follows it."""
+    """The part of a relation that counts.
+
+    What is no stream beside streams stands still, unless the query says that it follows it.
+    """
     if binding.part == "before" or (binding.still and not tree.watermarks and not is_looked_up(node)):
         return Cut(tree, "before", binding.moment)
     only_new = binding.part == "new" or (binding.part == "new of streams" and bool(tree.watermarks))
@@ -171,18 +220,27 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
 
 
 def _changelog(tree: Relation, node: exp.Table, env: Environment, binding: Binding) -> Relation:
-    """`changelog(stream, key, …)`: the last row of each key; of a stream that takes rows back by itself, what it is (TP-16)."""
+    """`changelog(stream, key, …)`: the last row of each key; of a stream that takes rows back by itself, what it is
+    (TP-16).
+    """
     places = node.args["changelog"]
     if isinstance(tree, Scan) and not tree.append_only and not places:
         return tree
     by_name = {c.name: c for c in tree.columns}
     for place in places:
         if name_of(place) not in by_name:
-            raise error("UNDEFINED_COLUMN", f'column "{name_of(place)}" does not exist', sql=env.text, span=place_of(place),
-                        hint=did_you_mean(name_of(place), by_name))
+            raise error(
+                "UNDEFINED_COLUMN",
+                f'column "{name_of(place)}" does not exist',
+                sql=env.text,
+                span=place_of(place),
+                hint=did_you_mean(name_of(place), by_name),
+            )
     found = newest(tree, [read(by_name[name_of(p)]) for p in places], binding)
     if not places or found is None:
-        raise not_supported("changelog() of this relation", node, env, hint="Write changelog(stream, key) with an append stream.")
+        raise not_supported(
+            "changelog() of this relation", node, env, hint="Write changelog(stream, key) with an append stream."
+        )
     return exactly(found[0], tree.columns)
 
 
@@ -194,17 +252,28 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     by_name = {c.name: c.id for c in outputs}
     key = tuple(by_name[k] for k in relation.primary_key)
-    promised = relation.topic is None or binding.semantics.records  # records may be late, and only joins of records reckon with that
+    promised = (
+        relation.topic is None or binding.semantics.records
+    )  # records may be late, and only joins of records reckon with that
     times = tuple((by_name[n], w) for n, w in relation.time_columns.items()) if promised else ()
-    return Scan(relation.id, relation.shown, outputs, tuple(f.name for f in relation.columns), relation.append_only, key, times)
+    return Scan(
+        relation.id,
+        relation.shown,
+        outputs,
+        tuple(f.name for f in relation.as_stored.columns),
+        relation.append_only,
+        key,
+        times,
+    )
 
 
 def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
     """The tree of a view's own query, its columns under the view's names."""
     statement = view_statement(view)
     depends_on, dialect, catalog = list(binding.depends_on), binding.dialect, binding.catalog
-    binding.dialect, binding.catalog = view.dialect, replace(catalog, path=view.path)
-    bound = bind(statement.query, Environment(statement.text), binding)
+    binding.dialect, binding.catalog = view.dialect, catalog.seen_by(view)
+    query, _ = inlined(statement.query, binding.catalog, view.dialect, statement.text)
+    bound = bind(query, Environment(statement.text), binding)
     binding.depends_on, binding.dialect, binding.catalog = depends_on, dialect, catalog
     if language_named(view.dialect).semantics.rowtimes:
         check_marked(statement.query, bound.relation, statement.text)
@@ -223,8 +292,15 @@ def view_statement(view: CatalogRelation) -> CreateView:
     return statement
 
 
-def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expression, env: Environment,
-              binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
+def _bind_cte(
+    name: str,
+    alias: str,
+    names: tuple[str, ...],
+    node: exp.Expression,
+    env: Environment,
+    binding: Binding,
+    bind: BindQuery,
+) -> tuple[Relation, Scope]:
     cte = env.ctes[name]
     binding.named.add(cte)
     bound = bind(cte.query, cte.environment, binding)
@@ -234,18 +310,23 @@ def _bind_cte(name: str, alias: str, names: tuple[str, ...], node: exp.Expressio
     if bound.nature is not None:
         check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
         return bound.relation, _of_records(alias, bound.relation, shown, bound.nature, bound.layout, node, env)
-    return bound.relation, item_scope(alias, bound.relation, shown, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
+    return bound.relation, item_scope(
+        alias, bound.relation, shown, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes
+    )
 
 
-def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding,
-                 bind: BindQuery) -> tuple[Relation, Scope]:
+def bind_derived(
+    node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding, bind: BindQuery
+) -> tuple[Relation, Scope]:
     """`(SELECT …) alias`; env: without its neighbours unless it is LATERAL."""
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     if bound.nature is not None:
         check_alias_list(names, len(bound.outputs) - bound.facets, f'table "{alias}"', env.text, place_of(node))
         return bound.relation, _of_records(alias, bound.relation, names, bound.nature, bound.layout, node, env)
-    return bound.relation, item_scope(alias, bound.relation, names, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes)
+    return bound.relation, item_scope(
+        alias, bound.relation, names, f'table "{alias}"', node, env, rowtimes=binding.semantics.rowtimes
+    )
 
 
 def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
@@ -268,4 +349,3 @@ def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
         outputs.append(Output(column, unknown=all(v.unknown for v in values)))
     tree = Values(tuple(zip(*columns, strict=True)), tuple(o.column for o in outputs))
     return Bound(tree, tuple(outputs))
-

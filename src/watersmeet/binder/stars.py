@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from watersmeet.binder.facets import starred
-from watersmeet.binder.scope import Scope, ScopeColumn
+from watersmeet.binder.scope import Scope, ScopeColumn, unknown_source
 from watersmeet.binder.sources import check_arguments
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
@@ -20,24 +20,35 @@ def star_of(node: exp.Expression) -> exp.Star | None:
     return None
 
 
-def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, *, records: bool = False) -> list[ScopeColumn]:
+def expanded(
+    star: exp.Star, node: exp.Expression, scope: Scope, text: str, *, records: bool = False
+) -> list[ScopeColumn]:
     """The columns of the item `node`, which is `star` or has it behind a relation.
 
-    records: the query is over records, even if its scope does not say so. UNDEFINED_RELATION, SYNTAX_ERROR, those of `starred`.
+    records: the query is over records, even if its scope does not say so. UNDEFINED_RELATION, SYNTAX_ERROR, those of
+    `starred`.
     """
     check_arguments(star, frozenset({"except_", "except"}), text, "*")
     if isinstance(node, exp.Column):
         qualifier = scope.qualifier(node)
         table = scope.table(*qualifier)
         if table is None:
-            raise error("UNDEFINED_RELATION", f'missing FROM-clause entry for table "{".".join(qualifier)}"', sql=text,
-                        span=place_of(node), hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))))
+            raise error(
+                "UNDEFINED_RELATION",
+                unknown_source(".".join(qualifier), node),
+                sql=text,
+                span=place_of(node),
+                hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))),
+            )
         columns = list(table.columns)
     elif not scope.tables:
         raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=text, span=place_of(node))
     else:
         columns = list(scope.visible)
-    dropped = [name_of(i.this if isinstance(i, exp.Column) else i) for i in star.args.get("except_") or star.args.get("except") or []]
+    dropped = [
+        name_of(i.this if isinstance(i, exp.Column) else i)
+        for i in star.args.get("except_") or star.args.get("except") or []
+    ]
     if records or scope.facets is not None:
         columns = starred(columns, node, text)
     return [c for c in columns if c.name not in dropped]

@@ -1,8 +1,9 @@
 """GROUP BY over a stream: a group comes out once, when the clock says that nothing can come to it any more.
 
-Document 001, "Working With Streaming Joins" (SS-28: hourly summaries that meet in one millisecond), "Output Rowtimes" (SS-30: the point
-at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP,
-whose groups close at the end of the unit or window, which is their rowtime; or ROWTIME itself, also rounded up.
+SQLstream, "JOIN clause", "Working With Streaming Joins" (SS-28: hourly summaries that meet in one millisecond), "Output
+Rowtimes" (SS-30: the point at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME
+TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP, whose groups close at the end of the unit or
+window, which is their rowtime; or ROWTIME itself, also rounded up.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from watersmeet.watermarks import Watermark, both, by_months, floored, shifted
 
 @dataclass(frozen=True)
 class Closing:
-    """When groups close. node: the SELECT with the moment, in its list. comparison, clock: it closes when the moment compares so with the clock.
+    """When groups close. node: the SELECT with the moment, in its list.
+
+    comparison, clock: it closes when the moment compares so with the clock.
 
     first: the moment is put in front of the select list. promoted: an item of it is called ROWTIME and is another time.
     """
@@ -43,7 +46,9 @@ class Closing:
 
 
 def grouped_distinct(node: exp.Select) -> exp.Select | None:
-    """SELECT DISTINCT as what groups by all its items; None where a star or a window function is one of them, or rows are kept by ON."""
+    """SELECT DISTINCT as what groups by all its items; None where a star or a window function is one of them, or rows
+    are kept by ON.
+    """
     distinct = node.args["distinct"]
     items = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
     if distinct.args.get("on") is not None or any(star_of(e) is not None or e.find(exp.Window) for e in items):
@@ -54,8 +59,13 @@ def grouped_distinct(node: exp.Select) -> exp.Select | None:
     return made
 
 
-def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, what: str = "GROUP BY") -> Closing:
-    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. what: the clause. EMIT_NOT_POSSIBLE."""
+def closing(
+    node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, what: str = "GROUP BY"
+) -> Closing:
+    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. what: the clause.
+
+    EMIT_NOT_POSSIBLE.
+    """
     assert scope.stream is not None
     marks = watermarks(relation)
     ctx = ScopeContext(env.text, scope, "GROUP BY")
@@ -66,29 +76,48 @@ def closing(node: exp.Select, relation: Relation, scope: Scope, env: Environment
         node.set("group", group)
     clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
     for key in [] if group is None else group.expressions:
-        value = bind_value(key, ctx) if isinstance(key, (exp.Column, exp.Floor, exp.Ceil, exp.Anonymous)) and not key.find(exp.Query) else None
+        value = (
+            bind_value(key, ctx)
+            if isinstance(key, (exp.Column, exp.Floor, exp.Ceil, exp.Anonymous)) and not key.find(exp.Query)
+            else None
+        )
         mark = () if value is None else of_scalar(value.finish(), marks)
         found = None if value is None or not mark else _moment(key, value, mark, clock, binding)
         if found is not None:
             made, first, promoted = _with_moment(node, found[0], fronted=binding.fronted)
             return Closing(made, found[1], found[2], first, promoted)
-    raise error("EMIT_NOT_POSSIBLE", f"{what} of a stream needs an expression that rises with ROWTIME", sql=env.text,
-                span=place_of(group or node), detail="Otherwise no group is ever complete.",
-                hint=f"Write {what} FLOOR(s.ROWTIME TO HOUR), ….")
+    raise error(
+        "EMIT_NOT_POSSIBLE",
+        f"{what} of a stream needs an expression that rises with ROWTIME",
+        sql=env.text,
+        span=place_of(group or node),
+        detail="Otherwise no group is ever complete.",
+        hint=f"Write {what} FLOOR(s.ROWTIME TO HOUR), ….",
+    )
 
 
-def _moment(key: exp.Expression, value: Value, mark: Watermark, clock: Watermark,
-            binding: Binding) -> tuple[exp.Expression, Comparison, Watermark] | None:
-    """When a group with such a key is complete, how that compares with a clock then, and with which; None: it isn't known.
+def _moment(
+    key: exp.Expression, value: Value, mark: Watermark, clock: Watermark, binding: Binding
+) -> tuple[exp.Expression, Comparison, Watermark] | None:
+    """When a group with such a key is complete, how that compares with a clock then, and with which; None: it isn't
+    known.
 
-    mark: the watermark of the key. clock: that of ROWTIME, which decides where the key is no other time; else the key's own does as well.
+    mark: the watermark of the key. clock: that of ROWTIME, which decides where the key is no other time; else the key's
+    own does as well.
     """
     rounded = value.expression.this if isinstance(value.expression, exp.Cast) else value.expression
     length, months = floor_of(rounded), months_floor_of(rounded)
     if length is not None:
-        return exp.Add(this=key.copy(), expression=interval_of(length[1])), "<=", _slower(clock, mark, floored(clock, *length[1:]))
+        return (
+            exp.Add(this=key.copy(), expression=interval_of(length[1])),
+            "<=",
+            _slower(clock, mark, floored(clock, *length[1:])),
+        )
     if months is not None:
-        ends = exp.Add(this=key.copy(), expression=exp.Interval(this=exp.Literal.string(str(months[1])), unit=exp.Var(this="MONTH")))
+        ends = exp.Add(
+            this=key.copy(),
+            expression=exp.Interval(this=exp.Literal.string(str(months[1])), unit=exp.Var(this="MONTH")),
+        )
         return ends, "<=", _slower(clock, mark, by_months(clock, "floor_months", months[1]))
     window = binding.windowed.get(value.expression.sql())
     if window is not None:
@@ -117,13 +146,17 @@ def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> 
         named = item.alias.upper() == ROWTIME if isinstance(item, exp.Alias) else _is_rowtime(inner)
         if _is_rowtime(inner):
             shown = shown or named
-            items.append(exp.alias_(moment.copy(), item.args["alias"] if isinstance(item, exp.Alias) else _rowtime(), copy=False))
+            items.append(
+                exp.alias_(moment.copy(), item.args["alias"] if isinstance(item, exp.Alias) else _rowtime(), copy=False)
+            )
             continue
         promoted = promoted or named
         items.append(item)
     first = promoted or not shown or fronted
     if first:
-        items.insert(0, exp.alias_(moment, exp.to_identifier("RELEASED", quoted=True) if promoted else _rowtime(), copy=False))
+        items.insert(
+            0, exp.alias_(moment, exp.to_identifier("RELEASED", quoted=True) if promoted else _rowtime(), copy=False)
+        )
     made.set("expressions", items)
     return made, first, promoted
 
@@ -133,7 +166,9 @@ def closed(bound: Bound, how: Closing) -> Bound:
     outputs = bound.outputs
     place = 0 if how.first else next(i for i, o in enumerate(outputs) if o.column.name.upper() == ROWTIME)
     same = tuple(o.column.id for o in outputs[1:] if o.column.name.upper() == ROWTIME) if how.promoted else ()
-    tree: Relation = TimeFilter(bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same)
+    tree: Relation = TimeFilter(
+        bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same
+    )
     if how.promoted:
         return Bound(exactly(tree, tree.columns[1:]), outputs[1:])
     return Bound(tree, outputs)

@@ -1,8 +1,9 @@
 """Joins of a stream and a table: each row of the stream meets the table as it was when the query started.
 
-Document 001, "Stream-Table Joins"; FEATURES SS-47 to SS-61, SS-65, SS-66; rulings D-001-14, D-001-15. The stream looks the table up, so
-nothing of the stream is kept and later changes of the table give nothing. The table may be the preserved side of an outer join if
-the stream has a window that empties: when the hour ends, the rows of the table come that met none of its rows.
+SQLstream, "JOIN clause", "Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66; rulings D-001-14, D-001-15. The stream
+looks the table up, so nothing of the stream is kept and later changes of the table give nothing. The table may be the
+preserved side of an outer join if the stream has a window that empties: when the hour ends, the rows of the table come
+that met none of its rows.
 """
 
 from __future__ import annotations
@@ -39,13 +40,19 @@ from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.rounding import Unit, after, floor
 from watersmeet.types import TIMESTAMP
 
-_EQUALITY_HINT: Final = "Compare a column of the stream with one of the table: ON s.k = t.k. Other conditions may stand beside it."
-_KEPT_HINT: Final = ("Preserve the stream, or give it a window that empties: OVER (ORDER BY FLOOR(ROWTIME TO HOUR) RANGE CURRENT ROW) lets the rows "
-                     "of the table come that met nothing in an hour.")
+_EQUALITY_HINT: Final = (
+    "Compare a column of the stream with one of the table: ON s.k = t.k. Other conditions may stand beside it."
+)
+_KEPT_HINT: Final = (
+    "Preserve the stream, or give it a window that empties: OVER (ORDER BY FLOOR(ROWTIME TO HOUR) RANGE "
+    "CURRENT ROW) lets the rows "
+    "of the table come that met nothing in an hour."
+)
 
 
-def stream_table_join(joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment,
-                      binding: Binding) -> tuple[Relation, Scope]:
+def stream_table_join(
+    joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
+) -> tuple[Relation, Scope]:
     """The regular join `joined` with its scope, as what it means where one of the sides, or none, is a stream.
 
     JOIN_WITHOUT_EQUALITY, JOIN_KIND, FEATURE_NOT_SUPPORTED.
@@ -54,25 +61,40 @@ def stream_table_join(joined: Relation, scope: Scope, left: Scope, right: Scope,
     if stream is None:
         return (looking_up(joined, node, left, env, binding) if is_looked_up(node.this) else joined), scope
     if wants_versions(node.this):
-        raise error("FEATURE_NOT_SUPPORTED", "FOR SYSTEM_TIME AS OF a time of the stream is not supported", sql=env.text, span=place_of(node.this),
-                    detail="A row would have to be taken back when a version comes later.",
-                    hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "FOR SYSTEM_TIME AS OF a time of the stream is not supported",
+            sql=env.text,
+            span=place_of(node.this),
+            detail="A row would have to be taken back when a version comes later.",
+            hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.",
+        )
     if left.stream is not None and isinstance(node.this, exp.Lateral):
         place = place_of(node)
-        asked = transform_up(joined, lambda n: replace(n, arrival=True) if isinstance(n, Apply) and n.span == place else n)
+        asked = transform_up(
+            joined, lambda n: replace(n, arrival=True) if isinstance(n, Apply) and n.span == place else n
+        )
         return asked, replace(scope, stream=StreamInput(left.stream.rowtime))
     window = join_window(stream.window, env)
-    relation, rowtime = _joined(joined, stream.rowtime, window.unit if isinstance(window, UnitWindow) else None, node, env, binding)
+    relation, rowtime = _joined(
+        joined, stream.rowtime, window.unit if isinstance(window, UnitWindow) else None, node, env, binding
+    )
     return relation, replace(scope, stream=StreamInput(rowtime))
 
 
-def _joined(joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment,
-            binding: Binding) -> tuple[Relation, ScopeColumn]:
+def _joined(
+    joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment, binding: Binding
+) -> tuple[Relation, ScopeColumn]:
     """The join and its rowtime. unit: what the window of the stream empties by; None if it does not."""
     place = place_of(node.this)
     if not isinstance(joined, Join):
-        raise error("FEATURE_NOT_SUPPORTED", "a subquery in ON of a stream-table join is not supported", sql=env.text, span=place,
-                    hint="Write it in WHERE, or join a view with its result.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a subquery in ON of a stream-table join is not supported",
+            sql=env.text,
+            span=place,
+            hint="Write it in WHERE, or join a view with its result.",
+        )
     rowtime = next(c for c in joined.columns if c.id == time.value.finish().column)
     on_left = rowtime.id in joined.left.ids
     stream, table = (joined.left, joined.right) if on_left else (joined.right, joined.left)
@@ -82,8 +104,14 @@ def _joined(joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Jo
     if not keys and (node.args.get("on") is not None or joined.kind != "inner"):
         raise _no_equality(env.text, place)
     if table_stays and unit is None:
-        raise error("JOIN_KIND", "an outer join of a stream and a table can't preserve the table", sql=env.text, span=place,
-                    detail="It never ends, so that no row of the table is known to meet nothing.", hint=_KEPT_HINT)
+        raise error(
+            "JOIN_KIND",
+            "an outer join of a stream and a table can't preserve the table",
+            sql=env.text,
+            span=place,
+            detail="It never ends, so that no row of the table is known to meet nothing.",
+            hint=_KEPT_HINT,
+        )
     kind: Literal["inner", "left"] = "left" if stream_stays else "inner"
     met = TemporalJoin(stream, table, kind, keys, joined.residual, None, span=place)
     if not table_stays or unit is None:
@@ -93,7 +121,10 @@ def _joined(joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Jo
 
 
 def check_equalities(tree: Relation, text: str) -> None:
-    """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas that WHERE gives no equality either (SS-59). tree: of the whole query."""
+    """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas that WHERE gives no equality either (SS-59).
+
+    tree: of the whole query.
+    """
     if not any(_is_theta(n) or (isinstance(n, Apply) and n.arrival and n.kind == "inner") for n in walk(tree)):
         return
     theta = next(filter(_is_theta, walk(rewrite(tree))), None)
@@ -107,12 +138,20 @@ def _is_theta(node: Relation) -> bool:
 
 def _no_equality(text: str, span: Span | None) -> Error:
     """The refusal of a theta join."""
-    return error("JOIN_WITHOUT_EQUALITY", "a join of a stream and a table needs an equality between their columns", sql=text,
-                 span=span, hint=_EQUALITY_HINT)
+    return error(
+        "JOIN_WITHOUT_EQUALITY",
+        "a join of a stream and a table needs an equality between their columns",
+        sql=text,
+        span=span,
+        hint=_EQUALITY_HINT,
+    )
 
 
-def _with_the_rest(met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: Unit, binding: Binding) -> tuple[Relation, Column]:
-    """What the stream met, and for each `unit` in which it had rows those of the table that met none of them, at its end.
+def _with_the_rest(
+    met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: Unit, binding: Binding
+) -> tuple[Relation, Column]:
+    """What the stream met, and for each `unit` in which it had rows those of the table that met none of them, at its
+    end.
 
     No row of the stream changes a unit that is behind the clock, so these are final. columns: of the result.
     """
@@ -129,7 +168,10 @@ def _with_the_rest(met: TemporalJoin, columns: tuple[Column, ...], rowtime: Colu
     rest = TimeFilter(alone, over.id, "<=", watermarks(stream)[rowtime.id], final=True)
     time = binding.new_column(rowtime.name, TIMESTAMP, rowtime.nullable)
     there = table.ids
-    parts = (Project(met, (*columns, time), (*map(read, columns), at)),
-             Project(rest, (*columns, time), (*(read(c) if c.id in there else null_of(c.type) for c in columns), read(over))))
+    parts = (
+        Project(met, (*columns, time), (*map(read, columns), at)),
+        Project(
+            rest, (*columns, time), (*(read(c) if c.id in there else null_of(c.type) for c in columns), read(over))
+        ),
+    )
     return Union(parts, (*columns, time)), time
-

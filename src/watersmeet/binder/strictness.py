@@ -1,7 +1,8 @@
 """Joins of dialects in which the kinds of the two sides say what a join does (Timeplus).
 
-Document 003, "JOIN Category"; notes on Proton, 1.1 and 1.6. Bidirectional where both sides only grow, or both change; a side that
-only grows looks up one that changes or stands still: later changes there give nothing. What else there is, is refused.
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category"; Proton. Bidirectional where both sides only grow, or both
+change; a side that only grows looks up one that changes or stands still: later changes there give nothing. What else
+there is, is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.arriving import is_by_arrival
 from watersmeet.algebra.relations import (
+    Arrivals,
     AsofJoin,
     Cut,
     Filter,
@@ -24,6 +27,7 @@ from watersmeet.algebra.relations import (
     Union,
     Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.binder.dictionaries import by_key, check_key, dictionary_of, look_up
@@ -38,16 +42,27 @@ from watersmeet.errors import Error, error
 #: What a side of a join is: rows only come; rows come and go; its content stands still.
 Nature = Literal["append", "changelog", "static"]
 
-_MODES: Final = {"append": "Append", "mutable": "Mutable", "versioned_kv": "VersionedKV", "changelog_kv": "ChangelogKV"}
+_MODES: Final = {
+    "append": "Append",
+    "changelog": "Changelog",
+    "mutable": "Mutable",
+    "versioned_kv": "VersionedKV",
+    "changelog_kv": "ChangelogKV",
+}
 
 
 def check_kind(node: exp.Join, semantics: Semantics, text: str) -> None:
     """JOIN_KIND for a kind of join that the dialect does not have (TP-05)."""
     kind = "CROSS" if node.meta.get("comma") else node.side.upper() or node.kind.upper() or "INNER"
     if kind in semantics.refused_joins:
-        raise error("JOIN_KIND", f"{kind} JOIN is not supported", sql=text, span=place_of(node.this),
-                    detail="Stream join only supports inner/left join." if kind != "FULL" else None,
-                    hint="Exchange the sides and write LEFT JOIN." if kind == "RIGHT" else "Write JOIN … ON with a condition.")
+        raise error(
+            "JOIN_KIND",
+            f"{kind} JOIN is not supported",
+            sql=text,
+            span=place_of(node.this),
+            detail="Stream join only supports inner/left join." if kind != "FULL" else None,
+            hint="Exchange the sides and write LEFT JOIN." if kind == "RIGHT" else "Write JOIN … ON with a condition.",
+        )
 
 
 def nature(node: Relation) -> Nature:
@@ -60,10 +75,15 @@ def nature(node: Relation) -> Nature:
         return "static"
     if isinstance(node, TemporalJoin) or (isinstance(node, AsofJoin) and node.arrival):
         return nature(node.left)
+    if isinstance(node, Arrivals):
+        return nature(node.scan)
     natures = {nature(i) for i in node.inputs}
     if natures == {"static"}:
         return "static"
-    grows = isinstance(node, (Filter, Project, Punctual, Union, Unnest)) or (isinstance(node, Join) and node.kind == "inner")
+    grows = isinstance(node, (Filter, Project, Punctual, Union, Unnest)) or (
+        isinstance(node, Join) and node.kind == "inner"
+    )
+    grows = grows or (isinstance(node, Window) and is_by_arrival(node))
     return "append" if grows and "changelog" not in natures else "changelog"
 
 
@@ -78,9 +98,14 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return joined
     sides = nature(joined.left), nature(joined.right)
     if node.meta.get("range") and (joined.kind not in ("inner", "left") or len(set(sides)) > 1 or "changelog" in sides):
-        raise error("JOIN_KIND", "Only inner/left range join is supported and the left and right stream must be append-only streams "
-                    "in range join", sql=env.text, span=place_of(node.this),
-                    hint="Compare the times themselves: ON a.k = b.k AND a.t >= b.t - 2m AND a.t <= b.t + 2m.")
+        raise error(
+            "JOIN_KIND",
+            "Only inner/left range join is supported and the left and right stream must be append-only streams "
+            "in range join",
+            sql=env.text,
+            span=place_of(node.this),
+            hint="Compare the times themselves: ON a.k = b.k AND a.t >= b.t - 2m AND a.t <= b.t + 2m.",
+        )
     if not joined.keys and joined.residual is not None:
         _check_disjunctions(joined.residual, node, env)
     if node.method.upper() == "LATEST":
@@ -97,11 +122,18 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
     if sides in (("append", "changelog"), ("append", "static")):
         return _looked_up(joined, node, env, binding)
     if sides == ("append", "append") and not node.meta.get("range"):
-        binding.notice("A join of two append streams keeps all rows of both: it is for exploration. Add a range such as date_diff_within(2m), "
-                       "or join with a mutable stream.")
+        binding.notice(
+            "A join of two append streams keeps all rows of both: it is for exploration. Add a range such as "
+            "date_diff_within(2m), "
+            "or join with a mutable stream."
+        )
     if sides == ("append", "append") and node.meta.get("range"):
         return without_latecomers(joined, binding)
-    if sides == ("changelog", "changelog") and joined.kind == "left" and binding.settings.get("join_restore_nulls") == "0":
+    if (
+        sides == ("changelog", "changelog")
+        and joined.kind == "left"
+        and binding.settings.get("join_restore_nulls") == "0"
+    ):
         return without_restored_nulls(joined, binding)
     if sides in (("append", "append"), ("changelog", "changelog"), ("static", "static")):
         return joined
@@ -115,8 +147,14 @@ def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> 
     for part in conjuncts(condition):
         branches = [{s.expression.sql() for s in conjuncts(b)} for b in disjuncts(part)]
         if len(branches) > 1 and not set.intersection(*branches):
-            raise error("JOIN_WITHOUT_EQUALITY", "Stream to Stream join only supports only one disjunct join clause", sql=env.text,
-                        span=place_of(node.args["on"]), hint="Make a view of each alternative, and UNION them.", code=48)
+            raise error(
+                "JOIN_WITHOUT_EQUALITY",
+                "Stream to Stream join only supports only one disjunct join clause",
+                sql=env.text,
+                span=place_of(node.args["on"]),
+                hint="Make a view of each alternative, and UNION them.",
+                code=48,
+            )
 
 
 def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
@@ -132,11 +170,18 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
     _check_appended(joined, node, env, binding)
     place = place_of(node.this)
     if not joined.keys:
-        raise error("JOIN_WITHOUT_EQUALITY", "LATEST join needs at least one equal-join column", sql=env.text, span=place)
+        raise error(
+            "JOIN_WITHOUT_EQUALITY", "LATEST join needs at least one equal-join column", sql=env.text, span=place
+        )
     if joined.residual is not None:
-        raise error("FEATURE_NOT_SUPPORTED", "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead",
-                    detail="A LATEST JOIN compares by = alone.", sql=env.text, span=place,
-                    hint="In WHERE it says what is shown of the row that came last.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead",
+            detail="A LATEST JOIN compares by = alone.",
+            sql=env.text,
+            span=place,
+            hint="In WHERE it says what is shown of the row that came last.",
+        )
     found = newest(joined.right, [k.right for k in joined.keys], binding)
     if found is None:
         raise _unsupported(joined, node, env, binding)
@@ -148,8 +193,14 @@ def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) 
     _check_appended(joined, node, env, binding)
     kind = joined.right_value.type
     if not kind.is_numeric and kind.name not in ("date", "timestamp", "timestamptz"):
-        raise error("DATATYPE_MISMATCH", f"ASOF join not supported for type: {'string' if kind.name == 'varchar' else kind.sql}", sql=env.text, span=place_of(node.this),
-                    hint="Compare numbers, dates or times.", code=169)
+        raise error(
+            "DATATYPE_MISMATCH",
+            f"ASOF join not supported for type: {'string' if kind.name == 'varchar' else kind.sql}",
+            sql=env.text,
+            span=place_of(node.this),
+            hint="Compare numbers, dates or times.",
+            code=169,
+        )
     versions = int(binding.settings.get("keep_versions", binding.semantics.keep_versions))
     found = newest(joined.right, [k.right for k in joined.keys], binding, limit=versions, value=joined.right_value)
     if found is None:
@@ -159,33 +210,57 @@ def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) 
 
 
 def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """Proton's refusal of sides that take rows back, but for keyed streams on the right, of which every version counts."""
+    """Proton's refusal of sides that take rows back, but for keyed streams on the right, of which every version
+    counts.
+    """
     kind = f"{joined.kind} {node.method.lower()}"
     for side, shown in ((joined.left, "left"), (joined.right, "right")):
-        kept = isinstance(side, Scan) and binding.catalog.relations[side.relation_id].mode in ("mutable", "versioned_kv")
+        kept = isinstance(side, Scan) and binding.catalog.relations[side.relation_id].mode in (
+            "mutable",
+            "versioned_kv",
+        )
         if nature(side) == "changelog" and not (shown == "right" and kept):
-            raise error("JOIN_KIND", f"The {shown} data stream semantic of {kind} JOIN is expected to be 'Append', but got 'Changelog'",
-                        sql=env.text, span=place_of(node.this))
+            raise error(
+                "JOIN_KIND",
+                f"The {shown} data stream semantic of {kind} JOIN is expected to be 'Append', but got 'Changelog'",
+                sql=env.text,
+                span=place_of(node.this),
+            )
     if joined.kind not in ("inner", "left") or nature(joined.left) == "static" or nature(joined.right) == "static":
         raise _unsupported(joined, node, env, binding)
 
 
 def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """A direct join looks rows of a mutable stream up by its primary key, an index, or the beginning of one (TP-50 to TP-54)."""
+    """A direct join looks rows of a mutable stream up by its primary key, an index, or the beginning of one (TP-50 to
+    TP-54).
+    """
     place = place_of(node.this)
     right = joined.right
     relation = binding.catalog.relations[right.relation_id] if isinstance(right, Scan) else None
     if relation is None or relation.mode != "mutable":
-        raise error("DIRECT_RIGHT_SIDE", f"'{_shown(right, binding)}' can't be looked up by a direct join", sql=env.text, span=place,
-                    hint="A mutable stream can, and a dictionary.")
+        raise error(
+            "DIRECT_RIGHT_SIDE",
+            f"'{_shown(right, binding)}' can't be looked up by a direct join",
+            sql=env.text,
+            span=place,
+            hint="A mutable stream can, and a dictionary.",
+        )
     assert isinstance(right, Scan)
     names = {c.id: n for c, n in zip(right.outputs, right.source_names, strict=True)}
     covered = {names[c] for k in joined.keys if (c := _column(k.right)) in names}
-    keys = [relation.primary_key, *(r.index_columns for r in binding.catalog.relations.values() if r.depends_on == (relation.id,))]
+    keys = [
+        relation.primary_key,
+        *(r.index_columns for r in binding.catalog.relations.values() if r.depends_on == (relation.id,)),
+    ]
     if not any(key and key[0] in covered for key in keys):
-        raise error("DIRECT_KEY", f'the condition has no key by which "{relation.name}" can be looked up', sql=env.text, span=place,
-                    detail="Its keys are " + ", ".join("(" + ", ".join(k) + ")" for k in keys if k) + ".",
-                    hint="Compare the first column of its primary key or of an index, or leave join_algorithm out.")
+        raise error(
+            "DIRECT_KEY",
+            f'the condition has no key by which "{relation.name}" can be looked up',
+            sql=env.text,
+            span=place,
+            detail="Its keys are " + ", ".join("(" + ", ".join(k) + ")" for k in keys if k) + ".",
+            hint="Compare the first column of its primary key or of an index, or leave join_algorithm out.",
+        )
 
 
 def _column(scalar: Scalar) -> str | None:
@@ -199,9 +274,16 @@ def _column(scalar: Scalar) -> str | None:
 def _unsupported(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> Error:
     """Proton's refusal."""
     left, right = (_shown(side, binding) for side in (joined.left, joined.right))
-    return error("JOIN_KIND", f"'{left}' {joined.kind.upper()} {node.method.upper() or 'ALL'} JOIN '{right}' is not supported",
-                 sql=env.text, span=place_of(node.this),
-                 hint="An append stream can stand left of all others; on its right only another append stream meets it in both directions.")
+    return error(
+        "JOIN_KIND",
+        f"'{left}' {joined.kind.upper()} {node.method.upper() or 'ALL'} JOIN '{right}' is not supported",
+        sql=env.text,
+        span=place_of(node.this),
+        hint=(
+            "An append stream can stand left of all others; on its right only another append stream meets it in "
+            "both directions."
+        ),
+    )
 
 
 def _shown(node: Relation, binding: Binding) -> str:
@@ -210,4 +292,8 @@ def _shown(node: Relation, binding: Binding) -> str:
     if isinstance(node, (Cut, Filter, Project)):
         return _shown(node.input, binding)
     mode = binding.catalog.relations[node.relation_id].mode if isinstance(node, Scan) else None
-    return f"{_MODES[mode]} stream" if mode is not None else {"append": "Append stream", "static": "Static table"}.get(nature(node), "Changelog stream")
+    return (
+        f"{_MODES[mode]} stream"
+        if mode is not None
+        else {"append": "Append stream", "static": "Static table"}.get(nature(node), "Changelog stream")
+    )

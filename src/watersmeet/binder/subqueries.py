@@ -35,7 +35,12 @@ _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, 
 
 #: Which values of a set decide whether `x op y` is true for some of its y.
 _DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {
-    exp.LT: ("max",), exp.LTE: ("max",), exp.GT: ("min",), exp.GTE: ("min",), exp.NEQ: ("min", "max")}
+    exp.LT: ("max",),
+    exp.LTE: ("max",),
+    exp.GT: ("min",),
+    exp.GTE: ("min",),
+    exp.NEQ: ("min", "max"),
+}
 
 
 @dataclass(frozen=True)
@@ -102,9 +107,11 @@ def _counts_only_if_true(node: exp.Expression) -> bool:
     """True if the condition `node` may be false instead of NULL: it stands under AND and OR only."""
     while isinstance(node.parent, (exp.And, exp.Or, exp.Paren)):
         node = node.parent
-    return isinstance(node.parent, (exp.Where, exp.Having)) or (
-        isinstance(node.parent, exp.If) and node.arg_key == "this") or (
-        isinstance(node.parent, exp.Join) and node.arg_key == "on")
+    return (
+        isinstance(node.parent, (exp.Where, exp.Having))
+        or (isinstance(node.parent, exp.If) and node.arg_key == "this")
+        or (isinstance(node.parent, exp.Join) and node.arg_key == "on")
+    )
 
 
 class Subqueries:
@@ -167,8 +174,17 @@ class Subqueries:
         """Notes the semi or anti join that passes the rows for which a condition is true."""
         right, pairs = self._matched(predicate, ctx)
         kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
-        self._pending.append(partial(Apply, right=right, kind=kind, pairs=pairs, null_aware=predicate.negated and bool(pairs),
-                                     span=place_of(predicate.node), arrival=self._arrival))
+        self._pending.append(
+            partial(
+                Apply,
+                right=right,
+                kind=kind,
+                pairs=pairs,
+                null_aware=predicate.negated and bool(pairs),
+                span=place_of(predicate.node),
+                arrival=self._arrival,
+            )
+        )
 
     # -- values -------------------------------------------------------------------------------------------------
 
@@ -177,7 +193,8 @@ class Subqueries:
         if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
             return None
         if isinstance(node, exp.Binary) and not (
-                isinstance(node.expression, (exp.Any, exp.All)) and _is_query(node.expression.this)):
+            isinstance(node.expression, (exp.Any, exp.All)) and _is_query(node.expression.this)
+        ):
             return None
         if isinstance(node, exp.In) and node.args.get("query") is None:
             return None
@@ -202,8 +219,12 @@ class Subqueries:
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
         if not is_single_row(right):
-            raise ctx.error("SCALAR_SUBQUERY_ROWS", "Scalar subquery might produce more than one row.", node,
-                            hint="Aggregate without GROUP BY, or ask for a whole key with =.")
+            raise ctx.error(
+                "SCALAR_SUBQUERY_ROWS",
+                "Scalar subquery might produce more than one row.",
+                node,
+                hint="Aggregate without GROUP BY, or ask for a whole key with =.",
+            )
         self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node), arrival=self._arrival))
         (column,) = right.columns
         return Value(value_of(column).expression, column.type)
@@ -212,8 +233,18 @@ class Subqueries:
         right, pairs = self._matched(predicate, ctx)
         null_aware = not true_only and any(s.nullable for p in pairs for s in (p.left, p.right))
         mark = self._binding.new_column("mark", BOOLEAN, null_aware)
-        self._pending.append(partial(Apply, right=right, kind="mark", pairs=pairs, mark=mark, null_aware=null_aware,
-                                     span=place_of(predicate.node), arrival=self._arrival))
+        self._pending.append(
+            partial(
+                Apply,
+                right=right,
+                kind="mark",
+                pairs=pairs,
+                mark=mark,
+                null_aware=null_aware,
+                span=place_of(predicate.node),
+                arrival=self._arrival,
+            )
+        )
         value = value_of(mark)
         return Value(exp.Not(this=value.expression), BOOLEAN, null_aware) if predicate.negated else value
 
@@ -224,14 +255,18 @@ class Subqueries:
         if predicate.items and len(lefts) != len(right.columns):
             few = "few" if len(right.columns) < len(lefts) else "many"
             raise ctx.error("SYNTAX_ERROR", f"subquery has too {few} columns", predicate.query)
-        return right, tuple(self._pair(i, v, c, ctx) for i, v, c in zip(predicate.items, lefts, right.columns, strict=False))
+        return right, tuple(
+            self._pair(i, v, c, ctx) for i, v, c in zip(predicate.items, lefts, right.columns, strict=False)
+        )
 
     def _pair(self, node: exp.Expression, left: Value, column: Column, ctx: Context) -> KeyPair:
         equality = exp.EQ(this=node.copy(), expression=node.copy())
         return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
 
     def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
-        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op ANY (…))."""
+        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op ANY
+        (…)).
+        """
         is_all = isinstance(node.expression, exp.All)
         kind = _NEGATED.get(type(node)) if is_all else type(node)
         if kind not in _DECIDING or isinstance(node.this, exp.Tuple):
@@ -256,11 +291,18 @@ class Subqueries:
         some: exp.Expression = exp.or_(*tests, copy=True)
         if true_only and not is_all:
             return Value(exp.paren(some) if len(tests) > 1 else some, BOOLEAN)
-        unknown = exp.or_(exp.Is(this=wrap(left.expression), expression=exp.null()), exp.GT(this=rows, expression=known), copy=True)
+        unknown = exp.or_(
+            exp.Is(this=wrap(left.expression), expression=exp.null()), exp.GT(this=rows, expression=known), copy=True
+        )
         empty = exp.EQ(this=rows.copy(), expression=exp.Literal.number(0))
-        result: exp.Expression = exp.Case(ifs=[
-            exp.If(this=some, true=exp.true()), exp.If(this=empty, true=exp.false()),
-            exp.If(this=unknown, true=exp.null())], default=exp.false())
+        result: exp.Expression = exp.Case(
+            ifs=[
+                exp.If(this=some, true=exp.true()),
+                exp.If(this=empty, true=exp.false()),
+                exp.If(this=unknown, true=exp.null()),
+            ],
+            default=exp.false(),
+        )
         return Value(exp.Not(this=exp.paren(result)) if is_all else exp.paren(result), BOOLEAN)
 
     def _bound(self, query: exp.Expression) -> Relation:

@@ -1,7 +1,8 @@
 """TUMBLE and HOP in FROM: a relation's rows with the windows that they are in.
 
-Document 000, "Window joins"; FEATURES RW-29 to RW-33, RA-10, RA-12, D-000-02; RisingWave, "Time window functions". A row
-whose time is NULL is in no window: TUMBLE gives it NULL as `window_start` and `window_end`, HOP does not give it at all.
+RisingWave, "Joins", "Window joins"; RW-29 to RW-33, RA-10, RA-12, D-000-02; RisingWave, "Time window functions". A row
+whose time is NULL is in no window: TUMBLE gives it NULL as `window_start` and `window_end`, HOP does not give it at
+all.
 """
 
 from __future__ import annotations
@@ -66,9 +67,13 @@ class WindowCall:
         first = arguments[0] if arguments else None
         named = self.named
         if named is None:
-            raise ctx.error("FEATURE_NOT_SUPPORTED", "the 1st arg of window table function should be a table name (incl. source, "
-                            "CTE, view) but not complex structure (subquery, join, another table function)",
-                            self.place if first is None else first, hint=_WORKAROUND)
+            raise ctx.error(
+                "FEATURE_NOT_SUPPORTED",
+                "the 1st arg of window table function should be a table name (incl. source, "
+                "CTE, view) but not complex structure (subquery, join, another table function)",
+                self.place if first is None else first,
+                hint=_WORKAROUND,
+            )
         return named
 
     @property
@@ -78,34 +83,58 @@ class WindowCall:
         if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
             return None
         static = self.node.args.get("static")
-        return exp.Table(this=first.this.copy(), db=first.args["table"].copy() if first.args.get("table") else None,
-                         static=None if static is None else static.copy())
+        made = exp.Table(
+            this=first.this.copy(),
+            db=first.args["table"].copy() if first.args.get("table") else None,
+            static=None if static is None else static.copy(),
+        )
+        made.meta["rewound"] = self.node.meta.get("rewound", False)
+        return made
 
     def read(self, scope: Scope, ctx: Context) -> tuple[TimeWindow, Value]:
         """The windows, and the time in its type (timestamp, also for a date; or timestamptz). scope: the relation's."""
         time = self._time(scope, ctx)
         for column in scope.visible:
             if column.name in NAMES:
-                raise ctx.error("DUPLICATE_COLUMN", "column names `window_start` and `window_end` are not allowed in window "
-                                "table function's input", self.place.expressions[0])
+                raise ctx.error(
+                    "DUPLICATE_COLUMN",
+                    "column names `window_start` and `window_end` are not allowed in window table function's input",
+                    self.place.expressions[0],
+                )
         lengths = [self._length(a, ctx) for a in self.place.expressions[2:]]
         least = 1 if self.function == "tumble" else 2
         if not least <= len(lengths) <= least + 1:
-            form = "relation, time column, size [, offset]" if least == 1 else "relation, time column, slide, size [, offset]"
-            raise ctx.error("INVALID_PARAMETER", "the size arg of window table function should be an interval literal", self.place,
-                            detail=f"Its arguments are {self.function.upper()}({form}).")
+            form = (
+                "relation, time column, size [, offset]"
+                if least == 1
+                else "relation, time column, slide, size [, offset]"
+            )
+            raise ctx.error(
+                "INVALID_PARAMETER",
+                "the size arg of window table function should be an interval literal",
+                self.place,
+                detail=f"Its arguments are {self.function.upper()}({form}).",
+            )
         return self._window([us for us, _ in lengths], [text for _, text in lengths], ctx), time
 
     def _time(self, scope: Scope, ctx: Context) -> Value:
         argument = self.place.expressions[1] if len(self.place.expressions) > 1 else None
         if not isinstance(argument, exp.Column):
-            raise ctx.error("FEATURE_NOT_SUPPORTED", "the 2nd arg of window table function should be a column name but not complex "
-                            "expression", self.place if argument is None else argument, hint=_WORKAROUND)
+            raise ctx.error(
+                "FEATURE_NOT_SUPPORTED",
+                "the 2nd arg of window table function should be a column name but not complex expression",
+                self.place if argument is None else argument,
+                hint=_WORKAROUND,
+            )
         value = bind_value(argument, ScopeContext(ctx.text, scope, "a time window function"))
         if value.type.name not in ("timestamp", "timestamptz", "date"):
-            raise ctx.error("DATATYPE_MISMATCH", "the 2nd arg of window table function should be a column of type "
-                            f"{_TIMES[0]}, {_TIMES[1]} or {_TIMES[2]}", argument,
-                            detail=f'Column "{argument.name}" is of type {value.type.sql}.')
+            raise ctx.error(
+                "DATATYPE_MISMATCH",
+                "the 2nd arg of window table function should be a column of type "
+                f"{_TIMES[0]}, {_TIMES[1]} or {_TIMES[2]}",
+                argument,
+                detail=f'Column "{argument.name}" is of type {value.type.sql}.',
+            )
         if value.type.name != "date":
             return value
         return Value(duckdb_cast(value.expression, TIMESTAMP), TIMESTAMP, value.nullable)
@@ -115,12 +144,21 @@ class WindowCall:
         constant = next(node.find_all(exp.Column, exp.Query), None) is None
         value = bind_value(node, Context(ctx.text, "a time window function")) if constant else None
         if value is None or value.type != INTERVAL or value.is_null or ctx.constant(value.expression) is None:
-            raise ctx.error("INVALID_PARAMETER", "the size arg of window table function should be an interval literal", node,
-                            hint="Write, for example, INTERVAL '1 minute'.")
+            raise ctx.error(
+                "INVALID_PARAMETER",
+                "the size arg of window table function should be an interval literal",
+                node,
+                hint="Write, for example, INTERVAL '1 minute'.",
+            )
         length_us = duration_us(value.expression)
         if length_us is None:
-            raise ctx.error("FEATURE_NOT_SUPPORTED", "a window with months in its size is not supported", node,
-                            detail="Months differ in length.", hint="Write days, or group by date_trunc('month', …).")
+            raise ctx.error(
+                "FEATURE_NOT_SUPPORTED",
+                "a window with months in its size is not supported",
+                node,
+                detail="Months differ in length.",
+                hint="Write days, or group by date_trunc('month', …).",
+            )
         return length_us, str(ctx.constant(text_of(value)))
 
     def _window(self, lengths: Sequence[int], texts: Sequence[str], ctx: Context) -> TimeWindow:
@@ -131,10 +169,16 @@ class WindowCall:
             return TimeWindow("tumble", size, size, offset % size)
         slide, size, offset = lengths[0], lengths[1], lengths[2] if len(lengths) == 3 else 0
         if size <= 0 or slide <= 0:
-            raise self._refused(f"window_size {texts[1]} and window_slide {texts[0]} must be positive", 2 if slide <= 0 else 3, ctx)
+            raise self._refused(
+                f"window_size {texts[1]} and window_slide {texts[0]} must be positive", 2 if slide <= 0 else 3, ctx
+            )
         if size % slide:
-            raise self._refused(f"Invalid arguments for HOP window function: window_size {texts[1]} cannot be divided by "
-                                f"window_slide {texts[0]}", 3, ctx)
+            raise self._refused(
+                f"Invalid arguments for HOP window function: window_size {texts[1]} cannot be divided by "
+                f"window_slide {texts[0]}",
+                3,
+                ctx,
+            )
         return TimeWindow("hop", slide, size, offset % slide)
 
     def _refused(self, message: str, argument: int, ctx: Context) -> Error:
@@ -181,7 +225,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
 
 
 def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ctx: Context) -> None:
-    """WINDOW_JOIN if a condition of the join equates columns of different windows (FEATURES D-000-02)."""
+    """WINDOW_JOIN if a condition of the join equates columns of different windows (D-000-02)."""
     if not windowed:
         return
     names = [name_of(i) for i in node.args.get("using") or []]
@@ -212,14 +256,24 @@ def _found(node: exp.Expression, scope: Scope) -> tuple[int, Value] | None:
     if not isinstance(node, exp.Column):
         return None
     alias = name_of(node.args["table"]) if node.args.get("table") else None
-    found = [(i, c.value) for i, t in enumerate(scope.tables) for c in t.columns
-             if c.name == name_of(node.this) and alias in (None, t.alias)]
+    found = [
+        (i, c.value)
+        for i, t in enumerate(scope.tables)
+        for c in t.columns
+        if c.name == name_of(node.this) and alias in (None, t.alias)
+    ]
     return found[0] if len(found) == 1 else None
 
 
-def _check_pair(first: Value | None, second: Value | None, windowed: Windowed, node: exp.Expression, ctx: Context) -> None:
+def _check_pair(
+    first: Value | None, second: Value | None, windowed: Windowed, node: exp.Expression, ctx: Context
+) -> None:
     one, other = (windowed.get(v.expression.sql()) if v is not None else None for v in (first, second))
     if one is not None and other is not None and one != other:
-        raise ctx.error("WINDOW_JOIN", "window join of different windows", node,
-                        detail=f"One side has windows of {one}; the other of {other}.",
-                        hint="Both sides of a window join take the same window function and size.")
+        raise ctx.error(
+            "WINDOW_JOIN",
+            "window join of different windows",
+            node,
+            detail=f"One side has windows of {one}; the other of {other}.",
+            hint="Both sides of a window join take the same window function and size.",
+        )

@@ -1,7 +1,8 @@
-"""Defaults of types instead of NULL, as Proton has it: in columns that an outer join could not fill, in aggregates of nothing.
+"""Defaults of types instead of NULL, as Proton has it: in columns that an outer join could not fill, in aggregates of
+nothing.
 
-Of joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as document 003 says (ruling D-003-08). Of aggregates: ClickHouse, unless
-`SETTINGS aggregate_functions_null_for_empty = 1`. A nullable column's default is NULL.
+Of joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as Timeplus' document says (ruling D-003-08). Of
+aggregates: ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`. A nullable column's default is NULL.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import DOUBLE
 
 #: Aggregate functions that are no number of nothing.
-_OF_NUMBERS: Final = ("avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp", "stddev", "variance", "percentile_cont")
+_OF_NUMBERS: Final = (
+    "avg",
+    "stddev_pop",
+    "stddev_samp",
+    "var_pop",
+    "var_samp",
+    "stddev",
+    "variance",
+    "percentile_cont",
+)
 
 
 def filled(value: Value) -> Value:
@@ -33,7 +43,8 @@ def filled(value: Value) -> Value:
 
 
 def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Scope) -> Value:
-    """The value of an aggregate function that, where it has no values, is the default of its type: 0, NaN of an average, an empty array.
+    """The value of an aggregate function that, where it has no values, is the default of its type: 0, NaN of an
+    average, an empty array.
 
     An argument that reads a nullable column of the scope makes it NULL instead; an array leaves NULLs out.
     """
@@ -45,15 +56,23 @@ def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Sco
 
 
 def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
-    """True if an expression is of a nullable type in ClickHouse: it reads something that may be NULL. What it makes of it can't fail there."""
+    """True if an expression is of a nullable type in ClickHouse: it reads something that may be NULL.
+
+    What it makes of it can't fail there.
+    """
     columns = [c for t in scope.tables for c in (*t.columns, *t.hidden)] + list(scope.visible)
     known = {_key(c): c.value.nullable for c in columns}
-    return any(isinstance(n, (exp.Null, exp.Nullif, exp.Query, exp.JSONExtract, exp.JSONExtractScalar, exp.Bracket))
-               or (isinstance(n, exp.Case) and n.args.get("default") is None) or (isinstance(n, exp.Column) and known.get(str(n.sql()), True))
-               for n in argument.walk())
+    return any(
+        isinstance(n, (exp.Null, exp.Nullif, exp.Query, exp.JSONExtract, exp.JSONExtractScalar, exp.Bracket))
+        or (isinstance(n, exp.Case) and n.args.get("default") is None)
+        or (isinstance(n, exp.Column) and known.get(str(n.sql()), True))
+        for n in argument.walk()
+    )
 
 
-def with_type_defaults(joined: tuple[Relation, Scope], left: Scope, right: Scope, binding: Binding) -> tuple[Relation, Scope]:
+def with_type_defaults(
+    joined: tuple[Relation, Scope], left: Scope, right: Scope, binding: Binding
+) -> tuple[Relation, Scope]:
     """The join whose missing columns have the defaults of their types; left, right: the scopes of its sides."""
     relation, scope = joined
     never = {_key(c) for side in (left, right) for t in side.tables for c in t.columns if not c.value.nullable}

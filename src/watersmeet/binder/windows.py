@@ -30,13 +30,20 @@ from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
 
 #: Functions of the whole partition: their result types.
-_RANKS: Final = {"row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE, "cume_dist": DOUBLE}
+_RANKS: Final = {
+    "row_number": BIGINT,
+    "rank": BIGINT,
+    "dense_rank": BIGINT,
+    "percent_rank": DOUBLE,
+    "cume_dist": DOUBLE,
+}
 _VALUES: Final = ("first_value", "last_value", "nth_value")
 _NEIGHBOURS: Final = ("lag", "lead")
 _FROM_START: Final = WindowFrame("rows", None, 0)
 
 _NO_PARTITION: Final = (
-    "Window function with empty PARTITION BY: all rows are one partition, which is kept in one bucket and computed again "
+    "Window function with empty PARTITION BY: all rows are one partition, which is kept in one bucket and "
+    "computed again "
     "whenever a row changes. Write PARTITION BY, or ORDER BY … LIMIT if you want the first rows."
 )
 
@@ -64,8 +71,11 @@ class Definitions:
     def of(self, node: exp.Window, ctx: Context) -> Definition:
         """What OVER says, with what it takes from the window that it names."""
         order = node.args.get("order")
-        found = Definition(tuple(node.args.get("partition_by") or ()), tuple(order.expressions) if order is not None else (),
-                            node.args.get("spec"))
+        found = Definition(
+            tuple(node.args.get("partition_by") or ()),
+            tuple(order.expressions) if order is not None else (),
+            node.args.get("spec"),
+        )
         if node.args.get("alias") is None:
             return found
         name = name_of(node.args["alias"])
@@ -99,12 +109,14 @@ class Windows:
             call = self._call(node.this, definition, ctx)
         finally:
             ctx.windowing, ctx.sets, ctx.clause = windows, sets, clause
-        if not partition:
+        if not partition and not (call.function == "lag" and not definition.order):
             self.binding.notice(_NO_PARTITION)
         calls = self._found.setdefault(partition, {})
         if call not in calls:
             name = call.function
-            calls[call] = self.binding.new_column(name, call.type, name not in _RANKS and name not in ("count", "ntile"))
+            calls[call] = self.binding.new_column(
+                name, call.type, name not in _RANKS and name not in ("count", "ntile")
+            )
         return value_of(calls[call])
 
     def tree(self, relation: Relation) -> Relation:
@@ -124,6 +136,8 @@ class Windows:
             node = node.this
         name = node.this.lower() if isinstance(node, exp.Anonymous) and isinstance(node.this, str) else ""
         order = tuple(sort_key(o, bind_value(o.this, ctx), ctx) for o in definition.order)
+        if not order:
+            order = as_they_came(node, definition.spec, ctx)
         parts = list(node.expressions)
         if any(isinstance(p, exp.Distinct) for p in parts):
             raise ctx.not_supported("DISTINCT in a window function", node)
@@ -133,13 +147,29 @@ class Windows:
             return self._ranked(name, parts, node, order, definition, ctx)
         return self._aggregate(name, node, condition, order, definition, ctx)
 
-    def _ranked(self, name: str, parts: list[exp.Expression], node: exp.Expression, order: tuple[SortKey, ...],
-                definition: Definition, ctx: Context) -> WindowCall:
-        wanted = {"lag": (1, 2, 3), "lead": (1, 2, 3), "first_value": (1,), "last_value": (1,), "nth_value": (2,),
-                  "ntile": (1,)}.get(name, (0,))
+    def _ranked(
+        self,
+        name: str,
+        parts: list[exp.Expression],
+        node: exp.Expression,
+        order: tuple[SortKey, ...],
+        definition: Definition,
+        ctx: Context,
+    ) -> WindowCall:
+        wanted = {
+            "lag": (1, 2, 3),
+            "lead": (1, 2, 3),
+            "first_value": (1,),
+            "last_value": (1,),
+            "nth_value": (2,),
+            "ntile": (1,),
+        }.get(name, (0,))
         if len(parts) not in wanted:
-            raise ctx.error("DATATYPE_MISMATCH", f"function {name} takes {' or '.join(map(str, wanted))} arguments, not "
-                                                 f"{len(parts)}", node)
+            raise ctx.error(
+                "DATATYPE_MISMATCH",
+                f"function {name} takes {' or '.join(map(str, wanted))} arguments, not {len(parts)}",
+                node,
+            )
         if name in _RANKS:
             return WindowCall(name, (), 0, None, order, _FROM_START, _RANKS[name])
         if name == "ntile":
@@ -155,17 +185,39 @@ class Windows:
         number = _number(parts[1], name, ctx, least=1) if name == "nth_value" else 0
         return WindowCall(name, (value.finish(),), number, None, order, _frame(definition, ctx), value.type)
 
-    def _aggregate(self, name: str, node: exp.Expression, condition: Scalar | None, order: tuple[SortKey, ...],
-                   definition: Definition, ctx: Context) -> WindowCall:
+    def _aggregate(
+        self,
+        name: str,
+        node: exp.Expression,
+        condition: Scalar | None,
+        order: tuple[SortKey, ...],
+        definition: Definition,
+        ctx: Context,
+    ) -> WindowCall:
         call = written(node)
         if call is None or aggregate_name(node, ctx) is None:
-            raise ctx.error("DATATYPE_MISMATCH", f"OVER specified, but {name or 'this'} is not a window function nor an "
-                                                 "aggregate function", node)
+            raise ctx.error(
+                "DATATYPE_MISMATCH",
+                f"OVER specified, but {name or 'this'} is not a window function nor an aggregate function",
+                node,
+            )
         found = bind_call(call, lambda _: ctx)
         if found.order or found.extra or found.constant is not None or found.function in COLLECTED:
             raise ctx.not_supported(f"{name} as a window function", node)
         arguments = () if found.argument is None else (found.argument,)
         return WindowCall(found.function, arguments, 0, condition, order, _frame(definition, ctx), found.type)
+
+
+def as_they_came(node: exp.Expression, spec: exp.Expression | None, ctx: Context) -> tuple[SortKey, ...]:
+    """The order of the rows where the function `node` goes by it and OVER says none. spec: its frame."""
+    rows, call = ctx.row_order, written(node)
+    name = "" if call is None else call.name
+    if rows is None:
+        return ()
+    if name in (*_NEIGHBOURS, *_VALUES):
+        return rows.keys(node, ctx)
+    by_rows = spec is not None and spec.args["kind"].upper() == "ROWS"
+    return rows.known or () if by_rows or name in ("row_number", "ntile") else ()
 
 
 # -- frames -----------------------------------------------------------------------------------------------------
@@ -175,7 +227,9 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
     """A constant integer argument of a window function or frame."""
     value = bind_value(node, Context(ctx.text, f"the number of {name}")) if node.find(exp.Column) is None else None
     if value is None:
-        raise ctx.not_supported(f"non-const `{'offset' if name in _NEIGHBOURS else 'argument'}` of `{name}` function", node)
+        raise ctx.not_supported(
+            f"non-const `{'offset' if name in _NEIGHBOURS else 'argument'}` of `{name}` function", node
+        )
     if not (value.type.is_integer or value.unknown):
         raise ctx.error("DATATYPE_MISMATCH", f"argument of {name} must be type bigint, not type {value.type.sql}", node)
     number = _constant(cast(value, BIGINT, ctx, node), node, ctx)
@@ -195,7 +249,9 @@ def _constant(value: Value, node: exp.Expression, ctx: Context) -> Any:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound of a frame: None for UNBOUNDED, 0 for CURRENT ROW, else an expression, before (-1) or after (1) the row."""
+    """A bound of a frame: None for UNBOUNDED, 0 for CURRENT ROW, else an expression, before (-1) or after (1) the
+    row.
+    """
 
     side: int
     distance: exp.Expression | None
@@ -225,10 +281,16 @@ def _frame(definition: Definition, ctx: Context) -> WindowFrame:
         return WindowFrame("range", None, 0 if definition.order else None)
     mode: Literal["rows", "range", "groups"] = spec.args["kind"].lower()
     start, end = _bound(spec, "start"), _bound(spec, "end")
-    if (start.unbounded and start.side > 0) or (end.unbounded and end.side < 0) or (
-            not start.unbounded and not end.unbounded and start.side > end.side):
-        raise ctx.error("SYNTAX_ERROR", f"window frame bounds `{mode.upper()} BETWEEN {start.text} AND {end.text}` is not valid",
-                        spec)
+    if (
+        (start.unbounded and start.side > 0)
+        or (end.unbounded and end.side < 0)
+        or (not start.unbounded and not end.unbounded and start.side > end.side)
+    ):
+        raise ctx.error(
+            "SYNTAX_ERROR",
+            f"window frame bounds `{mode.upper()} BETWEEN {start.text} AND {end.text}` is not valid",
+            spec,
+        )
     exclude = spec.args.get("exclude")
     left_out = "none" if exclude is None else exclude.name.lower()
     left_out = "none" if left_out == "no others" else left_out
@@ -252,11 +314,14 @@ def _distance(bound: _Bound, which: str, ctx: Context) -> int | None:
     return bound.side * number
 
 
-def _range(definition: Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression,
-           ctx: Context) -> WindowFrame:
+def _range(
+    definition: Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression, ctx: Context
+) -> WindowFrame:
     """RANGE with offsets: the bounds are values to which the sort key is compared."""
     if len(definition.order) != 1:
-        raise ctx.error("SYNTAX_ERROR", "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column", spec)
+        raise ctx.error(
+            "SYNTAX_ERROR", "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column", spec
+        )
     (key,) = definition.order
     forward = -1 if key.args.get("desc") else 1
     values, places = [bind_value(key.this, ctx)], [key.this]

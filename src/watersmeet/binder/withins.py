@@ -1,13 +1,21 @@
-"""WITHIN: joins of two streams of records within a time. Document 004, "Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08.
+"""WITHIN: joins of two streams of records within a time.
 
-The clock of a stream is the greatest time of its records in the epochs before. A record is late if it is further behind than WITHIN; what it
-could meet may be forgotten, so that it meets nothing, and comes out alone at once if its side does (notes on Kafka Streams, 2.1).
+Lenses, "Joins", "Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08.
+
+The clock of a stream is the greatest time of its records in the epochs before. A record is late if its window has ended
+by more than the grace period, by the clock of its own stream. What it could meet may be forgotten, so that it meets
+nothing, and comes out alone at once if its side does.
+
+A grace period that is not said is that of Kafka Streams for which Lenses 4.0 was made, 24 hours (KIP-633, "Deprecate
+24-hour Default Grace Period for Windowed Operations in Streams"), and records come alone when their window ends, as
+nobody waits a day for them. One that is said is waited for (KAFKA-10847, ksqlDB).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from sqlglot import exp
 
@@ -22,9 +30,13 @@ from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.values import duckdb_cast
+from watersmeet.types import DAY_US
 from watersmeet.watermarks import Watermark, both, shifted
 
 Sourced = tuple[Relation, Scope]
+
+#: How late a record may be if the join does not say it.
+GRACE_US: Final = DAY_US
 
 
 def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
@@ -34,11 +46,32 @@ def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
         return node
     made: exp.Join = node.copy()
     length = within[0]
-    window = exp.and_(exp.GTE(this=one, expression=exp.Sub(this=other, expression=length.copy())),
-                      exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=length.copy())), copy=False)
+    window = exp.and_(
+        exp.GTE(this=one, expression=exp.Sub(this=other, expression=length.copy())),
+        exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=length.copy())),
+        copy=False,
+    )
     made.set("on", exp.and_(exp.Paren(this=made.args["on"]), window, copy=False))
     made.set("within", None)
+    made.set("grace", None)
     return made
+
+
+def grace_of(node: exp.Join, env: Environment) -> int | None:
+    """GRACE PERIOD in microseconds, None if it is not said. TWO_WITHIN, INVALID_PARAMETER."""
+    periods = node.args.get("grace") or []
+    lengths = {duration_us(p) for p in periods}
+    if len(lengths) > 1:
+        raise error(
+            "TWO_WITHIN",
+            "a join has two different grace periods",
+            sql=env.text,
+            span=place_of(periods[-1]),
+            hint="Write GRACE PERIOD once, behind WITHIN.",
+        )
+    if None in lengths:
+        raise error("INVALID_PARAMETER", "GRACE PERIOD is too long", sql=env.text, span=place_of(periods[0]))
+    return next(iter(lengths), None)
 
 
 def length_of(node: exp.Join, env: Environment) -> int | None:
@@ -48,23 +81,36 @@ def length_of(node: exp.Join, env: Environment) -> int | None:
         return None
     found = duration_us(within[0])
     if not found:
-        raise error("INVALID_PARAMETER", "WITHIN is too long" if found is None else "WITHIN needs a time above 0", sql=env.text, span=place_of(within[0]))
+        raise error(
+            "INVALID_PARAMETER",
+            "WITHIN is too long" if found is None else "WITHIN needs a time above 0",
+            sql=env.text,
+            span=place_of(within[0]),
+        )
     return found
 
 
 class Within:
-    """The join of two streams, of which each has a clock if its records have an event time. length_us: of WITHIN."""
+    """The join of two streams, of which each has a clock if its records have an event time.
 
-    def __init__(self, left: Sourced, right: Sourced, length_us: int) -> None:
+    length_us, grace_us: of WITHIN and GRACE PERIOD; None if that is not said.
+    """
+
+    def __init__(self, left: Sourced, right: Sourced, length_us: int, grace_us: int | None) -> None:
         self._sides = (left, right)
-        self._length_us = length_us
+        self._accepted_us = length_us + (GRACE_US if grace_us is None else grace_us)
+        self._awaited_us = length_us + (grace_us or 0)
         self._times = [_facets(s).time.finish() for _, s in self._sides]
-        self._clocks: list[Watermark] = [mark_of(t, clocks(r)) for t, (r, _) in zip(self._times, self._sides, strict=True)]
+        self._clocks: list[Watermark] = [
+            mark_of(t, clocks(r)) for t, (r, _) in zip(self._times, self._sides, strict=True)
+        ]
 
     def punctual(self) -> tuple[Sourced, Sourced]:
         """Both sides without what is late."""
-        left, right = (s if not clock else (self._split(i, late=False), s[1])
-                       for i, (s, clock) in enumerate(zip(self._sides, self._clocks, strict=True)))
+        left, right = (
+            s if not clock else (self._split(i, late=False), s[1])
+            for i, (s, clock) in enumerate(zip(self._sides, self._clocks, strict=True))
+        )
         return left, right
 
     def result(self, made: Relation, join: Join, node: exp.Join, env: Environment, binding: Binding) -> Relation:
@@ -74,8 +120,13 @@ class Within:
             return made
         if not all(self._clocks):
             shown = "OUTER" if join.kind == "full" else join.kind.upper()
-            raise error("FEATURE_NOT_SUPPORTED", f"{shown} JOIN of streams without event times is not supported", sql=env.text,
-                        span=place_of(node), hint="Topics have one; another relation needs WATERMARK FOR.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"{shown} JOIN of streams without event times is not supported",
+                sql=env.text,
+                span=place_of(node),
+                hint="Topics have one; another relation needs WATERMARK FOR.",
+            )
         assert isinstance(made, Project)
         return Union((self._awaiting(made, binding), *(self._alone(i, made, binding) for i in kept)), made.columns)
 
@@ -83,25 +134,43 @@ class Within:
         """The records of a side that are late, or the others."""
         time = self._times[number].column
         assert time is not None, "the time of a source is one of its columns"
-        return Punctual(self._sides[number][0], time, shifted(self._clocks[number], -self._length_us), late=late)
+        return Punctual(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
     def _awaiting(self, joined: Project, binding: Binding) -> Relation:
-        """Pairs come at once; a record without partner when both clocks have passed its time by WITHIN, and stays (D-004-08)."""
+        """Pairs come at once; a record without partner when both clocks have passed its window and what is waited for,
+        and stays (D-004-08).
+        """
         time = joined.columns[-1]
         due = binding.new_column("due", time.type, nullable=True)
         left, right = (t.expression for t in self._times)
-        alone = exp.Case(ifs=[exp.If(this=exp.Is(this=left.copy(), expression=exp.null()), true=right.copy()),
-                              exp.If(this=exp.Is(this=right.copy(), expression=exp.null()), true=left.copy())])
+        alone = exp.Case(
+            ifs=[
+                exp.If(this=exp.Is(this=left.copy(), expression=exp.null()), true=right.copy()),
+                exp.If(this=exp.Is(this=right.copy(), expression=exp.null()), true=left.copy()),
+            ]
+        )
         timed = Project(joined, (*joined.columns, due), (*map(read, joined.columns), Scalar(alone, due.type)))
-        held = TimeFilter(timed, due.id, "<", shifted(both(*self._clocks), -self._length_us), stays=True, untimed=True, same=(time.id,))
+        held = TimeFilter(
+            timed,
+            due.id,
+            "<",
+            shifted(both(*self._clocks), -self._awaited_us),
+            stays=True,
+            untimed=True,
+            same=(time.id,),
+        )
         return Project(held, joined.columns, tuple(map(read, joined.columns)))
 
     def _alone(self, number: int, joined: Project, binding: Binding) -> Relation:
         """The late records of a side, at once, with NULLs for the other side."""
         lacking = {c.id: duckdb_cast(exp.null(), c.type) for c in self._sides[1 - number][0].columns}
         late = self._split(number, late=True)
-        exprs = [replace(e, expression=e.substitute(lacking).expression, nullable=e.nullable or bool(e.columns & lacking.keys()))
-                 for e in joined.exprs]
+        exprs = [
+            replace(
+                e, expression=e.substitute(lacking).expression, nullable=e.nullable or bool(e.columns & lacking.keys())
+            )
+            for e in joined.exprs
+        ]
         exprs[-1] = self._times[number]  # the later one of its time and none, and so that the clock goes on with it
         return Project(late, _renamed(joined.columns, exprs, binding), tuple(exprs))
 
@@ -112,7 +181,9 @@ def _renamed(columns: Sequence[Column], exprs: Sequence[Scalar], binding: Bindin
 
 def time_of(scope: Scope) -> exp.Column:
     """The time of the records of a source, as a condition names it."""
-    return exp.column(exp.to_identifier(RECORD_TIME, quoted=True), exp.to_identifier(scope.tables[-1].alias, quoted=True))
+    return exp.column(
+        exp.to_identifier(RECORD_TIME, quoted=True), exp.to_identifier(scope.tables[-1].alias, quoted=True)
+    )
 
 
 def _facets(scope: Scope) -> Facets:

@@ -11,7 +11,21 @@ from typing import Any, ClassVar, Final
 from watersmeet.types import Schema
 
 #: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = ("late", "time", "retain", "newest", "depth", "stays", "untimed", "residual", "waits", "ttl_us", "moment", "apart", "history")
+_LATER: Final = (
+    "late",
+    "time",
+    "retain",
+    "newest",
+    "depth",
+    "stays",
+    "untimed",
+    "residual",
+    "waits",
+    "ttl_us",
+    "moment",
+    "apart",
+    "history",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +53,11 @@ class Operator:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `operator_from_json` makes the same operator."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _LATER or getattr(self, f.name) != f.default}
+        values = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in _LATER or getattr(self, f.name) != f.default
+        }
         values["schema"] = [column.to_json() for column in self.schema]
         for name, value in values.items():
             if isinstance(value, tuple) and value and is_dataclass(value[0]):

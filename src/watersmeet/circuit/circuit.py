@@ -1,9 +1,9 @@
 """A circuit: the operators of all views of a database, cut into stages.
 
-Stage 0 is what runs where the source is read: scans, maps, unions, up to the first exchange.
-Stage n > 0 runs once per bucket after exchange n: it holds the operators whose inputs all
-have arrived by then. Every edge from one stage to a later one is an `Exchange`, which belongs
-to the stage that sends. With one bucket there is no exchange and everything is stage 0.
+Stage 0 is what runs where the source is read: scans, maps, unions, up to the first exchange. Stage n > 0 runs once per
+bucket after exchange n: it holds the operators whose inputs all have arrived by then. Every edge from one stage to a
+later one is an `Exchange`, which belongs to the stage that sends. With one bucket there is no exchange and everything
+is stage 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink, operator_from_json
 
 #: Changes whenever key hashes, bucket numbers or the form of stored state change.
-STATE_FORMAT_VERSION: Final = 3
+STATE_FORMAT_VERSION: Final = 4
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ class Circuit:
         return reached
 
     def without(self, relation_ids: Container[str]) -> Circuit:
-        """The circuit without the sinks of these relations, and without what only they read; itself if it has none of them."""
+        """The circuit without the sinks of these relations, and without what only they read; itself if it has none of
+        them.
+        """
         kept = {s.id for s in self.sinks if s.relation_id not in relation_ids}
         if len(kept) == len(self.sinks):
             return self
@@ -105,8 +107,11 @@ class Circuit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same circuit."""
-        return {"state_format": STATE_FORMAT_VERSION, "buckets": self.buckets,
-                "operators": [[o.to_json(), self.stages[o.id]] for o in self.operators]}
+        return {
+            "state_format": STATE_FORMAT_VERSION,
+            "buckets": self.buckets,
+            "operators": [[o.to_json(), self.stages[o.id]] for o in self.operators],
+        }
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Circuit:

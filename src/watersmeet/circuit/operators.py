@@ -1,9 +1,9 @@
 """Operators of a circuit.
 
-Columns are positional: every operator's output is an Arrow table with columns `c0`, `c1` …
-and a diff. Expressions are DuckDB SQL over them. Operators that are equal in all they do are
-equal as values, so their `id`, a hash of their content and of their inputs, is the same in every
-view and after every restart: equal subplans are one operator with one state.
+Columns are positional: every operator's output is an Arrow table with columns `c0`, `c1` … and a diff. Expressions are
+DuckDB SQL over them. Operators that are equal in all they do are equal as values, so their `id`, a hash of their
+content and of their inputs, is the same in every view and after every restart: equal subplans are one operator with one
+state.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SEQ_ROW_BITS: Final = 40
 class Scan(Operator):
     """Changes of a relation: its columns `names` become c0, c1, …; no inputs.
 
-    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones; without its last
-    `SEQ_ROW_BITS` bits it is the number of the slice, or of the transaction, that the row is of.
-    late: how many rows of the relation had been left out as late when the view was made. It reads them as history, so that it
-    has no operator in common with older views, whose state lacks them.
+    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones; without its
+    last `SEQ_ROW_BITS` bits it is the number of the slice, or of the transaction, that the row is of.
+    late: how many rows of the relation had been left out as late when the view was made. It reads them as history, so
+    that it has no operator in common with older views, whose state lacks them.
     """
 
     kind: ClassVar[str] = "scan"
@@ -80,10 +80,13 @@ class Arrange(Operator):
 
     null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
     stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
-    time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a watermark;
-    NULL is of no use unless it meets NULL. Of others nobody may ask anything. time None: all rows are of use. newest: of the rows of a key that are
-    below the bound the `depth` newest are of use as well, and those with the time of the last of these.
-    order: of the rows of a key only the first `depth` in this order are of use, and those that are equal to the last of these. The input only grows.
+    time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a
+    watermark;
+    NULL is of no use unless it meets NULL. Of others nobody may ask anything. time None: all rows are of use. newest:
+    of the rows of a key that are below the bound the `depth` newest are of use as well, and those with the time of the
+    last of these.
+    order: of the rows of a key only the first `depth` in this order are of use, and those that are equal to the last of
+    these. The input only grows.
     """
 
     kind: ClassVar[str] = "arrange"
@@ -166,7 +169,8 @@ class Arrivals(Operator):
 
 @dataclass(frozen=True)
 class Cut(Operator):
-    """Of the input's changes those from before a view was made (keeps before: its content stands still), or those that come after.
+    """Of the input's changes those from before a view was made (keeps before: its content stands still), or those that
+    come after.
 
     moment: the newest commit at that time. It makes cuts at other moments other operators, with other state above them.
     """
@@ -178,12 +182,17 @@ class Cut(Operator):
 
 @dataclass(frozen=True)
 class Punctual(Operator):
-    """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the epochs before.
+    """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the
+    epochs before.
 
-    bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. clock: the greatest time that live epochs read of the
-    column `name` of the relation `relation_id` is the number of this source, which the bound reads; empty: it reads those that are there
-    anyway. Nothing that is read as history is late. late: the rows that are late instead. apart: tells it from equal ones that had left rows
-    out when its view was made: it reads these as history, so that it has no operator in common with those above the others.
+    bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. clock: the greatest time that
+    live epochs read of the
+    column `name` of the relation `relation_id` is the number of this source, which the bound reads; empty: it reads
+    those that are there
+    anyway. Nothing that is read as history is late. age: columns that order the rows of an epoch, the newest first: a
+    row is also late if an older one has a greater time, or if it has none. late: the rows that are late instead. apart:
+    tells it from equal ones that had left rows out when its view was made: it reads these as history, so that it has no
+    operator in common with those above the others.
     """
 
     kind: ClassVar[str] = "punctual"
@@ -193,6 +202,7 @@ class Punctual(Operator):
     name: str
     clock: str
     late: bool = False
+    age: tuple[int, ...] = ()
     apart: int = 0
 
 
@@ -209,26 +219,61 @@ class Repartition(Operator):
 
 @dataclass(frozen=True)
 class Records(Operator):
-    """The changes of an epoch as records, which are never taken back: the input's columns, `deleted` (boolean), the epoch's number (bigint).
+    """The changes of an epoch as records, which are never taken back: the columns of the relation that changed,
+    `deleted` (boolean), the epoch's number (bigint).
 
-    keys: positions; of a key, the rows that came, if any; else one record that is `deleted`, with NULLs but for the columns
-    `kept`: of one of the rows that went, which the content decides. All changes of a key are in one bucket. None: rows only come.
+    keys: positions; the input is `Changes`, whose last two columns do not come out. What comes and goes again is no
+    change. Of a key, the rows that came, if any; else one record that is `deleted`, with NULLs but for the columns
+    `kept`: of one of the rows that went, which the content decides. time: position of the column that has the time of
+    the change instead of its own; of one that is `deleted`, the greatest one. All changes of a key are in one bucket.
+    keys None: the rows of the input that come.
     """
 
     kind: ClassVar[str] = "records"
     keys: tuple[int, ...] | None
     kept: tuple[int, ...]
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class CauseSpec:
+    """A side of what changes rows have. `match`, `time`: positions; see `algebra.changes.Cause`."""
+
+    match: tuple[int, ...]
+    time: int | None
+    partners: int
+
+
+@dataclass(frozen=True)
+class Changes(Operator):
+    """The rows of the first input that came or went in an epoch, none of which is ever taken back: its columns, `went`
+    (boolean), `at` (timestamp): the time of what caused it.
+
+    That is the greatest time of its sides (`causes`). Of a side whose match changed in the epoch, as the further inputs
+    tell, one for each cause (without any: the rows of the first input that come), it is the greatest time of these
+    changes, and of the row's own if it came; of another one the row's own. A side that the row lacks (its time is NULL)
+    has those that agree with the row in the first `partners` columns, none of them NULL. All that agree in the columns
+    of `match` (or the first `partners`, if there are any) are in one bucket.
+
+    The law: the columns add up to the content of the input.
+    """
+
+    kind: ClassVar[str] = "changes"
+    causes: tuple[CauseSpec, ...]
 
 
 @dataclass(frozen=True)
 class TimeFilter(Operator):
     """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
 
-    bound: a watermark (`watersmeet.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`: rows wait
-    until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken back
+    bound: a watermark (`watersmeet.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`:
+    rows wait until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are
+    taken back
     when the bound passes them. NULL never passes. What the bound has passed is not kept. keep: positions of the
-    input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error. stays: (of `<`, `<=`)
-    what has come out is not taken back, whatever becomes of it below. untimed: rows with NULL in the column come at once.
+    input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error. stays:
+    (of `<`, `<=`)
+    what has come out is not taken back, whatever becomes of it below. untimed: rows with NULL in the column come at
+    once.
     """
 
     kind: ClassVar[str] = "timefilter"
@@ -260,14 +305,15 @@ class SortKey:
 class TemporalJoin(Operator):
     """Each left row with the right rows of its key as they are when it comes; inputs (left, right), right arranged.
 
-    Changes of the right side change nothing that came out. left_keys, right_keys, null_safe, residual, output: as in `Join`;
+    Changes of the right side change nothing that came out. left_keys, right_keys, null_safe, residual, output: as in
+    `Join`;
     no keys: right is copied to every bucket. memo: left rows may go: what each met is remembered, to be taken back.
-    waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch that ends with
-    right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
-    ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later (`kernel.answers`); a key
-    for which nothing was found asks again. None: every row asks. Not for rows that wait.
-    owner: the view whose history it is. What its rows met when they came is not what those of a later view meet, so that this one has no
-    operator in common with those above it.
+    waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch
+    that ends with right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
+    ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later
+    (`kernel.answers`); a key for which nothing was found asks again. None: every row asks. Not for rows that wait.
+    owner: the view whose history it is. What its rows met when they came is not what those of a later view meet, so
+    that this one has no operator in common with those above it.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -287,14 +333,23 @@ class TemporalJoin(Operator):
         assert self.ttl_us is None or (self.right_keys and not self.waits)
 
 
+#: How left and right values of an ASOF join compare: `<>` (they differ) and `<=>` (they are there) look on both sides.
+AsofComparison = Literal["<", "<=", ">", ">=", "<>", "<=>"]
+#: Those that look for smaller right values, for greater ones, and for equal ones.
+BACKWARD: Final = (">", ">=", "<>", "<=>")
+FORWARD: Final = ("<", "<=", "<>", "<=>")
+EXACT: Final = ("<=", ">=", "<=>")
+
+
 @dataclass(frozen=True)
 class AsofJoin(Operator):
     """Each left row with the one nearest right row of its key; inputs (left, right), both arranged by the keys.
 
-    left_keys, right_keys, null_safe, output: as in `Join`. A pair needs `left_value comparison right_value` (positions of
-    columns of one type); of these the right row with the nearest value counts, of several with that value the one that is
-    first by the columns `ties`. residual: as in `Join`; it is asked of the nearest row alone: if it is not true, there
-    is no partner. join_kind left: rows without partner come out with NULLs.
+    left_keys, right_keys, null_safe, output: as in `Join`. A pair needs `left_value comparison right_value` (positions
+    of columns of one type, one with distances if both sides count); of these the right row with the nearest value
+    counts, of a smaller and a greater one that are equally near the smaller one, of several with that value the one
+    that is first by the columns `ties`. residual: as in `Join`; it is asked of the nearest row alone: if it is not
+    true, there is no partner. join_kind left: rows without partner come out with NULLs.
     """
 
     kind: ClassVar[str] = "asof"
@@ -302,7 +357,7 @@ class AsofJoin(Operator):
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
     null_safe: tuple[bool, ...]
-    comparison: Literal["<", "<=", ">", ">="]
+    comparison: AsofComparison
     left_value: int
     right_value: int
     ties: tuple[int, ...]
@@ -314,12 +369,13 @@ class AsofJoin(Operator):
 class Versions(Operator):
     """Keeps the versions of the rows of a table by its primary key, columns `keys`, once for all joins that read them.
 
-    The input is an ordered scan (last column `_seq`) of a table. The output is an arrangement: the input's columns without
-    `_seq`, then from when the version is valid (timestamp or timestamptz), then whether there is a row from then on
+    The input is an ordered scan (last column `_seq`) of a table. The output is an arrangement: the input's columns
+    without `_seq`, then from when the version is valid (timestamp or timestamptz), then whether there is a row from
+    then on
     (boolean; if not, it was deleted and the columns are those that it had). Of each key and time there is one version.
     time: position of the event time; a row with NULL there is no version. source: the relation whose number is the
-    watermark of that time. stage: as in `Arrange`. retain: a watermark: nobody asks for moments below it, so that of the versions
-    from before it only the newest of each key is kept; empty: all are.
+    watermark of that time. stage: as in `Arrange`. retain: a watermark: nobody asks for moments below it, so that of
+    the versions from before it only the newest of each key is kept; empty: all are.
     """
 
     kind: ClassVar[str] = "versions"
@@ -343,8 +399,10 @@ class Versions(Operator):
 class ArrivalJoin(Join):
     """As `Join`, but never revised: whether a row has partners is decided when it comes.
 
-    Its inputs only grow; a semi or anti join decides each left row by what is right, which may change. Rows that come in one epoch see
-    each other. Pairs come when the second of their rows does, also where the first one came out without partner. The left
+    Its inputs only grow; a semi or anti join decides each left row by what is right, which may change. Rows that come
+    in one epoch see
+    each other. Pairs come when the second of their rows does, also where the first one came out without partner. The
+    left
     input of semi and anti joins is not arranged: nothing is kept of it.
     """
 
@@ -355,8 +413,10 @@ class ArrivalJoin(Join):
 class ArrivalAsofJoin(AsofJoin):
     """As `AsofJoin`, but never revised: which row is the nearest is decided when the left row comes.
 
-    The left input, of which nothing is kept, only grows and is not arranged. Rows that come in one epoch see each other.
-    depth: of the right rows of a key only those count that have fewer than so many rows with a greater value; None: all.
+    The left input, of which nothing is kept, only grows and is not arranged. Rows that come in one epoch see each
+    other.
+    depth: of the right rows of a key only those count that have fewer than so many rows with a greater value; None:
+    all.
     history: the view whose history it is: no other one has what it met (`TemporalJoin.owner`).
     """
 
@@ -533,8 +593,10 @@ class WindowSpec:
     """One window function over the rows of a key in `order`.
 
     function: row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,
-    nth_value, or one of `AggregateSpec`. arguments: columns: the value; of lag and lead maybe also the default, of the same type.
-    number: the constant of ntile and nth_value (above 0), lag and lead (rows back, rows ahead). filter: of an aggregate.
+    nth_value, or one of `AggregateSpec`. arguments: columns: the value; of lag and lead maybe also the default, of the
+    same type.
+    number: the constant of ntile and nth_value (above 0), lag and lead (rows back, rows ahead). filter: of an
+    aggregate.
     """
 
     function: str
@@ -554,7 +616,8 @@ class WindowSpec:
 class Window(Operator):
     """Window functions over the rows of each key (columns `keys`; none: all rows are one key, in bucket 0).
 
-    The input is the arrangement by `keys`, in which NULL is a key like any other; nothing else is kept. The output has the input's columns, then one for each of `functions` (types in `schema`). Ties are broken as in `TopN`.
+    The input is the arrangement by `keys`, in which NULL is a key like any other; nothing else is kept. The output has
+    the input's columns, then one for each of `functions` (types in `schema`). Ties are broken as in `TopN`.
     """
 
     kind: ClassVar[str] = "window"
@@ -570,14 +633,49 @@ class Sink(Operator):
     relation_id: str
 
 
-KINDS = {cls.kind: cls for cls in (
-    Scan, Constant, Map, Exchange, Arrange, Versions, Join, ArrivalJoin, MultiJoin, AsofJoin, ArrivalAsofJoin, TemporalJoin,
-    Arrivals, Cut, Punctual, Records, Repartition, DynamicFilter, TimeFilter, Aggregate, Union, Unnest, Repeat, Upsert, TopN, Window, Sink)}
+KINDS = {
+    cls.kind: cls
+    for cls in (
+        Scan,
+        Constant,
+        Map,
+        Exchange,
+        Arrange,
+        Versions,
+        Join,
+        ArrivalJoin,
+        MultiJoin,
+        AsofJoin,
+        ArrivalAsofJoin,
+        TemporalJoin,
+        Arrivals,
+        Cut,
+        Punctual,
+        Records,
+        Changes,
+        Repartition,
+        DynamicFilter,
+        TimeFilter,
+        Aggregate,
+        Union,
+        Unnest,
+        Repeat,
+        Upsert,
+        TopN,
+        Window,
+        Sink,
+    )
+}
 
 #: Fields that hold tuples of dataclasses, by the field's name.
 _SPECS: Final[dict[str, Callable[..., Any]]] = {
-    "calls": AggregateSpec.from_json, "order": SortKey, "functions": WindowSpec.from_json, "bound": Term.from_json,
-    "retain": Term.from_json}
+    "calls": AggregateSpec.from_json,
+    "causes": CauseSpec,
+    "order": SortKey,
+    "functions": WindowSpec.from_json,
+    "bound": Term.from_json,
+    "retain": Term.from_json,
+}
 
 
 def _tuples(value: Any) -> Any:

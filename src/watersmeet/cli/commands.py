@@ -11,24 +11,42 @@ import io
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import watersmeet
-from watersmeet.cli.failures import read_script, reporting, write_text
-from watersmeet.cli.render import errors_output, output, print_json, print_result
-from watersmeet.cli.run import run_script
-from watersmeet.cli.shell import run_shell
-from watersmeet.cli.texttests import run_text_tests
-from watersmeet.dialects import DIALECTS
+from watersmeet.cli import consoles
+from watersmeet.cli.failures import read_script, read_scripts, reporting, write_text
 from watersmeet.errors import Error
-from watersmeet.session.connection import Connection
-from watersmeet.session.engines import default_parallelism
+from watersmeet.late import late
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  context_settings={"help_option_names": ["-h", "--help"]},
-                  help="Streaming SQL joins that follow every insert, update and delete, on Apache Spark.")
+# `--help` shall not wait for the engine, and `query` not for Spark's part of it.
+if TYPE_CHECKING:
+    from watersmeet import dialects
+    from watersmeet.cli import render, texttests
+    from watersmeet.cli import run as runner
+    from watersmeet.cli import shell as prompt
+    from watersmeet.session import engines
+    from watersmeet.session.connection import Connection
+else:
+    dialects = late("watersmeet.dialects")
+    render = late("watersmeet.cli.render")
+    runner = late("watersmeet.cli.run")
+    prompt = late("watersmeet.cli.shell")
+    texttests = late("watersmeet.cli.texttests")
+    engines = late("watersmeet.session.engines")
+
+DIALECT_NAMES: Final = "risingwave, lenses, sqlstream, timeplus"
+"""Those of the registry, which needs the grammars."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Streaming SQL joins that follow every insert, update and delete, on Apache Spark.",
+)
 
 
 class RuntimeName(StrEnum):
@@ -38,6 +56,13 @@ class RuntimeName(StrEnum):
     inprocess = "inprocess"
 
 
+class PermissionsName(StrEnum):
+    """Whose the files of a new database are."""
+
+    private = "private"
+    umask = "umask"
+
+
 class PictureFormat(StrEnum):
     """How a topology is written."""
 
@@ -45,13 +70,24 @@ class PictureFormat(StrEnum):
     dot = "dot"
 
 
-PathOption = Annotated[Path | None, typer.Option("--path", help="Directory of a persistent database. Without it "
-                                                 "everything is gone at the end.", file_okay=False)]
-DialectOption = Annotated[str, typer.Option("--dialect", help="SQL that is spoken at first: " + ", ".join(DIALECTS) + ".")]
-ParallelismOption = Annotated[int | None, typer.Option("--parallelism", min=1, help="State buckets, fixed when a "
-                                                       "database is made (default: cores).")]
-RuntimeOption = Annotated[RuntimeName, typer.Option("--runtime", help="inprocess needs no Spark; its views follow "
-                                                    "at FLUSH.")]
+PathOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--path", help="Directory of a persistent database. Without it everything is gone at the end.", file_okay=False
+    ),
+]
+DialectOption = Annotated[str, typer.Option("--dialect", help=f"SQL that is spoken at first: {DIALECT_NAMES}.")]
+ParallelismOption = Annotated[
+    int | None,
+    typer.Option("--parallelism", min=1, help="State buckets, fixed when a database is made (default: cores)."),
+]
+PermissionsOption = Annotated[
+    PermissionsName,
+    typer.Option("--file-permissions", help="Of a new database: for this user alone, or as the umask says."),
+]
+RuntimeOption = Annotated[
+    RuntimeName, typer.Option("--runtime", help="inprocess needs no Spark; its views follow at FLUSH.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print rows, progress and errors as JSON.")]
 ScriptArgument = Annotated[Path, typer.Argument(help="A SQL script.", exists=True, dir_okay=False)]
 
@@ -63,28 +99,53 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.",
-                                                   callback=_print_version)] = False) -> None:
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the version.", callback=_print_version)
+    ] = False,
+) -> None:
     del version
 
 
 @app.command()
-def run(file: Annotated[Path | None, typer.Argument(help="A SQL script. None: go on with the database at --path.",
-                                                    exists=True, dir_okay=False)] = None,
-        path: PathOption = None, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
-        runtime: RuntimeOption = RuntimeName.spark,
-        once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
-        rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all state anew first, for another "
-                                              "--parallelism.")] = False,
-        as_json: JsonOption = False) -> None:
-    """Run a script; with streaming sources keep running and show progress. Ctrl-C stops cleanly."""
-    if file is None and path is None:
+def run(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="SQL scripts, and folders of them (*.sql in the order of their names). None: go on with the database "
+            "at --path.",
+            exists=True,
+        ),
+    ] = None,
+    path: PathOption = None,
+    dialect: DialectOption = "risingwave",
+    parallelism: ParallelismOption = None,
+    runtime: RuntimeOption = RuntimeName.spark,
+    once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make all state anew first, for another --parallelism.")
+    ] = False,
+    transaction: Annotated[
+        bool,
+        typer.Option(
+            "--transaction/--no-transaction",
+            help="Each script is one transaction: nothing is left of one that fails. Or each statement by itself.",
+        ),
+    ] = True,
+    permissions: PermissionsOption = PermissionsName.private,
+    as_json: JsonOption = False,
+) -> None:
+    """Run scripts; with streaming sources keep running and show progress. Ctrl-C stops cleanly."""
+    if not files and path is None:
         raise typer.BadParameter("give a script, or --path to go on with a database")
     with reporting(as_json=as_json):
-        text = "" if file is None else read_script(file)
-        with _connect(path, dialect, parallelism, runtime, rebuild=rebuild) as connection:
+        scripts = read_scripts(files or ())
+        for script in scripts:
+            with script.naming():
+                dialects.parse(script.text, dialect)  # nothing is run if one of them can't be read
+        with _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection:
             try:
-                code = run_script(connection, text, once=once, as_json=as_json)
+                code = runner.run_scripts(connection, scripts, transaction=transaction, once=once, as_json=as_json)
             except Error as err:
                 if err.condition == "DUPLICATE_OBJECT" and err.hint is None and path is not None:
                     err.hint = f"To go on with a database: watersmeet run --path {path}"
@@ -93,55 +154,80 @@ def run(file: Annotated[Path | None, typer.Argument(help="A SQL script. None: go
 
 
 @app.command()
-def shell(path: PathOption = None, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
-          runtime: RuntimeOption = RuntimeName.spark) -> None:
+def shell(
+    path: PathOption = None,
+    dialect: DialectOption = "risingwave",
+    parallelism: ParallelismOption = None,
+    runtime: RuntimeOption = RuntimeName.spark,
+    permissions: PermissionsOption = PermissionsName.private,
+) -> None:
     r"""Open an interactive shell. \? lists its commands."""
-    with reporting(), _connect(path, dialect, parallelism, runtime) as connection:
-        code = run_shell(connection)
+    with reporting(), _connect(path, dialect, parallelism, runtime, permissions) as connection:
+        code = prompt.run_shell(connection)
     raise typer.Exit(code)
 
 
 @app.command()
-def query(sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.")],
-          path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
-          dialect: DialectOption = "risingwave", as_json: JsonOption = False) -> None:
+def query(
+    sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.")],
+    path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+    dialect: DialectOption = "risingwave",
+    as_json: JsonOption = False,
+) -> None:
     """Read a database, also while another process runs it. Needs no Spark."""
+    # DuckDB and PyArrow import pandas where it is installed, which takes longer than the query; nothing here uses it.
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
-        out = output()
+        out = consoles.output()
         try:
             for cursor in connection.execute_script(sql):
-                print_result(cursor, out, as_json=as_json)
+                render.print_result(cursor, out, as_json=as_json)
         except Error as err:
             if err.condition == "READ_ONLY_SESSION":
-                err.hint = f"watersmeet query only reads. watersmeet shell --path {path} and watersmeet run FILE --path {path} do more."
+                err.hint = (
+                    f"watersmeet query only reads. watersmeet shell --path {path} and watersmeet run FILE --path "
+                    f"{path} do more."
+                )
             raise
 
 
 @app.command()
-def explain(file: ScriptArgument, dialect: DialectOption = "risingwave", parallelism: ParallelismOption = None,
-            as_json: JsonOption = False) -> None:
+def explain(
+    file: ScriptArgument,
+    dialect: DialectOption = "risingwave",
+    parallelism: ParallelismOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print the plans of a script's views, pumps, processors and running queries. Runs no query and keeps nothing."""
     with reporting(as_json=as_json):
         text = read_script(file)
-        buckets = parallelism or default_parallelism("spark")  # the plan that `run` would make
+        buckets = parallelism or engines.default_parallelism("spark")  # the plan that `run` would make
         with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
             plans = connection.explain_script(text)
         if as_json:
-            print_json(("view", "plan"), plans)
+            render.print_json(("view", "plan"), plans)
             return
-        out = output()
+        out = consoles.output()
         for name, lines in plans:
             out.print(f"-- {name}", style="bold", markup=False, soft_wrap=True)
             out.print("\n".join(lines) + "\n", markup=False, soft_wrap=True)
         if not plans:
-            errors_output().print("the script makes no materialized view, and no query of it runs on", style="yellow")
+            consoles.errors_output().print(
+                "the script makes no materialized view, and no query of it runs on", style="yellow"
+            )
 
 
 @app.command()
-def topology(path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
-             kind: Annotated[PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")] = PictureFormat.svg,
-             file: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it (default: "
-                                                       "standard output).", dir_okay=False)] = None) -> None:
+def topology(
+    path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+    kind: Annotated[
+        PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")
+    ] = PictureFormat.svg,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write it (default: standard output).", dir_okay=False),
+    ] = None,
+) -> None:
     """Draw the tables, sources and views of a database, also while another process runs it. Needs no Spark."""
     with reporting(), watersmeet.connect(path, read_only=True) as connection:
         text = connection.topology(kind.value)
@@ -152,21 +238,38 @@ def topology(path: Annotated[Path, typer.Option("--path", help="Directory of the
 
 
 @app.command("test")
-def text_tests(files: Annotated[list[Path], typer.Argument(help="sqllogictest files, or folders of them.", exists=True)],
-         runtime: RuntimeOption = RuntimeName.inprocess, parallelism: ParallelismOption = None,
-         as_json: JsonOption = False) -> None:
+def text_tests(
+    files: Annotated[list[Path], typer.Argument(help="sqllogictest files, or folders of them.", exists=True)],
+    runtime: RuntimeOption = RuntimeName.inprocess,
+    parallelism: ParallelismOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Run text tests: sqllogictest files, and the rich form of the project's own tests."""
     with reporting(as_json=as_json):
-        code = run_text_tests(files, runtime=runtime.value, parallelism=parallelism, as_json=as_json)
+        code = texttests.run_text_tests(files, runtime=runtime.value, parallelism=parallelism, as_json=as_json)
     raise typer.Exit(code)
 
 
-def _connect(path: Path | None, dialect: str, parallelism: int | None, runtime: RuntimeName, *,
-             rebuild: bool = False) -> Connection:
-    console = errors_output()
+def _connect(
+    path: Path | None,
+    dialect: str,
+    parallelism: int | None,
+    runtime: RuntimeName,
+    permissions: PermissionsName,
+    *,
+    rebuild: bool = False,
+) -> Connection:
+    console = consoles.errors_output()
     shown = console.is_terminal and runtime == RuntimeName.spark
     with console.status("starting Spark …") if shown else contextlib.nullcontext():
-        return watersmeet.connect(path, dialect=dialect, parallelism=parallelism, runtime=runtime.value, rebuild=rebuild)
+        return watersmeet.connect(
+            path,
+            dialect=dialect,
+            parallelism=parallelism,
+            runtime=runtime.value,
+            rebuild=rebuild,
+            file_permissions=permissions.value,
+        )
 
 
 def main() -> None:

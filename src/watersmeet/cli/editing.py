@@ -34,13 +34,22 @@ def prompt_session(names: Callable[[], Iterable[str]], dialect: Callable[[], str
     names: what completion knows beside SQL's words. dialect: the one by which statements end now.
     """
     return PromptSession(
-        history=_history(), auto_suggest=AutoSuggestFromHistory(), multiline=True, key_bindings=_bindings(dialect),
-        prompt_continuation=_CONTINUATION, lexer=PygmentsLexer(PostgresLexer), completer=_Names(names),
-        complete_while_typing=False, enable_history_search=True)
+        history=_history(),
+        auto_suggest=AutoSuggestFromHistory(),
+        multiline=True,
+        key_bindings=_bindings(dialect),
+        prompt_continuation=_CONTINUATION,
+        lexer=PygmentsLexer(PostgresLexer),
+        completer=_Names(names),
+        complete_while_typing=False,
+        enable_history_search=True,
+    )
 
 
 def is_complete(text: str, dialect: str = "risingwave") -> bool:
-    """True if Enter should run the text: nothing, a backslash command, `quit` or `help`, or statements that have ended."""
+    """True if Enter should run the text: nothing, a backslash command, `quit` or `help`, or statements that have
+    ended.
+    """
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or stripped.lower() in ("quit", "exit", "help"):
         return True
@@ -84,9 +93,9 @@ def _bindings(dialect: Callable[[], str]) -> KeyBindings:
 
 
 def _history() -> History:
-    path = Path.home() / ".watersmeet_history"
     try:
+        path = Path.home() / ".watersmeet_history"
         path.touch(mode=0o600)
         return FileHistory(str(path))
-    except OSError:  # A home that can't be written: the session has its history all the same.
+    except (OSError, RuntimeError):  # A home that can't be written, or none: the session has its history all the same.
         return InMemoryHistory()

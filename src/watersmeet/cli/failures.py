@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from watersmeet.cli.render import errors_output
+from watersmeet.cli import consoles
 from watersmeet.errors import DataError, Error, error
 
 REFUSED: Final = 1
@@ -30,18 +34,47 @@ def reporting(*, as_json: bool = False) -> Iterator[None]:
 
     A reader of the output that goes away ends it quietly, with 0.
     """
-    try:
-        yield
-    except Error as err:
-        print_error(err, as_json=as_json)
-        raise typer.Exit(exit_code(err)) from None
-    except KeyboardInterrupt:
+    with _noted_interrupt() as interrupted:
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as err:
+            # A call to the JVM that is interrupted fails with something else.
+            _end(KeyboardInterrupt() if interrupted.is_set() else err, as_json=as_json)
+            raise
+
+
+def _end(err: BaseException, *, as_json: bool) -> None:
+    """Ends the command for Ctrl-C, for an error of ours, or because nobody reads its output any more."""
+    if isinstance(err, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
         raise typer.Exit(_INTERRUPTED) from None
-    except BrokenPipeError:
+    if isinstance(err, Error):
+        print_error(err, as_json=as_json)
+        raise typer.Exit(exit_code(err)) from None
+    if isinstance(err, BrokenPipeError):
         # Python writes what is left when it ends, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
+
+
+@contextmanager
+def _noted_interrupt() -> Iterator[threading.Event]:
+    """Inside, the event is set when SIGINT interrupts what runs."""
+    event = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        event.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def exit_code(err: Error) -> int:
@@ -54,7 +87,7 @@ def print_error(err: Error, *, as_json: bool = False, console: Console | None = 
     if as_json:
         sys.stderr.write(json.dumps(err.to_json(), ensure_ascii=False) + "\n")
     else:
-        (console or errors_output()).print(error_text(err), soft_wrap=True)
+        (console or consoles.errors_output()).print(error_text(err), soft_wrap=True)
 
 
 def error_text(err: Error) -> Text:
@@ -70,12 +103,43 @@ def error_text(err: Error) -> Text:
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A text of SQL, and the name of the file that it is from."""
+
+    file: str
+    text: str
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors inside say that they are of this file."""
+        try:
+            yield
+        except Error as err:
+            if err.sql is None or err.sql == self.text:
+                err.file = self.file
+            raise
+
+
+def read_scripts(paths: Iterable[Path]) -> list[Script]:
+    """The scripts of files, and of folders, whose `*.sql` count in the order of their names. INVALID_PARAMETER."""
+    found: list[Script] = []
+    for path in paths:
+        files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
+        if not files:
+            raise error("INVALID_PARAMETER", f"{path} has no file *.sql")
+        found += [Script(str(f), read_script(f)) for f in files]
+    return found
+
+
 def read_script(path: Path) -> str:
     """The text of a file. INVALID_PARAMETER if it is no text."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise error("INVALID_PARAMETER", f"{path} is not a text in UTF-8", detail=f"Byte {cause.start} is wrong.") from cause
+        raise error(
+            "INVALID_PARAMETER", f"{path} is not a text in UTF-8", detail=f"Byte {cause.start} is wrong."
+        ) from cause
     except OSError as cause:
         raise error("INVALID_PARAMETER", f"{path} can't be read: {cause.strerror}") from cause
 

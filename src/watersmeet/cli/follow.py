@@ -1,4 +1,6 @@
-"""Queries that run until they are stopped, as people read them: each row on a line when it comes, with its sign where rows may go."""
+"""Queries that run until they are stopped, as people read them: each row on a line when it comes, with its sign where
+rows may go.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class Follower:
         return self._cursor.runs
 
     def follow(self, seconds: float, *, headed: bool) -> bool:
-        """Prints what comes within so many seconds at most; True if anything came. headed: other rows were printed since its last ones."""
+        """Prints what comes within so many seconds at most; True if anything came.
+
+        headed: other rows were printed since its last ones.
+        """
         if not self._cursor.wait(seconds):
             return False
         rows = self._cursor.fetchall()
@@ -69,7 +74,10 @@ class Follower:
         """The names of the columns, as wide as the rows at hand."""
         names = [self._names[i] for i in self._shown]
         least, most = _WIDTHS
-        self._widths = [max(least, cell_len(n), min(most, max((cell_len(r[i]) for r in cells), default=0))) for i, n in enumerate(names)]
+        self._widths = [
+            max(least, cell_len(n), min(most, max((cell_len(r[i]) for r in cells), default=0)))
+            for i, n in enumerate(names)
+        ]
         if self.title is not None:
             self._console.print(Text(f"-- {self.title}", style="bold"), soft_wrap=True)
         signs = "  " if self._cursor.sign is not None else ""
@@ -84,8 +92,10 @@ class Follower:
 
     def _joined(self, cells: Sequence[str]) -> str:
         """The cells under each other, numbers to the right."""
-        return _SEPARATOR.join(padded_cell(cell, width, right=self._kinds[i].name in NUMBERS)
-                               for cell, width, i in zip(cells, self._widths, self._shown, strict=True)).rstrip()
+        return _SEPARATOR.join(
+            padded_cell(cell, width, right=self._kinds[i].name in NUMBERS)
+            for cell, width, i in zip(cells, self._widths, self._shown, strict=True)
+        ).rstrip()
 
 
 def follow(queries: Sequence[Follower], stop: threading.Event) -> None:

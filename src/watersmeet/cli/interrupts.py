@@ -11,8 +11,8 @@ from typing import Any, Self
 class Interrupts:
     """SIGINT and SIGTERM inside a block.
 
-    They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that what runs can end well.
-    Outside the main thread there are no signals.
+    They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that what runs can end
+    well. Outside the main thread there are no signals.
     """
 
     def __init__(self) -> None:

@@ -41,8 +41,14 @@ class Rates:
         return {i: max(0, n - before.get(i, 0)) / seconds if len(self._seen) > 1 else 0.0 for i, n in counts.items()}
 
 
-def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: float, size: tuple[int, int] = (200, 200), *,
-                   ending: str = "Ctrl-C stops at the end of an epoch") -> Table:
+def progress_table(
+    status: dict[str, Any],
+    rates: dict[str, float],
+    seconds: float,
+    size: tuple[int, int] = (200, 200),
+    *,
+    ending: str = "Ctrl-C stops at the end of an epoch",
+) -> Table:
     """A line for each source and each view, with the columns and as many lines as there is room for.
 
     size: columns and lines of the terminal. ending: what Ctrl-C does.
@@ -52,8 +58,14 @@ def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: flo
     room = max(1, height - _OTHER_LINES)
     hidden = max(0, len(rows) - room)
     caption = f"… and {hidden:,} more, SHOW JOBS lists all. " if hidden else ""
-    table = Table(title=_title(status, seconds), title_justify="left", caption=caption + ending,
-                  caption_justify="left", box=box.ROUNDED, header_style="bold")
+    table = Table(
+        title=_title(status, seconds),
+        title_justify="left",
+        caption=caption + ending,
+        caption_justify="left",
+        box=box.ROUNDED,
+        header_style="bold",
+    )
     named = _fitting(rows[:room], width)
     for name in named:
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
@@ -63,15 +75,28 @@ def progress_table(status: dict[str, Any], rates: dict[str, float], seconds: flo
 
 
 def _source_cells(source: dict[str, Any], rates: dict[str, float]) -> dict[str, Text]:
-    return {"": Text(f"source {source['name']}", style="cyan"), "rows in": Text(f"{source['rows']:,}"), "rows/s": Text(f"{rates.get(source['id'], 0):,.0f}"),
-            "watermark": Text(source["watermark"] or ""), "errors": _source_errors(source)}
+    return {
+        "": Text(f"source {source['name']}", style="cyan"),
+        "rows in": Text(f"{source['rows']:,}"),
+        "rows/s": Text(f"{rates.get(source['id'], 0):,.0f}"),
+        "watermark": Text(source["watermark"] or ""),
+        "errors": _source_errors(source),
+    }
 
 
 def _view_cells(view: dict[str, Any], rates: dict[str, float]) -> dict[str, Text]:
     name = view["name"] + (" (stopped)" if view["error"] else "" if view["ready"] else " (filling)")
-    return {"": Text(name), "rows in": Text(f"{view['rows_in']:,}"), "rows/s": Text(f"{rates.get(view['id'], 0):,.0f}"),
-            "rows out": Text(f"{view['rows_out']:,}"), "content": Text(f"{view['rows']:,}"), "watermark": Text(_watermark(view)),
-            "state rows": Text(f"{view['state_rows']:,}"), "state": Text(bytes_text(view["state_bytes"])), "errors": _count(view["expression_errors"])}
+    return {
+        "": Text(name),
+        "rows in": Text(f"{view['rows_in']:,}"),
+        "rows/s": Text(f"{rates.get(view['id'], 0):,.0f}"),
+        "rows out": Text(f"{view['rows_out']:,}"),
+        "content": Text(f"{view['rows']:,}"),
+        "watermark": Text(_watermark(view)),
+        "state rows": Text(f"{view['state_rows']:,}"),
+        "state": Text(bytes_text(view["state_bytes"])),
+        "errors": _count(view["expression_errors"]),
+    }
 
 
 def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
@@ -87,33 +112,66 @@ def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
 def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: bool) -> str:
     """The same for a log file."""
     if as_json:
-        return json.dumps({
-            "epoch": status["epoch"], "behind": status["behind"],
-            "sources": {s["name"]: {"rows": s["rows"], "rows_per_s": round(rates.get(s["id"], 0)), "dead": s["dead"],
-                                    "watermark": s["watermark"], "late": s["late"], "ahead": s["ahead"], "idle": s["idle"]}
-                        for s in status["sources"]},
-            "views": {v["name"]: {"rows_in": v["rows_in"], "rows_per_s": round(rates.get(v["id"], 0)),
-                                  "rows_out": v["rows_out"], "rows": v["rows"], "watermark": v["watermark"],
-                                  "held_back_by": v["held_back_by"],
-                                  "state_rows": v["state_rows"], "state_bytes": v["state_bytes"],
-                                  "errors": v["expression_errors"], "stopped": bool(v["error"])} for v in status["views"]},
-        }, ensure_ascii=False, default=str)
+        return json.dumps(
+            {
+                "epoch": status["epoch"],
+                "behind": status["behind"],
+                "sources": {
+                    s["name"]: {
+                        "rows": s["rows"],
+                        "rows_per_s": round(rates.get(s["id"], 0)),
+                        "dead": s["dead"],
+                        "watermark": s["watermark"],
+                        "late": s["late"],
+                        "ahead": s["ahead"],
+                        "idle": s["idle"],
+                    }
+                    for s in status["sources"]
+                },
+                "views": {
+                    v["name"]: {
+                        "rows_in": v["rows_in"],
+                        "rows_per_s": round(rates.get(v["id"], 0)),
+                        "rows_out": v["rows_out"],
+                        "rows": v["rows"],
+                        "watermark": v["watermark"],
+                        "held_back_by": v["held_back_by"],
+                        "state_rows": v["state_rows"],
+                        "state_bytes": v["state_bytes"],
+                        "errors": v["expression_errors"],
+                        "stopped": bool(v["error"]),
+                    }
+                    for v in status["views"]
+                },
+            },
+            ensure_ascii=False,
+            default=str,
+        )
     parts = [f"epoch {status['epoch']:,}"]
-    parts += [f"source {s['name']}: {s['rows']:,} rows, {rates.get(s['id'], 0):,.0f}/s"
-              + (f", {s['late']:,} late" if s["late"] else "") + (f", {s['ahead']:,} ahead" if s["ahead"] else "")
-              + (f", {s['dead']:,} set aside" if s["dead"] else "") for s in status["sources"]]
-    parts += [f"{v['name']}: in {v['rows_in']:,}, {rates.get(v['id'], 0):,.0f}/s, out {v['rows_out']:,}, "
-              f"content {v['rows']:,}, state {bytes_text(v['state_bytes'])}"
-              + (f", stopped: {v['error']['message']}" if v["error"] else "")
-              + (f", watermark {_watermark(v)}" if v["held_back_by"] is not None else "") for v in status["views"]]
+    parts += [
+        f"source {s['name']}: {s['rows']:,} rows, {rates.get(s['id'], 0):,.0f}/s"
+        + (f", {s['late']:,} late" if s["late"] else "")
+        + (f", {s['ahead']:,} ahead" if s["ahead"] else "")
+        + (f", {s['dead']:,} set aside" if s["dead"] else "")
+        for s in status["sources"]
+    ]
+    parts += [
+        f"{v['name']}: in {v['rows_in']:,}, {rates.get(v['id'], 0):,.0f}/s, out {v['rows_out']:,}, "
+        f"content {v['rows']:,}, state {bytes_text(v['state_bytes'])}"
+        + (f", stopped: {v['error']['message']}" if v["error"] else "")
+        + (f", watermark {_watermark(v)}" if v["held_back_by"] is not None else "")
+        for v in status["views"]
+    ]
     return " | ".join(parts)
 
 
 def _title(status: dict[str, Any], seconds: float) -> str:
     behind = status["behind"]
     clock = f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
-    return (f"{clock}  epoch {status['epoch']:,}, the last one of {status['rows']:,} rows in "
-            f"{status['duration_us'] / 1000:,.0f} ms, {behind:,} transaction{'' if behind == 1 else 's'} behind")
+    return (
+        f"{clock}  epoch {status['epoch']:,}, the last one of {status['rows']:,} rows in "
+        f"{status['duration_us'] / 1000:,.0f} ms, {behind:,} transaction{'' if behind == 1 else 's'} behind"
+    )
 
 
 def _watermark(view: dict[str, Any]) -> str:

@@ -18,29 +18,8 @@ from watersmeet.types import SqlType
 
 #: Rows that a terminal shows; the rest is counted.
 MAX_ROWS: Final = 1000
-#: The width of what is no terminal: wide enough that nothing is folded.
-_FILE_WIDTH: Final = 100_000
 #: Types that are written to the right.
 NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
-
-
-class _Console(Console):
-    """A console that says when its reader went away; rich would end the process with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def output() -> Console:
-    """Standard output: as wide as the terminal; what goes to a file or a pipe is never folded."""
-    width = None if sys.stdout.isatty() else _FILE_WIDTH
-    return _Console(width=width, highlight=False, soft_wrap=False)
-
-
-def errors_output() -> Console:
-    """Standard error, for notices, errors and progress."""
-    width = None if sys.stderr.isatty() else _FILE_WIDTH
-    return _Console(stderr=True, width=width, highlight=False)
 
 
 def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, expanded: bool = False) -> None:
@@ -59,7 +38,9 @@ def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, exp
         _print_rows(cursor, console, expanded=expanded)
 
 
-def print_json(names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = (), *, query: str | None = None) -> None:
+def print_json(
+    names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = (), *, query: str | None = None
+) -> None:
     """One JSON object a row; a name that comes twice gets a number. query: which of several the rows are of."""
     keys = _distinct(names if query is None else ["query", *names])[0 if query is None else 1 :]
     types: list[SqlType | None] = [*kinds] if kinds else [None] * len(keys)
@@ -108,7 +89,9 @@ def _print_rows(cursor: Cursor, console: Console, *, expanded: bool) -> None:
 
 def _print_grid(grid: Grid, console: Console) -> None:
     if not console.is_terminal:
-        console.file.writelines(line + "\n" for line in (*grid.head(console), *(text for text, _ in grid.body(console)), grid.foot(console)))
+        console.file.writelines(
+            line + "\n" for line in (*grid.head(console), *(text for text, _ in grid.body(console)), grid.foot(console))
+        )
         return
     for text, style in zip(grid.head(console), ("", "bold", ""), strict=True):
         console.print(Text(text, style), soft_wrap=True)

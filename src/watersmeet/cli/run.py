@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from watersmeet.cli.failures import FAILED, print_error
+from watersmeet.cli.consoles import errors_output, output
+from watersmeet.cli.failures import FAILED, Script, print_error
 from watersmeet.cli.follow import Follower, drain, follow
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.progress import Rates, progress_line, progress_table
-from watersmeet.cli.render import errors_output, output, print_result
+from watersmeet.cli.render import print_result
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connection import Connection
 from watersmeet.session.cursor import Cursor
@@ -30,18 +31,26 @@ _FIRST_LINE_S: Final = 1.0
 _PUMP_S: Final = 0.2
 
 
-def run_script(connection: Connection, text: str, *, once: bool, as_json: bool) -> int:
-    """Runs `text`; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
+def run_scripts(
+    connection: Connection, scripts: Sequence[Script], *, transaction: bool, once: bool, as_json: bool
+) -> int:
+    """Runs scripts; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
 
-    Of a SELECT that runs until it is stopped the script does not wait: its rows are shown behind the last statement, instead of the progress.
-    Raises what a statement raises, once the rows of those that run are shown.
+    transaction: each is one, so that nothing is left of one that fails (see `Connection.execute_script`).
+    The first that fails is the last that is run. Settings of one are not those of the next.
+    Of a SELECT that runs until it is stopped a script does not wait: its rows are shown behind the last statement,
+    instead of the progress. Raises what a statement raises, once the rows of those that run are shown.
     """
     console = errors_output()
     with Interrupts() as interrupts:
-        running = _run_statements(connection, text, console, as_json=as_json)
+        running = _run_all(connection, scripts, console, transaction=transaction, as_json=as_json)
         reads = any(s["connector"] for s in connection.status()["sources"])
         if once or not reads:
-            with _drawn(connection, console) if reads and console.is_terminal and not as_json else contextlib.nullcontext():
+            with (
+                _drawn(connection, console)
+                if reads and console.is_terminal and not as_json
+                else contextlib.nullcontext()
+            ):
                 connection.execute("FLUSH")
             drain(running)
             return 0
@@ -68,22 +77,27 @@ def print_notices(cursor: Cursor, err: Console) -> None:
         err.print(f"NOTICE: {notice}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _run_statements(connection: Connection, text: str, console: Console, *, as_json: bool) -> list[Follower]:
-    """Runs the statements; the queries that still run. Before it raises an error it shows what those gave."""
+def _run_all(
+    connection: Connection, scripts: Sequence[Script], console: Console, *, transaction: bool, as_json: bool
+) -> list[Follower]:
+    """Runs scripts; the queries that still run. Before it raises an error it shows what those gave."""
     out = output()
-    results = connection.execute_script(text)
     running: list[Cursor] = []
     try:
-        while True:
-            with console.status("running …") if console.is_terminal else contextlib.nullcontext():
-                cursor = next(results, None)
-            if cursor is None:
-                return _followers(running, out, as_json=as_json)
-            if cursor.runs:
-                print_notices(cursor, console)
-                running.append(cursor)
-            else:
-                print_outcome(cursor, out, console, as_json=as_json)
+        for script in scripts:
+            with script.naming(), connection.settings_kept():
+                results = connection.execute_script(script.text, transaction=transaction)
+                while True:
+                    with console.status("running …") if console.is_terminal else contextlib.nullcontext():
+                        cursor = next(results, None)
+                    if cursor is None:
+                        break
+                    if cursor.runs:
+                        print_notices(cursor, console)
+                        running.append(cursor)
+                    else:
+                        print_outcome(cursor, out, console, as_json=as_json)
+        return _followers(running, out, as_json=as_json)
     except Error:
         with contextlib.suppress(Error):  # the script's own error is the one to tell
             if running and connection.autocommit:
@@ -93,7 +107,10 @@ def _run_statements(connection: Connection, text: str, console: Console, *, as_j
 
 
 def _followers(running: Sequence[Cursor], out: Console, *, as_json: bool) -> list[Follower]:
-    return [Follower(c, out, as_json=as_json, title=f"query {n}" if len(running) > 1 else None) for n, c in enumerate(running, 1)]
+    return [
+        Follower(c, out, as_json=as_json, title=f"query {n}" if len(running) > 1 else None)
+        for n, c in enumerate(running, 1)
+    ]
 
 
 def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, as_json: bool) -> int:
@@ -121,7 +138,9 @@ def _drawn(connection: Connection, console: Console) -> Live:
 
     def table() -> Table:
         status = connection.status()
-        return progress_table(status, rates.update(status), time.monotonic() - began_s, console.size, ending="Ctrl-C interrupts")
+        return progress_table(
+            status, rates.update(status), time.monotonic() - began_s, console.size, ending="Ctrl-C interrupts"
+        )
 
     return Live(console=console, get_renderable=table, refresh_per_second=1 / _DRAW_S, vertical_overflow="visible")
 
@@ -133,7 +152,9 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             status = connection.status()
-            live.update(progress_table(status, rates.update(status), time.monotonic() - began_s, console.size), refresh=True)
+            live.update(
+                progress_table(status, rates.update(status), time.monotonic() - began_s, console.size), refresh=True
+            )
             if stop.is_set() or pump.has_failed(status):
                 return
             stop.wait(_DRAW_S)

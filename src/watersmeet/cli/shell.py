@@ -2,19 +2,21 @@ r"""The interactive shell: statements of several lines, history, tables, `\d`, `
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
+from watersmeet.cli.consoles import errors_output, output
 from watersmeet.cli.editing import prompt_session
-from watersmeet.cli.failures import REFUSED, print_error, read_script
+from watersmeet.cli.failures import REFUSED, Script, print_error, read_script
 from watersmeet.cli.follow import Follower, follow
 from watersmeet.cli.interrupts import Interrupts
-from watersmeet.cli.render import errors_output, output
 from watersmeet.cli.run import print_notices, print_outcome
 from watersmeet.dialects import split_statements
 from watersmeet.errors import Error, error_from_json
@@ -109,25 +111,26 @@ class Shell:
 
     def _include(self, path: Path) -> None:
         try:
-            text = read_script(path.expanduser())
+            text = read_script(Path(os.path.expanduser(path)))
         except Error as err:
             self.failed = True
             print_error(err, console=self._err)
             return
-        self._execute(text)
+        self._execute(text, Script(str(path), text))
 
-    def _execute(self, sql: str) -> None:
-        """Runs statements and prints the result of each, or the error that ended them."""
+    def _execute(self, sql: str, script: Script | None = None) -> None:
+        """Runs statements and prints the result of each, or the error that ended them. script: what they are from."""
         started_s = time.monotonic()
         try:
-            for cursor in self.connection.execute_script(sql):
-                if cursor.runs:
-                    self._follow(cursor)
-                else:
-                    print_outcome(cursor, self._out, self._err, expanded=self._expanded)
-                if self._timing:
-                    self._out.print(f"Time: {(time.monotonic() - started_s) * 1000:,.1f} ms", style="dim")
-                started_s = time.monotonic()
+            with nullcontext() if script is None else script.naming():
+                for cursor in self.connection.execute_script(sql):
+                    if cursor.runs:
+                        self._follow(cursor)
+                    else:
+                        print_outcome(cursor, self._out, self._err, expanded=self._expanded)
+                    if self._timing:
+                        self._out.print(f"Time: {(time.monotonic() - started_s) * 1000:,.1f} ms", style="dim")
+                    started_s = time.monotonic()
         except Error as err:
             self.failed = True
             print_error(err, console=self._err)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import watersmeet
-from watersmeet.cli.render import output
+from watersmeet.cli.consoles import output
 from watersmeet.errors import error
 from watersmeet.session.connection import Connection, Runtime
 from watersmeet.testing.records import ScriptError, parse_file
@@ -27,8 +27,9 @@ def run_text_tests(paths: Sequence[Path], *, runtime: Runtime, parallelism: int 
         raise error("INVALID_PARAMETER", "there are no test files", detail="Files of a folder end in .slt or .test.")
 
     def connect(*, dialect: str, replace_connectors: bool) -> Connection:
-        return watersmeet.connect(dialect=dialect, parallelism=parallelism, runtime=runtime,
-                                  replace_connectors=replace_connectors)
+        return watersmeet.connect(
+            dialect=dialect, parallelism=parallelism, runtime=runtime, replace_connectors=replace_connectors
+        )
 
     failed = 0
     with contextlib.ExitStack() as held:
@@ -41,10 +42,22 @@ def run_text_tests(paths: Sequence[Path], *, runtime: Runtime, parallelism: int 
             seconds = time.monotonic() - started
             failed += outcome.failure is not None
             if as_json:
-                console.print(json.dumps({"file": str(file), "records": outcome.records, "seconds": round(seconds, 3),
-                                          "failure": outcome.failure}), markup=False, soft_wrap=True)
+                console.print(
+                    json.dumps(
+                        {
+                            "file": str(file),
+                            "records": outcome.records,
+                            "seconds": round(seconds, 3),
+                            "failure": outcome.failure,
+                        }
+                    ),
+                    markup=False,
+                    soft_wrap=True,
+                )
             elif outcome.failure is None:
-                console.print(f"[green]ok[/green]     {file}  {outcome.records} records, {seconds:.1f} s", soft_wrap=True)
+                console.print(
+                    f"[green]ok[/green]     {file}  {outcome.records} records, {seconds:.1f} s", soft_wrap=True
+                )
             else:
                 console.print(f"[bold red]FAILED[/bold red] {file}", soft_wrap=True)
                 console.print(outcome.failure, markup=False, soft_wrap=True)

@@ -6,6 +6,7 @@ shared.
 
 from __future__ import annotations
 
+from watersmeet.dialects.characters import check_characters
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.registry import DIALECTS, language_named
@@ -19,7 +20,9 @@ def parse(text: str, dialect: str = "risingwave", parameters: Parameters = ()) -
     """The statements of `text` in order, which begins in `dialect` and may go over to another one (`switches`).
 
     parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become
-    literals of the tree, never text. All spans are in `text`. Raises SYNTAX_ERROR with a place.
+    literals of the tree, never text. All spans are in `text`. Raises SYNTAX_ERROR with a place,
+    CHARACTER_NOT_IN_REPERTOIRE.
     """
+    check_characters(text)
     with depth_checked(text):
         return read_text(text, language_named(dialect), parameters)

@@ -31,7 +31,8 @@ from watersmeet.errors import Error, Span, error
 from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
-    ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON", "ARRIVAL"): "arrival",
+    ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON",
+      "ARRIVAL"): "arrival",
 }  # fmt: skip
 _KINDS: Final[dict[tuple[str, ...], DropKind]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
@@ -87,8 +88,11 @@ class Definition:
         elif cursor.take("PRIMARY", "KEY"):
             self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
         elif cursor.at("*"):
-            self.refuse("a column list with *", span_of([cursor.tokens[cursor.index]]),
-                        "List the columns or leave the list out.")
+            self.refuse(
+                "a column list with *",
+                span_of([cursor.tokens[cursor.index]]),
+                "List the columns: they are not read from the data.",
+            )
             cursor.index += 1
         elif any(cursor.at(word) for word in ("CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "PERIOD")):
             self.refuse(f"{cursor.tokens[start].text.upper()} in a table", span_of([cursor.tokens[start]]))
@@ -100,8 +104,9 @@ class Definition:
         cursor = self.cursor
         name = cursor.name()
         if name.name in self.spans:
-            raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text,
-                        span=name.span)
+            raise error(
+                "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span
+            )
         self.spans[name.name] = name.span
         if cursor.at(",") or cursor.at(")"):
             self.bare_names.append(name.name)
@@ -116,8 +121,13 @@ class Definition:
                 self._set_key((name.name,), name.span)
             elif cursor.take("AS", "PROCTIME", "(", ")"):
                 if kind not in (TIMESTAMP, TIMESTAMPTZ):
-                    raise error("DATATYPE_MISMATCH", f'column "{name.name}" AS PROCTIME() can\'t be {kind.sql}', sql=cursor.text,
-                                span=name.span, hint="It is a timestamp with time zone, or a timestamp.")
+                    raise error(
+                        "DATATYPE_MISMATCH",
+                        f'column "{name.name}" AS PROCTIME() can\'t be {kind.sql}',
+                        sql=cursor.text,
+                        span=name.span,
+                        hint="It is a timestamp with time zone, or a timestamp.",
+                    )
                 self.arrivals.append(name.name)
             elif cursor.at("DEFAULT") or cursor.at("AS") or cursor.at("GENERATED"):
                 what = "DEFAULT" if cursor.at("DEFAULT") else "a generated column"
@@ -141,16 +151,28 @@ class Definition:
         names = [c.name for c in self.columns]
         for key in self.primary_key:
             if key not in names:
-                raise error("UNDEFINED_COLUMN", f'column "{key}" named in key does not exist', sql=self.cursor.text,
-                            span=self.key_span)
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'column "{key}" named in key does not exist',
+                    sql=self.cursor.text,
+                    span=self.key_span,
+                )
         if len(set(self.primary_key)) < len(self.primary_key):
-            raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=self.cursor.text,
-                        span=self.key_span)
+            raise error(
+                "DUPLICATE_COLUMN",
+                "a column appears twice in the primary key",
+                sql=self.cursor.text,
+                span=self.key_span,
+            )
         self.columns = [Field(c.name, c.type, c.nullable and c.name not in self.primary_key) for c in self.columns]
         for mark in self.watermarks:
             if mark.column not in names:
-                raise error("UNDEFINED_COLUMN", f'column "{mark.column}" of the watermark does not exist',
-                            sql=self.cursor.text, span=mark.span)
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'column "{mark.column}" of the watermark does not exist',
+                    sql=self.cursor.text,
+                    span=mark.span,
+                )
         if self.bare_names and self.columns:
             name = self.bare_names[0]
             raise error("SYNTAX_ERROR", f'column "{name}" has no type', sql=self.cursor.text, span=self.spans[name])
@@ -193,16 +215,15 @@ class Definition:
                 self.options.setdefault(key, value)
         self.options.setdefault("format", encoding)
         if row_format != "plain":
-            self.refuse(f"FORMAT {row_format.upper()}", span_of(cursor.tokens[start : cursor.index]),
-                        "Only FORMAT PLAIN is supported.")
+            self.refuse(
+                f"FORMAT {row_format.upper()}",
+                span_of(cursor.tokens[start : cursor.index]),
+                "Only FORMAT PLAIN is supported.",
+            )
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
     """CREATE …: the cursor stands behind CREATE. base: the fields of `Statement`."""
-    if cursor.at("OR", "REPLACE"):
-        error_ = not_supported("CREATE OR REPLACE", cursor.text, span_of(cursor.tokens[:3]),
-                               hint="Drop the old relation first.")
-        return Refused(**base, error=error_)
     readers: dict[tuple[str, ...], Callable[[Cursor, Dialect, dict[str, Any]], Statement]] = {
         ("TABLE",): read_table, ("SOURCE",): _read_source, ("VIEW",): _read_view,
         ("MATERIALIZED", "VIEW"): _read_materialized_view, ("INDEX",): _read_index,
@@ -215,8 +236,26 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if token is None:
         raise cursor.error()
     word = token.text.upper()
-    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "DATABASE", "USER", "ROLE", "TYPE",
-               "SUBSCRIPTION", "SEQUENCE", "TEMPORARY", "TEMP", "UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")
+    lacking = (
+        "SINK",
+        "FUNCTION",
+        "AGGREGATE",
+        "CONNECTION",
+        "SECRET",
+        "DATABASE",
+        "USER",
+        "ROLE",
+        "TYPE",
+        "SUBSCRIPTION",
+        "SEQUENCE",
+        "TEMPORARY",
+        "TEMP",
+        "UNIQUE",
+        "EXTENSION",
+        "TRIGGER",
+        "RULE",
+        "POLICY",
+    )
     if word in lacking:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place))
@@ -249,9 +288,18 @@ def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     return CreateTable(
-        **base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(definition.columns),
-        primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
-        watermarks=tuple(definition.watermarks), arrivals=tuple(definition.arrivals), append_only=definition.append_only, query=query,
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=tuple(definition.columns),
+        primary_key=definition.primary_key,
+        options=definition.options,
+        if_not_exists=if_not_exists,
+        watermarks=tuple(definition.watermarks),
+        arrivals=tuple(definition.arrivals),
+        append_only=definition.append_only,
+        query=query,
         column_names=tuple(definition.bare_names),
     )
 
@@ -269,9 +317,16 @@ def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     return CreateSource(
-        **base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(definition.columns),
-        primary_key=definition.primary_key, options=definition.options, if_not_exists=if_not_exists,
-        watermarks=tuple(definition.watermarks), arrivals=tuple(definition.arrivals),
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=tuple(definition.columns),
+        primary_key=definition.primary_key,
+        options=definition.options,
+        if_not_exists=if_not_exists,
+        watermarks=tuple(definition.watermarks),
+        arrivals=tuple(definition.arrivals),
     )
 
 
@@ -294,8 +349,12 @@ def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None
     names: list[Name] = list(cursor.names()) if cursor.at("(") else []
     for i, column in enumerate(names):
         if column.name in [n.name for n in names[:i]]:
-            raise error("DUPLICATE_COLUMN", f'column "{column.name}" specified more than once', sql=cursor.text,
-                        span=column.span)
+            raise error(
+                "DUPLICATE_COLUMN",
+                f'column "{column.name}" specified more than once',
+                sql=cursor.text,
+                span=column.span,
+            )
     options = read_options(cursor) if cursor.take("WITH") else {}
     if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's, for who reads the statement
         cursor.string()
@@ -309,8 +368,15 @@ def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None
     if not tokens:
         raise cursor.error()
     query = read_tree(cursor.originals(tokens), cursor.text, dialect)
-    fields = {"name": name.name, "name_span": name.span, "schema": name.schema, "query": query, "column_names": tuple(n.name for n in names),
-              "if_not_exists": if_not_exists, "options": options}
+    fields = {
+        "name": name.name,
+        "name_span": name.span,
+        "schema": name.schema,
+        "query": query,
+        "column_names": tuple(n.name for n in names),
+        "if_not_exists": if_not_exists,
+        "options": options,
+    }
     return fields, emit
 
 
@@ -326,8 +392,14 @@ def _read_index(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Stat
         read_options(cursor)
     cursor.end()
     return CreateIndex(
-        **base, name=name.name, name_span=name.span, schema=name.schema, table=table, columns=tuple(c.name for c in columns),
-        include=tuple(c.name for c in include), distributed_by=tuple(c.name for c in distributed),
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        table=table,
+        columns=tuple(c.name for c in columns),
+        include=tuple(c.name for c in include),
+        distributed_by=tuple(c.name for c in distributed),
         if_not_exists=if_not_exists,
     )
 
@@ -373,8 +445,19 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     token = cursor.current
     if token is None:
         raise cursor.error()
-    lacking = ("SINK", "FUNCTION", "AGGREGATE", "CONNECTION", "SECRET", "DATABASE", "USER", "ROLE", "TYPE",
-               "SUBSCRIPTION", "SEQUENCE")
+    lacking = (
+        "SINK",
+        "FUNCTION",
+        "AGGREGATE",
+        "CONNECTION",
+        "SECRET",
+        "DATABASE",
+        "USER",
+        "ROLE",
+        "TYPE",
+        "SUBSCRIPTION",
+        "SEQUENCE",
+    )
     if token.text.upper() in lacking:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, place))

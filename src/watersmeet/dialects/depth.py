@@ -14,5 +14,9 @@ def depth_checked(text: str) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise error("FEATURE_NOT_SUPPORTED", "the statement is nested too deeply", sql=text,
-                    hint="Cut long chains of operators or parentheses into several views or columns.") from None
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "the statement is nested too deeply",
+            sql=text,
+            hint="Cut long chains of operators or parentheses into several views or columns.",
+        ) from None

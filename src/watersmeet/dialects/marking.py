@@ -1,8 +1,8 @@
-"""What the grammars of all dialects share: trees that know their place, errors at once."""
+"""What the grammars of all dialects share: trees that know their place, errors at once, rows of VALUES."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
@@ -11,11 +11,50 @@ from sqlglot.tokens import Token, TokenType
 #: Functions whose arguments are not a list.
 SPECIAL_SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
-_BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentUser, exp.Localtime, exp.Localtimestamp)
+_BARE: Final = (
+    exp.CurrentDate,
+    exp.CurrentTimestamp,
+    exp.CurrentTime,
+    exp.CurrentUser,
+    exp.Localtime,
+    exp.Localtimestamp,
+)
 
 
 class Marking:
     """A part of a sqlglot parser, to be put before it."""
+
+    #: Whether rows of VALUES may follow each other without a comma.
+    OPTIONAL_COMMAS: ClassVar[bool] = False
+
+    def _parse_derived_table_values(self, allow_value_synonym: bool = False) -> exp.Values | None:
+        """VALUES with its rows. An alias stands only behind parentheses, so that no row is taken for its columns."""
+        parser: Any = self
+        in_parentheses = parser._match_pair(TokenType.L_PAREN, TokenType.VALUES)
+        if not in_parentheses and not (
+            parser._match_text_seq("VALUES")
+            or parser._match_text_seq("FORMAT", "VALUES")
+            or (allow_value_synonym and parser._match_text_seq("VALUE"))
+        ):
+            return None
+        rows = [self._row_of_values()]
+        while parser._match(TokenType.COMMA) or (
+            self.OPTIONAL_COMMAS and parser._match(TokenType.L_PAREN, advance=False)
+        ):
+            rows.append(self._row_of_values())
+        found = exp.Values(expressions=rows)
+        if in_parentheses:
+            parser._match_r_paren()
+            found.set("alias", parser._parse_table_alias())
+        made: exp.Values = parser.expression(found)
+        return made
+
+    def _row_of_values(self) -> exp.Expression:
+        row: exp.Expression | None = self._parse_value()  # type: ignore[attr-defined]
+        if row is None:
+            self.raise_error("a row of VALUES was expected")
+        assert row is not None
+        return row
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
         """Marks a join with the place of its keyword, and the joins that are written as a comma."""

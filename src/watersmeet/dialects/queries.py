@@ -17,18 +17,25 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.dialects.characters import not_in_repertoire, refused_character
 from watersmeet.dialects.tokens import syntax_error
 from watersmeet.errors import Span, error
+from watersmeet.types import JSON_DEPTH_RULE
 
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
 _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
 
 #: No name that a user can write starts so.
 _HOLDER: Final = "?"
+_PLAIN_UNION: Final = "plain union"
 
 #: What sqlglot takes for functions in front of set operations whose sides have parentheses.
 _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
-    "EXISTS": exp.Exists, "ANY": exp.Any, "SOME": exp.Any, "ALL": exp.All}
+    "EXISTS": exp.Exists,
+    "ANY": exp.Any,
+    "SOME": exp.Any,
+    "ALL": exp.All,
+}
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -73,6 +80,17 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     return _bind_parameters(tree, parameters, text)
 
 
+def mark_plain_union(union: exp.Union, word: Token) -> None:
+    """Mark a UNION that says neither ALL nor DISTINCT where that is no matter of course, with the place of its word."""
+    union.meta[_PLAIN_UNION] = (word.start, word.end + 1)
+
+
+def plain_union(node: exp.Expression) -> Span | None:
+    """The place of the word of a UNION that was marked so."""
+    place = node.meta.get(_PLAIN_UNION)
+    return None if place is None else Span(*place)
+
+
 def is_marked(query: exp.Expression) -> bool:
     """True for SELECT STREAM, here or anywhere in the query."""
     return any(s.args.get("stream") for s in query.find_all(exp.Select))
@@ -99,8 +117,11 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
         if after is not None and after.token_type == TokenType.COMMA and _is_word(token, _BEFORE_A_LIST):
             raise syntax_error(text, after)
         if kind in (TokenType.SEMI, TokenType.ANTI) and after is not None and after.token_type == TokenType.JOIN:
-            raise syntax_error(text, token, hint="Write a semi join as EXISTS or IN (SELECT …), an anti join as "
-                                                 "NOT EXISTS or NOT IN (SELECT …).")
+            raise syntax_error(
+                text,
+                token,
+                hint="Write a semi join as EXISTS or IN (SELECT …), an anti join as NOT EXISTS or NOT IN (SELECT …).",
+            )
 
 
 def _is_word(token: Token, words: frozenset[str]) -> bool:
@@ -112,14 +133,21 @@ def _check(tree: exp.Expression, text: str) -> None:
         if isinstance(node, exp.Join):
             _check_join(node, text)
         elif isinstance(node, exp.Limit) and node.expressions:
-            raise error("FEATURE_NOT_SUPPORTED", "LIMIT … BY is not supported", sql=text, span=place_of(node),
-                        hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "LIMIT … BY is not supported",
+                sql=text,
+                span=place_of(node),
+                hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).",
+            )
         elif isinstance(node, exp.Select) and not node.expressions:
             raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node))
         elif isinstance(node, exp.Group) and not _has_content(node):
             raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=place_of(tree))
         elif isinstance(node, exp.Ordered) and node.args.get("with_fill"):
-            raise error("FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=place_of(node))
+            raise error(
+                "FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=place_of(node)
+            )
         elif isinstance(node, exp.Order) and not node.expressions:
             raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=place_of(tree))
 
@@ -138,7 +166,11 @@ def _check_join(join: exp.Join, text: str) -> None:
         raise error("JOIN_WITH_CONDITION", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
     if not free and not has_condition:
         raise error("JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", sql=text, span=span)
-    if kind not in ("", "INNER", "OUTER", "CROSS") or method not in ("", "NATURAL", "ASOF", "LATEST") or (kind == "CROSS" and method):
+    if (
+        kind not in ("", "INNER", "OUTER", "CROSS")
+        or method not in ("", "NATURAL", "ASOF", "LATEST")
+        or (kind == "CROSS" and method)
+    ):
         raise error("SYNTAX_ERROR", f"{(method + ' ' + kind).strip()} JOIN does not exist", sql=text, span=span)
 
 
@@ -178,17 +210,25 @@ def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) ->
             known = isinstance(key, int) and 0 <= key < len(parameters)
         if not known:
             shown = key + 1 if isinstance(key, int) else f'"{key}"'
-            raise error("INVALID_PARAMETER", f"no value for parameter {shown}", sql=text, span=place_of(holder),
-                        detail=f"{len(parameters)} values were given.")
+            raise error(
+                "INVALID_PARAMETER",
+                f"no value for parameter {shown}",
+                sql=text,
+                span=place_of(holder),
+                detail=f"{len(parameters)} values were given.",
+            )
         used.add(key)
-        literal = literal_of(parameters[key], text)  # type: ignore[index]
+        literal = literal_of(parameters[key], text, place_of(holder))  # type: ignore[index]
         literal.meta.update(holder.meta)
         if holder is tree:
             return literal
         holder.replace(literal)
     if len(used) < len(parameters):
-        raise error("INVALID_PARAMETER",
-                    f"the statement has {len(used)} parameters, but {len(parameters)} values were given", sql=text)
+        raise error(
+            "INVALID_PARAMETER",
+            f"the statement has {len(used)} parameters, but {len(parameters)} values were given",
+            sql=text,
+        )
     return tree
 
 
@@ -202,8 +242,11 @@ def _key_of(holder: exp.Expression) -> int | str:
     return name
 
 
-def literal_of(value: Any, text: str) -> exp.Expression:
-    """The literal of a Python value; INVALID_PARAMETER for a type without one."""
+def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expression:
+    """The literal of a Python value, which stands at `span` of `text`.
+
+    INVALID_PARAMETER for a type without one, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
+    """
     if value is None:
         return exp.null()
     if isinstance(value, bool):
@@ -211,6 +254,8 @@ def literal_of(value: Any, text: str) -> exp.Expression:
     if isinstance(value, (int, float, Decimal)):
         return _number(value)
     if isinstance(value, str):
+        if refused_character(value) is not None:
+            raise not_in_repertoire(value, text, span)
         return exp.Literal.string(value)
     if isinstance(value, (bytes, bytearray)):
         return exp.cast(exp.Literal.string("\\x" + bytes(value).hex()), exp.DataType.Type.VARBINARY)
@@ -224,11 +269,15 @@ def literal_of(value: Any, text: str) -> exp.Expression:
     if isinstance(value, dt.timedelta):
         return exp.cast(exp.Literal.string(_interval_text(value)), exp.DataType.Type.INTERVAL)
     if isinstance(value, dict):
-        return exp.cast(exp.Literal.string(json.dumps(value, default=str)), exp.DataType.Type.JSONB)
+        try:
+            written = json.dumps(value, default=str)
+        except RecursionError:
+            raise error("JSON_TOO_DEEP", JSON_DEPTH_RULE, sql=text, span=span) from None
+        return exp.cast(exp.Literal.string(written), exp.DataType.Type.JSONB)
     if isinstance(value, uuid.UUID):
         return exp.Literal.string(str(value))
     if isinstance(value, (list, tuple)):
-        return exp.Array(expressions=[literal_of(v, text) for v in value])
+        return exp.Array(expressions=[literal_of(v, text, span) for v in value])
     raise error("INVALID_PARAMETER", f"a parameter can't be a value of Python's type {type(value).__name__}", sql=text)
 
 
@@ -252,12 +301,12 @@ def _number(value: float | Decimal) -> exp.Expression:
 
 
 def is_folded(identifier: exp.Expression) -> bool:
-    """True for a name that was written without quotes in a dialect that folds such names: case does not tell it from others."""
+    """True for a name that was written without quotes in a dialect that folds such names: case does not tell it from
+    others.
+    """
     return not identifier.args.get("quoted") or bool(identifier.meta.get("folded"))
 
 
 def name_of(identifier: exp.Expression) -> str:
     """The folded name of an identifier: by the dialect's grammar, else lower case unless quoted."""
     return str(identifier.name) if identifier.args.get("quoted") else identifier.name.lower()
-
-

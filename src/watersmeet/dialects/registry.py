@@ -11,7 +11,8 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import COMMON_SCHEMA
-from watersmeet.dialects import ddl
+from watersmeet.dialects import ddl, functions
+from watersmeet.dialects.alter import read_alter, read_rename
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.lenses.processors import goes_on, read_insert
@@ -40,9 +41,11 @@ def _never(tokens: Sequence[Token]) -> bool:  # noqa: ARG001 - the signature of 
 class Language:
     """A dialect.
 
-    create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for one that only writes
-    rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`. codes: its numbers of errors, by
-    condition. stop, alter: read what follows STOP and ALTER.
+    create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for
+    one that only writes
+    rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`. codes: its numbers
+    of errors, by condition. stop, alter, rename: read what follows STOP, ALTER
+    and RENAME.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Language:
     goes_on: Callable[[Sequence[Token]], bool] = _never
     stop: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     alter: Callable[[Cursor, dict[str, Any]], Statement] | None = None
+    rename: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     codes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -63,20 +67,45 @@ class Language:
 
 
 _LANGUAGES: Final[dict[str, Language]] = {
-    "risingwave": Language("risingwave", WatersmeetRisingWave, RISINGWAVE),
-    "lenses": Language("lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on, lenses.read_stop),
-    "sqlstream": Language("sqlstream", WatersmeetSqlstream, SQLSTREAM, sqlstream.read_create, sqlstream.read_drop, alter=sqlstream.read_alter),
-    "timeplus": Language("timeplus", WatersmeetTimeplus, TIMEPLUS, timeplus.read_create, timeplus.read_drop, codes=CODES),
+    "risingwave": Language(
+        "risingwave", WatersmeetRisingWave, RISINGWAVE, functions.read_create, functions.read_drop, alter=read_alter
+    ),
+    "lenses": Language(
+        "lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on, lenses.read_stop
+    ),
+    "sqlstream": Language(
+        "sqlstream",
+        WatersmeetSqlstream,
+        SQLSTREAM,
+        sqlstream.read_create,
+        sqlstream.read_drop,
+        alter=sqlstream.read_alter,
+    ),
+    "timeplus": Language(
+        "timeplus",
+        WatersmeetTimeplus,
+        TIMEPLUS,
+        timeplus.read_create,
+        timeplus.read_drop,
+        alter=timeplus.read_alter,
+        rename=read_rename,
+        codes=CODES,
+    ),
 }
 #: The names of the dialects.
 DIALECTS: Final = tuple(_LANGUAGES)
 #: All names of the schema that is always there.
-COMMON_NAMES: Final = tuple(dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())]))
+COMMON_NAMES: Final = tuple(
+    dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())])
+)
 
 
 def language_named(name: str) -> Language:
     """The dialect; INVALID_PARAMETER for an unknown name."""
     if name in _LANGUAGES:
         return _LANGUAGES[name]
-    raise error("INVALID_PARAMETER", f'unknown dialect "{name}"',
-                hint=did_you_mean(name, _LANGUAGES) or "The dialects are: " + ", ".join(_LANGUAGES) + ".")
+    raise error(
+        "INVALID_PARAMETER",
+        f'unknown dialect "{name}"',
+        hint=did_you_mean(name, _LANGUAGES) or "The dialects are: " + ", ".join(_LANGUAGES) + ".",
+    )

@@ -1,7 +1,7 @@
 """RisingWave's dialect: a small difference to sqlglot's.
 
-Functions are kept as they are written (`exp.Anonymous`), so that the binder resolves their
-names in one table and an unknown one is reported where it stands.
+Functions are kept as they are written (`exp.Anonymous`), so that the binder resolves their names in one table and an
+unknown one is reported where it stands.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         """RisingWave's grammar; functions and the operators of jsonb are left as they are written."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX
-        }
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
         # `->` in an argument is the operator of jsonb, never a lambda
         LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
         JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, SqlFunction
 from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.semantics import Folding, Semantics
@@ -49,13 +49,25 @@ def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bo
 def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:
     """The relation that an item of FROM names."""
     schema = node.args.get("db")
-    return find_relation(catalog, name_of(node.this), None if schema is None else name_of(schema), folded=is_folded(node.this))
+    return find_relation(
+        catalog, name_of(node.this), None if schema is None else name_of(schema), folded=is_folded(node.this)
+    )
 
 
 def relation_written(catalog: Catalog, text: str) -> Relation | None:
     """The relation that a text means: the name of one in the path, or `schema.name`."""
     schema, dot, name = text.partition(".")
-    return find_relation(catalog, text, None, folded=True) or (find_relation(catalog, name, schema, folded=True) if dot else None)
+    return find_relation(catalog, text, None, folded=True) or (
+        find_relation(catalog, name, schema, folded=True) if dot else None
+    )
+
+
+def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunction | None:
+    """The function of SQL that a name stands for, with or without a schema in front."""
+    if schema is None:
+        return catalog.function(name)
+    found = schema_meant(schema, catalog)
+    return None if found is None else catalog.function(name, found)
 
 
 def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iterable[str] = ()) -> str | None:
@@ -75,7 +87,9 @@ def _named(relation: Relation, catalog: Catalog) -> str:
 
 
 def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semantics) -> exp.Expression:
-    """The query with `current_schema()`, `current_database()` and their kin as texts: the first schema of the path, and the one database."""
+    """The query with `current_schema()`, `current_database()` and their kin as texts: the first schema of the path, and
+    the one database.
+    """
     schema = schema_shown(catalog.path[0], semantics) if catalog.path else None
     database = schema if semantics.schema_word == "database" else DATABASE
     names = {"current_schema": schema, "current_database": database, "current_catalog": database}
@@ -85,7 +99,11 @@ def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semant
             value = names[name]
             text: exp.Expression = exp.null() if value is None else exp.Literal.string(value)
             text.meta.update(node.meta)
-            made = exp.alias_(exp.cast(text, exp.DType.VARCHAR), name, quoted=True) if isinstance(node.parent, exp.Select) else text
+            made = (
+                exp.alias_(exp.cast(text, exp.DType.VARCHAR), name, quoted=True)
+                if isinstance(node.parent, exp.Select)
+                else text
+            )
             node.replace(made)
     return tree
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -13,7 +14,17 @@ from watersmeet.dialects import utility
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.registry import Language
-from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Refused, Select, SetVariable, Statement, Unit
+from watersmeet.dialects.statements import (
+    Create,
+    CreateProcessor,
+    CreateSchema,
+    CreateTopic,
+    Refused,
+    Select,
+    SetVariable,
+    Statement,
+    Unit,
+)
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 
@@ -21,11 +32,18 @@ _QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 _LACKING: Final = (
     "ALTER", "ANALYZE", "CALL", "CANCEL", "CLOSE", "COMMENT", "COPY", "DEALLOCATE", "DECLARE", "DISCARD", "DO",
-    "EXECUTE", "FETCH", "GRANT", "KILL", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
-    "REVOKE", "SAVEPOINT", "TRUNCATE", "USE", "VACUUM",
+    "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
+    "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
-_HINTS: Final = {"TRUNCATE": "Write DELETE FROM.", "COPY": "Use a table with connector = 'file'.",
-                 "USE": "Write SET SCHEMA 'name', or SET search_path TO name."}
+_HINTS: Final = {
+    **dict.fromkeys(
+        ("RECOVER", "SUBSCRIBE", "UNSUBSCRIBE"),
+        "A materialized view is a query that goes on where it was after a restart; DROP VIEW ends it.",
+    ),
+    "TRUNCATE": "Write DELETE FROM.",
+    "COPY": "COPY comes in a later release.",
+    "USE": "Write SET SCHEMA 'name', or SET search_path TO name.",
+}
 
 _UNDONE: Final = (CreateProcessor, CreateTopic, SetVariable)
 
@@ -37,6 +55,7 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "DESCRIBE": utility.read_describe,
     "END": utility.read_commit,
     "FLUSH": utility.read_flush,
+    "KILL": utility.read_kill,
     "RESET": utility.read_reset,
     "ROLLBACK": utility.read_rollback,
     "SET": utility.read_set,
@@ -47,10 +66,13 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
 _WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
 
 
-def read_script(text: str, language: Language, parameters: Parameters = (), start: int = 0, end: int | None = None) -> list[Statement]:
+def read_script(
+    text: str, language: Language, parameters: Parameters = (), start: int = 0, end: int | None = None
+) -> list[Statement]:
     """The statements of `text`, or of a part of it, in order; empty ones are dropped.
 
-    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them that names one, and what nobody names to the last
+    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them that names one, and what
+    nobody names to the last
     query, so that its errors are found: SYNTAX_ERROR if none follows.
     """
     parts = [p for p in cut(tokenize(text, language, start, end)) if p]
@@ -63,14 +85,19 @@ def read_script(text: str, language: Language, parameters: Parameters = (), star
         elif places[i] is not None:
             shared[i] = _named(part, defined, parts)
     if defined and not (shared and max(shared) > defined[-1]):
-        raise syntax_error(text, None, end=parts[defined[-1]][-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow.")
+        raise syntax_error(
+            text, None, end=parts[defined[-1]][-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow."
+        )
     used = {d for found in shared.values() for d in found}
     for d in [d for d in defined if d not in used]:
         later = [i for i in shared if i > d]
         i = max([i for i in later if _runs(parts[i]) == _runs(parts[d])] or later)
         shared[i] = sorted([*shared[i], d])
-    found = [_read(p, text, language, parameters, [parts[d] for d in shared.get(i, ())], places[i] or 0)
-             for i, p in enumerate(parts) if i not in defined]
+    found = [
+        _read(p, text, language, parameters, [parts[d] for d in shared.get(i, ())], places[i] or 0)
+        for i, p in enumerate(parts)
+        if i not in defined
+    ]
     return _united(found) if language.semantics.records else found
 
 
@@ -139,7 +166,9 @@ def _definitions(part: Sequence[Token]) -> set[str]:
 
 
 def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:
-    """The tokens of `text`, or of a part of it, with their places in `text`; SYNTAX_ERROR for a quote or comment that does not end."""
+    """The tokens of `text`, or of a part of it, with their places in `text`; SYNTAX_ERROR for a quote or comment that
+    does not end.
+    """
     part = " " * start + text[start:end]
     try:
         return list(language.grammar.tokenize(part))
@@ -187,8 +216,14 @@ def cut(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _read(tokens: Sequence[Token], text: str, language: Language, parameters: Parameters, before: Sequence[Sequence[Token]] = (),
-          place: int = 0) -> Statement:
+def _read(
+    tokens: Sequence[Token],
+    text: str,
+    language: Language,
+    parameters: Parameters,
+    before: Sequence[Sequence[Token]] = (),
+    place: int = 0,
+) -> Statement:
     """The statement; the definitions `before` are put before its token number `place`."""
     span = span_of(tokens)
     sql = text[span.start : span.end]
@@ -216,7 +251,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
     cursor.index += 1
     if word == "CREATE":
-        return language.create(cursor, language.grammar, base)
+        return _read_create(cursor, base, language)
     if word == "DROP":
         return language.drop(cursor, base)
     if word == "EXPLAIN":
@@ -225,6 +260,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return utility.read_use(cursor, base)
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
+    if word == "RENAME" and language.rename is not None:
+        return language.rename(cursor, base)
     if word == "STOP" and language.stop is not None:
         return language.stop(cursor, base)
     if word in _SIMPLE:
@@ -234,6 +271,25 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return Refused(**base, error=lacking)
     near = did_you_mean(word, _WORDS)
     raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)
+
+
+def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
+    """CREATE …, CREATE OR REPLACE …: the cursor stands behind CREATE.
+
+    What is kept of the text is a CREATE, as what it makes is like any other.
+    """
+    first = cursor.index
+    if not cursor.take("OR", "REPLACE"):
+        return language.create(cursor, language.grammar, base)
+    place = span_of(cursor.tokens[first : cursor.index])
+    head = len(base["sql"]) - (base["span"].end - base["span"].start)
+    rest = base["sql"][head + place.end - base["span"].start :]
+    created = language.create(cursor, language.grammar, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"})
+    if not isinstance(created, (Create, CreateSchema)):
+        return created
+    if created.if_not_exists:
+        raise error("SYNTAX_ERROR", "CREATE OR REPLACE takes no IF NOT EXISTS", sql=cursor.text, span=place)
+    return replace(created, replaces=True)
 
 
 def _explained(cursor: Cursor, language: Language) -> Statement:

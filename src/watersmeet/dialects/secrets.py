@@ -25,16 +25,26 @@ def has_secrets(text: str, dialect: str) -> bool:
 
 
 def without_secrets(text: str, dialect: str) -> str:
-    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`, `password = 'x'`)."""
+    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`,
+    `password = 'x'`).
+    """
     words = words_of(tokenize(text, language_named(dialect)))
     depth, i, inside = 0, 0, False
     found: list[tuple[int, int]] = []
     while i < len(words):
         word, following = words[i].text, [w.text for w in words[i + 1 : i + 3]]
         depth += (word == "(") - (word == ")")
-        inside = inside or (depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("]))
+        inside = inside or (
+            depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("])
+        )
         value = i + 2 if following[:1] == ["="] else i + 1
-        if not inside or word in _SIGNS or value >= len(words) or words[value].text in _SIGNS or (value == i + 1 and (depth == 0 or following[1:] == ["="])):
+        if (
+            not inside
+            or word in _SIGNS
+            or value >= len(words)
+            or words[value].text in _SIGNS
+            or (value == i + 1 and (depth == 0 or following[1:] == ["="]))
+        ):
             i += 1
             continue
         last = min(value + (words[value].text == "-"), len(words) - 1)

@@ -62,24 +62,38 @@ _MAX_PRECISION: Final = 38
 def numeric(precision: int, scale: int, text: str, span: Span) -> SqlType:
     """`numeric(precision, scale)`, or the error that it can't exist."""
     if not 1 <= precision <= _MAX_PRECISION:
-        raise error("INVALID_PARAMETER", f"numeric precision {precision} must be between 1 and {_MAX_PRECISION}",
-                    sql=text, span=span)
+        raise error(
+            "INVALID_PARAMETER",
+            f"numeric precision {precision} must be between 1 and {_MAX_PRECISION}",
+            sql=text,
+            span=span,
+        )
     if not 0 <= scale <= precision:
-        raise error("INVALID_PARAMETER", f"numeric scale {scale} must be between 0 and precision {precision}",
-                    sql=text, span=span)
+        raise error(
+            "INVALID_PARAMETER",
+            f"numeric scale {scale} must be between 0 and precision {precision}",
+            sql=text,
+            span=span,
+        )
     return SqlType("numeric", precision, scale)
 
 
 def _unknown(name: str, text: str, span: Span) -> Error:
     if name in _LACKING:
         return error("FEATURE_NOT_SUPPORTED", f"type {name} is not supported", hint=_LACKING[name], sql=text, span=span)
-    return error("UNDEFINED_OBJECT", f'type "{name}" does not exist', hint=did_you_mean(name, _NAMES), sql=text,
-                 span=span)
+    return error(
+        "UNDEFINED_OBJECT", f'type "{name}" does not exist', hint=did_you_mean(name, _NAMES), sql=text, span=span
+    )
 
 
 def _no_length(text: str, span: Span) -> Error:
-    return error("FEATURE_NOT_SUPPORTED", "a length of character varying is not supported", sql=text, span=span,
-                 hint="Write varchar.")
+    return error(
+        "FEATURE_NOT_SUPPORTED",
+        "a length of character varying is not supported",
+        sql=text,
+        span=span,
+        hint="Write varchar.",
+    )
 
 
 def read_type(cursor: Cursor) -> SqlType:
@@ -131,8 +145,9 @@ def _read_struct(cursor: Cursor) -> SqlType:
     while True:
         name = cursor.name(reserved=True)
         if name.name in dict(fields):
-            raise error("DUPLICATE_COLUMN", f'field "{name.name}" specified more than once', sql=cursor.text,
-                        span=name.span)
+            raise error(
+                "DUPLICATE_COLUMN", f'field "{name.name}" specified more than once', sql=cursor.text, span=name.span
+            )
         fields.append((name.name, read_type(cursor)))
         if not cursor.take(","):
             break

@@ -1,8 +1,7 @@
 """Statements: what `dialects.parse` gives to the session. Frozen, free of any meaning of names.
 
-Names are already folded by the dialect's rule (unquoted names in lower case). Queries and
-expressions are sqlglot trees in the source dialect whose nodes know their place in `text`;
-`binder` and `batch` give them meaning.
+Names are already folded by the dialect's rule (unquoted names in lower case). Queries and expressions are sqlglot trees
+in the source dialect whose nodes know their place in `text`; `binder` and `batch` give them meaning.
 """
 
 from __future__ import annotations
@@ -15,9 +14,11 @@ from sqlglot import exp
 
 from watersmeet.catalog import StreamMode
 from watersmeet.errors import Error, Span
-from watersmeet.types import Schema
+from watersmeet.types import Field, Schema, SqlType
 
-DropKind = Literal["table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic", "pump"]
+DropKind = Literal[
+    "table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic", "pump"
+]
 ExplainFormat = Literal["text", "json", "dot"]
 
 
@@ -63,12 +64,16 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(Statement):
-    """What makes a relation. schema: as written in front of its name, None without one; name_span has both."""
+    """What makes a relation. schema: as written in front of its name, None without one; name_span has both.
+
+    replaces: CREATE OR REPLACE.
+    """
 
     name: str
     name_span: Span
     schema: str | None
     if_not_exists: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +122,14 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog. ordered: rows come in the order of the time with the watermark. digits: as in the catalog."""
+    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog. declared: what columns say behind DEFAULT.
+
+    ordered: rows come in the order of the time with the watermark. digits: as in the catalog.
+    """
 
     mode: StreamMode
     defaults: Mapping[str, str]
+    declared: Mapping[str, exp.Expression] = field(default_factory=dict)
     digits: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
@@ -129,21 +138,30 @@ class CreateStream(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateExternalTable(CreateRelation):
-    """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings. No columns: those of the content."""
+    """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
+
+    No columns: those of the content.
+    """
 
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateExternalStream(CreateRelation):
-    """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings. arrivals: the time at which a row came."""
+    """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings.
+
+    arrivals: the time at which a row came.
+    """
 
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clause:
-    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case. span: of the call."""
+    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
+
+    span: of the call.
+    """
 
     name: str
     options: Mapping[str, str]
@@ -167,18 +185,22 @@ class CreateDictionary(CreateRelation):
 class CreateTopic(CreateRelation):
     """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
 
-    columns: `_key` and the fields, as they are declared. notices: what of it has no effect.
+    columns: `_key` and the fields, as they are declared. idle_us: after how long without records it no longer holds
+    back others. notices: what of it has no effect.
     """
 
     key_format: str
     value_format: str
     partitions: int | None = None
+    idle_us: int | None = None
     notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateProcessor(Create):
-    """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a topic as it runs."""
+    """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a
+    topic as it runs.
+    """
 
     query: exp.Expression
     key_format: str | None = None
@@ -200,6 +222,28 @@ class Unit(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateFunction(Create):
+    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS 'SELECT expression'`, or RETURN expression.
+
+    The fields are as in the catalog.
+    """
+
+    parameters: Schema
+    returns: SqlType
+    body: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropFunction(Statement):
+    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: of each name the types, None without."""
+
+    names: tuple[Name, ...]
+    signatures: tuple[tuple[SqlType, ...] | None, ...]
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateView(Create):
     """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
 
@@ -218,7 +262,10 @@ class Emit:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateMaterializedView(CreateView):
-    """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`. into: what its rows are written to."""
+    """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`.
+
+    into: what its rows are written to.
+    """
 
     emit: Emit | None = None
     into: Name | None = None
@@ -234,11 +281,54 @@ class CreatePump(CreateMaterializedView):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterPump(Statement):
-    """`ALTER PUMP name, … START` or `STOP`; `schema.*` names all of a schema: `every` is that name, and `names` is empty."""
+    """`ALTER PUMP name, … START` or `STOP`; `schema.*` names all of a schema: `every` is that name, and `names` is
+    empty.
+    """
 
     names: tuple[Name, ...]
     start: bool
     every: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alter(Statement):
+    """`ALTER kind name …` of a relation."""
+
+    kind: DropKind
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameRelation(Alter):
+    """`… RENAME TO new`; `RENAME STREAM name TO new`."""
+
+    new: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameColumn(Alter):
+    """`… RENAME [COLUMN] column TO new`."""
+
+    column: Name
+    new: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddColumn(Alter):
+    """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
+
+    definition: as it is written. default: what rows get that don't name it, as in the catalog. range, digits: of its
+    type, as in the catalog. if_not_exists: nothing happens to a relation that has it.
+    """
+
+    column: Field
+    column_span: Span
+    definition: str
+    default: str | None = None
+    range: tuple[int, int] | None = None
+    digits: int | None = None
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +343,11 @@ class CreateIndex(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSchema(Statement):
-    """`CREATE SCHEMA name`."""
+    """`CREATE [OR REPLACE] SCHEMA name`."""
 
     name: Name
     if_not_exists: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +414,10 @@ class Select(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Statement):
-    """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages. trace: each step, too."""
+    """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages.
+
+    trace: each step, too.
+    """
 
     statement: Statement
     verbose: bool = False
@@ -345,7 +439,7 @@ class Show(Statement):
 
     what: lower-case words such as `tables`, `sources`, `views`, `materialized views`, `indexes`, `jobs`,
     `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`,
-    `dead letters`, `relations`. name: of a relation; of a schema where relations are listed.
+    `dead letters`, `relations`, `queries`. name: of a relation; of a schema where relations are listed.
     """
 
     what: str
@@ -391,6 +485,13 @@ class Rollback(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KillQuery(Statement):
+    """`KILL QUERY WHERE query_id = '…'`: ends queries that run. ids: of them, with their places."""
+
+    ids: tuple[Name, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refused(Statement):
     """A statement of the dialect that Watersmeet lacks: executing it raises `error`.
 
@@ -402,8 +503,14 @@ class Refused(Statement):
 
 @dataclass(frozen=True)
 class QuerySql:
-    """DuckDB SQL of a bounded query and what it gives: columns in order, ids of the relations it names."""
+    """DuckDB SQL of a bounded query and what it gives.
+
+    depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
+    functions: of the functions of SQL that it calls.
+    """
 
     sql: str
     columns: Schema
     depends_on: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()

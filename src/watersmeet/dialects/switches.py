@@ -1,4 +1,6 @@
-"""Where a text goes over to another dialect: behind `SET dialect = 'x'`, and at a line `-- dialect: x`, which means the same."""
+"""Where a text goes over to another dialect: behind `SET dialect = 'x'`, and at a line `-- dialect: x`, which means the
+same.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from watersmeet.dialects.statements import SetVariable, Statement
 from watersmeet.errors import Error, Span, error
 
 _LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
-_SET: Final = re.compile(r"""\b(SET\s+(?:SESSION\s+|LOCAL\s+)?dialect\s*(?:=|\bTO\b)\s*['"]?(\w+)['"]?\s*(?:;|\Z))""", re.IGNORECASE)
+_SET: Final = re.compile(
+    r"""\b(SET\s+(?:SESSION\s+|LOCAL\s+)?dialect\s*(?:=|\bTO\b)\s*['"]?(\w+)['"]?\s*(?:;|\Z))""", re.IGNORECASE
+)
 
 #: Stands behind a text to find out whether that ends outside quotes and comments.
 _PROBE: Final = "watersmeet_probe"
@@ -25,7 +29,10 @@ _PROBE: Final = "watersmeet_probe"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a text that is in one dialect. line: the place of the line `-- dialect: x` in front of it, if one is there."""
+    """A part of a text that is in one dialect.
+
+    line: the place of the line `-- dialect: x` in front of it, if one is there.
+    """
 
     start: int
     end: int
@@ -56,8 +63,13 @@ def parts(text: str, language: Language) -> list[Part]:
             continue  # it stands in quotes, in a comment or in another statement
         place = Span(*match.span(1))
         if before:
-            raise error("SYNTAX_ERROR", "the dialect can't change inside a statement", sql=text, span=place,
-                        hint="End the statement before with a semicolon.")
+            raise error(
+                "SYNTAX_ERROR",
+                "the dialect can't change inside a statement",
+                sql=text,
+                span=place,
+                hint="End the statement before with a semicolon.",
+            )
         found.append(Part(begin, match.start(1) if match.re is _LINE else match.end(1), language, line))
         begin, line = match.end(1), place if match.re is _LINE else None
         language = _language(match[2], text, Span(*match.span(2)))
@@ -86,7 +98,8 @@ def _language(name: str, text: str, place: Span) -> Language:
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
     """The complete statements of `text` (those that end in a semicolon) and what is left, for a shell.
 
-    An unfinished quote or comment belongs to the rest, and so do statements that go on behind their semicolon (`WITH a AS (…);`).
+    An unfinished quote or comment belongs to the rest, and so do statements that go on behind their semicolon (`WITH a
+    AS (…);`).
     """
     try:
         found = parts(text, language_named(dialect))

@@ -25,6 +25,9 @@ RESERVED: Final = frozenset({
 })  # fmt: skip
 
 
+_QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HEREDOC_STRING)
+
+
 def span_of(tokens: Sequence[Token]) -> Span:
     """The place of one or more tokens."""
     return Span(tokens[0].start, tokens[-1].end + 1)
@@ -39,26 +42,35 @@ def words_of(tokens: Sequence[Token]) -> list[Token]:
     """The tokens with those of several words (`PRIMARY KEY`) cut into one each."""
     words: list[Token] = []
     for token in tokens:
-        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or not re.search(r"\w\s+\w", token.text):
+        if token.token_type in _QUOTED or not re.search(r"\w\s+\w", token.text):
             words.append(token)
             continue
         for found in re.finditer(r"\S+", token.text):
             start = token.start + found.start()
-            words.append(Token(TokenType.VAR, found.group(), token.line, token.col, start, start + len(found.group()) - 1,
-                               []))
+            words.append(
+                Token(TokenType.VAR, found.group(), token.line, token.col, start, start + len(found.group()) - 1, [])
+            )
     return words
 
 
-def syntax_error(text: str, token: Token | None, *, end: int | None = None, detail: str | None = None,
-                 hint: str | None = None) -> Error:
+def syntax_error(
+    text: str, token: Token | None, *, end: int | None = None, detail: str | None = None, hint: str | None = None
+) -> Error:
     """PostgreSQL's syntax error at `token`, or at the end of the input (offset `end`) for None."""
     if token is None:
         place = len(text.rstrip()) if end is None else end
-        return error("SYNTAX_ERROR", "syntax error at end of input", detail=detail, hint=hint, sql=text,
-                     span=Span(place, place + 1))
+        return error(
+            "SYNTAX_ERROR",
+            "syntax error at end of input",
+            detail=detail,
+            hint=hint,
+            sql=text,
+            span=Span(place, place + 1),
+        )
     shown = text[token.start : token.end + 1]
-    return error("SYNTAX_ERROR", f'syntax error at or near "{shown}"', detail=detail, hint=hint, sql=text,
-                 span=span_of([token]))
+    return error(
+        "SYNTAX_ERROR", f'syntax error at or near "{shown}"', detail=detail, hint=hint, sql=text, span=span_of([token])
+    )
 
 
 class Cursor:
@@ -93,8 +105,11 @@ class Cursor:
         """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser wants them."""
         if not tokens:
             return []
-        places = [i for i, t in enumerate(self._originals)
-                  if t.start <= tokens[0].start <= t.end or t.start <= tokens[-1].end <= t.end]
+        places = [
+            i
+            for i, t in enumerate(self._originals)
+            if t.start <= tokens[0].start <= t.end or t.start <= tokens[-1].end <= t.end
+        ]
         return list(self._originals[places[0] : places[-1] + 1])
 
     def at(self, *words: str) -> bool:
@@ -140,8 +155,11 @@ class Cursor:
                 raise error("INVALID_NAME", "zero-length name", sql=self.text, span=span_of([token]))
             self.index += 1
             return Name(token.text, span_of([token]))
-        if token.token_type == TokenType.STRING or not _WORD.match(token.text) or (
-                not reserved and token.text.lower() in RESERVED):
+        if (
+            token.token_type == TokenType.STRING
+            or not _WORD.match(token.text)
+            or (not reserved and token.text.lower() in RESERVED)
+        ):
             raise self.error(detail="A name was expected here.")
         self.index += 1
         return Name(folded(token.text, self.folding), span_of([token]), folded=self.folding != "none")
@@ -198,7 +216,9 @@ class Cursor:
         token = self.current
         if token is None or not self.at(">>"):
             return
-        halves = [Token(TokenType.GT, ">", token.line, token.col, place, place, []) for place in (token.start, token.end)]
+        halves = [
+            Token(TokenType.GT, ">", token.line, token.col, place, place, []) for place in (token.start, token.end)
+        ]
         self.tokens = [*self.tokens[: self.index], *halves, *self.tokens[self.index + 1 :]]
 
     def until(self, *stops: str) -> Sequence[Token]:

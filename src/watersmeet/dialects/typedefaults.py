@@ -7,7 +7,11 @@ from typing import Final
 from watersmeet.types import SqlType
 
 _DEFAULTS: Final[dict[str, str]] = {
-    "boolean": "FALSE", "varchar": "''", "date": "DATE '1970-01-01'", "timestamp": "TIMESTAMP '1970-01-01'", "array": "[]",
+    "boolean": "FALSE",
+    "varchar": "''",
+    "date": "DATE '1970-01-01'",
+    "timestamp": "TIMESTAMP '1970-01-01'",
+    "array": "[]",
     "jsonb": "'{}'",
 }
 

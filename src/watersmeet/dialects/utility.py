@@ -20,6 +20,7 @@ from watersmeet.dialects.statements import (
     Explain,
     Flush,
     Insert,
+    KillQuery,
     Name,
     Refused,
     Rollback,
@@ -37,17 +38,35 @@ _LISTS: Final = (
     ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
     ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
     ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("DICTIONARIES",), ("PUMPS",), ("TOPICS",), ("PROCESSORS",),
+    ("MEMORY",), ("QUERIES",),
 )  # fmt: skip
 _DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
-_CREATED: Final = (("MATERIALIZED", "VIEW"), ("TABLE",), ("SOURCE",), ("VIEW",), ("INDEX",), ("SINK",), ("STREAM",), ("PUMP",), ("DICTIONARY",), ("TOPIC",), ("PROCESSOR",))
+_CREATED: Final = (
+    ("MATERIALIZED", "VIEW"),
+    ("TABLE",),
+    ("SOURCE",),
+    ("VIEW",),
+    ("INDEX",),
+    ("FUNCTION",),
+    ("SINK",),
+    ("STREAM",),
+    ("PUMP",),
+    ("DICTIONARY",),
+    ("TOPIC",),
+    ("PROCESSOR",),
+)
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:
     """EXPLAIN …: the cursor stands behind EXPLAIN; `read` reads the statement that is explained."""
     wanted: dict[str, Any] = {}
     if cursor.take("ANALYZE"):
-        return Refused(**base, error=not_supported("EXPLAIN ANALYZE", cursor.text, span_of(cursor.tokens[:2]),
-                                                   hint="SHOW JOBS shows what the views do."))
+        return Refused(
+            **base,
+            error=not_supported(
+                "EXPLAIN ANALYZE", cursor.text, span_of(cursor.tokens[:2]), hint="SHOW JOBS shows what the views do."
+            ),
+        )
     if cursor.at("(") and not _is_query_in_parentheses(cursor):
         cursor.expect("(")
         _read_explain_option(cursor, wanted)
@@ -91,8 +110,12 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
     elif word == "format":
         kind = cursor.word().name
         if kind not in ("text", "json", "dot"):
-            raise not_supported(f"EXPLAIN (FORMAT {kind.upper()})", cursor.text,
-                                span_of(cursor.tokens[start : cursor.index]), hint="FORMAT TEXT, JSON and DOT exist.")
+            raise not_supported(
+                f"EXPLAIN (FORMAT {kind.upper()})",
+                cursor.text,
+                span_of(cursor.tokens[start : cursor.index]),
+                hint="FORMAT TEXT, JSON and DOT exist.",
+            )
         wanted["format"] = kind
     else:
         cursor.index = start
@@ -163,7 +186,7 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """SET SCHEMA 'name' (document 001; PostgreSQL): the text is read as a name."""
+    """SET SCHEMA 'name' (SQLstream's document; PostgreSQL): the text is read as a name."""
     place = span_of(cursor.rest[:1]) if not cursor.done else base["span"]
     name = unquoted(cursor.string(), cursor.folding)
     cursor.end()
@@ -233,6 +256,36 @@ def read_rollback(cursor: Cursor, base: dict[str, Any]) -> Statement:
         return Refused(**base, error=not_supported("ROLLBACK TO SAVEPOINT", cursor.text, span_of(cursor.tokens)))
     _end_of_transaction(cursor)
     return Rollback(**base)
+
+
+def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """KILL QUERY: the cursor stands behind KILL. SYNC and ASYNC change nothing: it is done when it returns."""
+    cursor.expect("QUERY")
+    if not cursor.take("WHERE"):
+        ids = [_query_id(cursor)]
+    elif cursor.take("QUERY_ID", "IN", "("):
+        ids = [_query_id(cursor)]
+        while cursor.take(","):
+            ids.append(_query_id(cursor))
+        cursor.expect(")")
+    elif cursor.take("QUERY_ID", "="):
+        ids = [_query_id(cursor)]
+    else:
+        raise not_supported(
+            "this condition of KILL QUERY",
+            cursor.text,
+            span_of(cursor.rest or cursor.tokens),
+            hint="Write WHERE query_id = 'id' or WHERE query_id IN ('id', …).",
+        )
+    if not cursor.take("SYNC"):
+        cursor.take("ASYNC")
+    cursor.end()
+    return KillQuery(**base, ids=tuple(ids))
+
+
+def _query_id(cursor: Cursor) -> Name:
+    place = span_of(cursor.rest[:1] or cursor.tokens)
+    return Name(cursor.string(), place)
 
 
 def read_flush(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -308,8 +361,14 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
         place = place_of(target.this) or Span(0, 0)
         assignments.append((_name(target.this, place), item.expression))
     where = tree.args.get("where")
-    return Update(**base, table=name, alias=alias, assignments=tuple(assignments),
-                  where=where.this if where else None, returning=_returning(tree))
+    return Update(
+        **base,
+        table=name,
+        alias=alias,
+        assignments=tuple(assignments),
+        where=where.this if where else None,
+        returning=_returning(tree),
+    )
 
 
 def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:

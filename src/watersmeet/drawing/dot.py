@@ -8,9 +8,12 @@ from watersmeet.drawing.svg import STYLES
 
 def to_dot(diagram: Diagram) -> str:
     """The diagram as a digraph, drawn from left to right."""
-    lines = [f"digraph {_quoted(diagram.title)} {{", "  rankdir=LR;",
-             '  node [shape=box, style="rounded,filled", fontname="Helvetica"];',
-             '  edge [fontname="Helvetica", fontsize=10];']
+    lines = [
+        f"digraph {_quoted(diagram.title)} {{",
+        "  rankdir=LR;",
+        '  node [shape=box, style="rounded,filled", fontname="Helvetica"];',
+        '  edge [fontname="Helvetica", fontsize=10];',
+    ]
     for box in diagram.boxes:
         style = STYLES[box.style]
         text = "\\n".join(_escaped(line) for line in (box.title, *box.lines))

@@ -77,10 +77,14 @@ class _Layout:
             for slot in column:
                 if slot.box is not None:
                     box = self._boxes[slot.box]
-                    boxes.append(PlacedBox(box, self._lefts[slot.column], self._tops[id(slot)], _width(box), self._height(slot)))
+                    boxes.append(
+                        PlacedBox(box, self._lefts[slot.column], self._tops[id(slot)], _width(box), self._height(slot))
+                    )
         arrows = tuple(self._arrow(arrow, way) for arrow, way in self._graph.ways)
         width = max((b.x + b.width for b in boxes), default=0.0) + _MARGIN
-        height = max((self._tops[id(s)] + self._height(s) for c in self._graph.columns for s in c), default=0.0) + _MARGIN
+        height = (
+            max((self._tops[id(s)] + self._height(s) for c in self._graph.columns for s in c), default=0.0) + _MARGIN
+        )
         return Picture(self._diagram, width, height, tuple(boxes), arrows)
 
     def _height(self, slot: Slot) -> float:

@@ -49,7 +49,8 @@ def to_svg(picture: Picture) -> str:
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *[_arrow(a) for a in picture.arrows],
         *[_box(b) for b in picture.boxes],
-        "</svg>", "",
+        "</svg>",
+        "",
     ]
     return "\n".join(parts)
 
@@ -61,10 +62,14 @@ def _box(placed: PlacedBox) -> str:
     font = f'font-size="{TITLE_SIZE:g}" font-weight="bold" fill="{_INK}"'
     texts = [f'<text x="{x:.1f}" y="{y:.1f}" {font}>{escape(placed.box.title)}</text>']
     for i, line in enumerate(placed.box.lines, 1):
-        texts.append(f'<text x="{x:.1f}" y="{y + i * LINE_HEIGHT:.1f}" font-size="{LINE_SIZE:g}" fill="{_GREY}">'
-                     f"{escape(line)}</text>")
-    frame = (f'<rect x="{placed.x:.1f}" y="{placed.y:.1f}" width="{placed.width:.1f}" height="{placed.height:.1f}" rx="6" '
-             f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.2"/>')
+        texts.append(
+            f'<text x="{x:.1f}" y="{y + i * LINE_HEIGHT:.1f}" font-size="{LINE_SIZE:g}" fill="{_GREY}">'
+            f"{escape(line)}</text>"
+        )
+    frame = (
+        f'<rect x="{placed.x:.1f}" y="{placed.y:.1f}" width="{placed.width:.1f}" height="{placed.height:.1f}" rx="6" '
+        f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.2"/>'
+    )
     return "\n".join(["<g>", frame, *texts, "</g>"])
 
 
@@ -75,8 +80,10 @@ def _arrow(placed: PlacedArrow) -> str:
     if not placed.arrow.label:
         return f"{line}\n{head}"
     right, bottom = placed.label
-    label = (f'<text x="{right:.1f}" y="{bottom:.1f}" font-size="{LABEL_SIZE:g}" text-anchor="end" fill="{_GREY}">'
-             f"{escape(placed.arrow.label)}</text>")
+    label = (
+        f'<text x="{right:.1f}" y="{bottom:.1f}" font-size="{LABEL_SIZE:g}" text-anchor="end" fill="{_GREY}">'
+        f"{escape(placed.arrow.label)}</text>"
+    )
     return f"{line}\n{head}\n{label}"
 
 

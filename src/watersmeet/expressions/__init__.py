@@ -1,1 +1,3 @@
-"""Scalar expressions: what a parsed expression means, as a typed DuckDB tree; functions, operators, casts and literals."""
+"""Scalar expressions: what a parsed expression means, as a typed DuckDB tree; functions, operators, casts and
+literals.
+"""

@@ -22,11 +22,14 @@ from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VAR
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 #: DuckDB lists them with the aggregates.
-_OF_WINDOWS: Final = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"})
+_OF_WINDOWS: Final = frozenset(
+    {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"}
+)
 _BITS: Final = ("bit_and", "bit_or", "bit_xor")
 _WITHIN: Final = ("mode", "percentile_cont", "percentile_disc")
 #: Functions whose result depends on the order of the rows.
 _ORDERED: Final = ("array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value")
+_OF_ONE_ROW: Final = ("first_value", "last_value")
 #: Functions for which DISTINCT changes nothing.
 _IDEMPOTENT: Final = ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or")
 #: Types that have no order here.
@@ -67,7 +70,9 @@ def written(node: exp.Expression) -> Written | None:
 
 
 def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
-    """The name of the aggregate function that `node` calls (under FILTER and WITHIN GROUP too), None if it calls none."""
+    """The name of the aggregate function that `node` calls (under FILTER and WITHIN GROUP too), None if it calls
+    none.
+    """
     found = written(node)
     return found.name if found is not None and is_aggregate(found.name, ctx) else None
 
@@ -137,7 +142,8 @@ def _no_function(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -
 def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
     """The call with its arguments bound; `place` gives the context of a clause below the groups.
 
-    FEATURE_NOT_SUPPORTED for an aggregate function that views do not have, DATATYPE_MISMATCH for arguments that it does not take.
+    FEATURE_NOT_SUPPORTED for an aggregate function that views do not have, DATATYPE_MISMATCH for arguments that it does
+    not take.
     """
     ctx = place("the argument of an aggregate function")
     check_over(call.name, call.node, ctx)
@@ -171,7 +177,9 @@ class _Binder:
         values = [bind_value(n, self.ctx) for n in nodes]
         if len(values) != _ARGUMENTS.get(name, 1):
             if len(values) > 1 and name not in _ARGUMENTS:
-                raise self.ctx.error("DATATYPE_MISMATCH", f"{call.name} takes one argument, not {len(values)}", call.node)
+                raise self.ctx.error(
+                    "DATATYPE_MISMATCH", f"{call.name} takes one argument, not {len(values)}", call.node
+                )
             raise self._mismatch(values)
         return self._plain(values)
 
@@ -195,7 +203,7 @@ class _Binder:
             extra = (coerce(values[1], kind, self.ctx, self.call.node).finish(),)
         if name == "count" and not self._distinct and not scalar.nullable:
             return self._count_rows()
-        order = self._order() if name in _ORDERED else ()
+        order = (self._order() or self._as_they_came()) if name in _ORDERED else ()
         if self._distinct and self.call.order:
             self._check_distinct(order, [s.expression for s in (first.finish(), scalar, *extra)])
         return AggregateCall(name, scalar, self.filter, self._distinct, kind, extra, order, constant)
@@ -212,7 +220,9 @@ class _Binder:
         if not value.unknown:
             return value
         number = self.name in ("sum", "avg", "percentile_cont", *_DEVIATIONS)
-        kind = DOUBLE if number else BOOLEAN if self.name.startswith("bool") else BIGINT if self.name in _BITS else VARCHAR
+        kind = (
+            DOUBLE if number else BOOLEAN if self.name.startswith("bool") else BIGINT if self.name in _BITS else VARCHAR
+        )
         return cast(value, kind, self.ctx, self.call.node)
 
     def _json(self, value: Value) -> Scalar:
@@ -230,7 +240,9 @@ class _Binder:
             raise self.ctx.error("SYNTAX_ERROR", "cannot use DISTINCT with WITHIN GROUP", call.node)
         fraction = self._fraction()
         if len(nodes) > 1:
-            raise self.ctx.error("DATATYPE_MISMATCH", f"{call.name} takes one key in WITHIN GROUP, not {len(nodes)}", call.node)
+            raise self.ctx.error(
+                "DATATYPE_MISMATCH", f"{call.name} takes one key in WITHIN GROUP, not {len(nodes)}", call.node
+            )
         value = self._known(bind_value(nodes[0], self.ctx))
         kind = result_type(self.name, value.type, call.node, self.ctx)
         if self.name == "percentile_cont":
@@ -265,10 +277,20 @@ class _Binder:
             items.append(SortKey(value.finish(), bool(node.args.get("desc")), bool(node.args.get("nulls_first"))))
         return tuple(items)
 
+    def _as_they_came(self) -> tuple[SortKey, ...]:
+        """The order of the rows, for calls without ORDER BY; of lists where it is known."""
+        rows, name = self.ctx.row_order, self.name
+        if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg"):
+            return ()
+        return rows.keys(self.call.node, self.ctx) if name in _OF_ONE_ROW else rows.known or ()
+
     def _check_distinct(self, order: Sequence[SortKey], arguments: Sequence[exp.Expression]) -> None:
         if any(item.value.expression not in arguments for item in order):
-            raise self.ctx.error("SYNTAX_ERROR", "in an aggregate with DISTINCT, ORDER BY expressions must appear in "
-                                                 "argument list", self.call.order[0])
+            raise self.ctx.error(
+                "SYNTAX_ERROR",
+                "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list",
+                self.call.order[0],
+            )
 
     def _mismatch(self, values: Sequence[Value]) -> Error:
         shown = ", ".join("unknown" if v.unknown else v.type.sql for v in values)

@@ -43,20 +43,28 @@ def _fixed(kind: SqlType) -> Result:
 
 def _function(name: str, shape: str, template: str, result: Result) -> Builder:
     """shape: a letter an argument: `a` an array, `e` an element, `i` an integer."""
+
     def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
         count_checked(name, arguments, (len(shape),), node, ctx)
-        known = [a.type if s == "e" else a.type.element for a, s in zip(arguments, shape, strict=True)
-                 if not a.unknown and (s == "e" or (s == "a" and a.type.name == "array"))]
+        known = [
+            a.type if s == "e" else a.type.element
+            for a, s in zip(arguments, shape, strict=True)
+            if not a.unknown and (s == "e" or (s == "a" and a.type.name == "array"))
+        ]
         kinds = [k for k in known if k is not None]
         kind = common_type(kinds) if kinds else None
-        fits = all(a.unknown or s == "e" or (a.type.name == "array" if s == "a" else a.type.is_integer)
-                   for a, s in zip(arguments, shape, strict=True))
+        fits = all(
+            a.unknown or s == "e" or (a.type.name == "array" if s == "a" else a.type.is_integer)
+            for a, s in zip(arguments, shape, strict=True)
+        )
         if kind is None or not fits:
             words = {"a": "an array", "e": "an element", "i": "an integer"}
             raise mismatch_of(name, arguments, node, ctx, f"It takes {', '.join(words[s] for s in shape)}.")
         wanted = {"a": _array(kind), "e": kind, "i": INTEGER}
-        values = [cast(a, wanted[s], ctx, n) if a.unknown else coerce(a, wanted[s], ctx, n) if a.type != wanted[s] else a
-                  for a, s, n in zip(arguments, shape, nodes, strict=True)]
+        values = [
+            cast(a, wanted[s], ctx, n) if a.unknown else coerce(a, wanted[s], ctx, n) if a.type != wanted[s] else a
+            for a, s, n in zip(arguments, shape, nodes, strict=True)
+        ]
         found = result(kind)
         return Value(duckdb_cast(fill(template, *[v.expression for v in values]), found), found)
 
@@ -65,8 +73,13 @@ def _function(name: str, shape: str, template: str, result: Result) -> Builder:
 
 def _length(name: str, template: str) -> Builder:
     """A function of an array and a dimension; of the first one only, unless the array has no other."""
+
     def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        one = [Value(exp.Literal.number(1), INTEGER, nullable=False)] if name == "array_length" and len(arguments) == 1 else []
+        one = (
+            [Value(exp.Literal.number(1), INTEGER, nullable=False)]
+            if name == "array_length" and len(arguments) == 1
+            else []
+        )
         arguments = [*arguments, *one]
         count_checked(name, arguments, (2,), node, ctx)
         if arguments[0].type.name != "array" or not arguments[1].is_number_literal:
@@ -97,7 +110,9 @@ def _ndims(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Express
     depth = dimensions(arguments[0].type)
     if not depth:
         raise mismatch_of("array_ndims", arguments, node, ctx, "It takes an array.")
-    return Value(duckdb_cast(fill(f"CASE WHEN len(a0) > 0 THEN {depth} END", arguments[0].expression), INTEGER), INTEGER)
+    return Value(
+        duckdb_cast(fill(f"CASE WHEN len(a0) > 0 THEN {depth} END", arguments[0].expression), INTEGER), INTEGER
+    )
 
 
 def _by_shape(name: str, *forms: tuple[str, str, Result]) -> Builder:
@@ -121,8 +136,10 @@ ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
     "array_append": _by_shape("array_append", ("ae", _APPENDED, _array)),
     "array_cat": _by_shape("array_cat", ("aa", _JOINED, _array)),
     "array_contains": _by_shape("array_contains", ("aa", "list_has_all(a0, a1)", _fixed(BOOLEAN))),
-    "array_dims": _by_shape("array_dims", ("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END", _fixed(VARCHAR))),
-    "array_distinct": _by_shape("array_distinct", ("a", "list_filter(a0, lambda _e, _i: list_position(a0, _e) = _i)", _array)),
+    "array_dims": _by_shape("array_dims", ("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END",
+    _fixed(VARCHAR))),
+    "array_distinct": _by_shape("array_distinct", ("a", "list_filter(a0, lambda _e, _i: list_position(a0, _e) = _i)",
+    _array)),
     "array_length": _length("array_length", "nullif(len(a0), 0)"),
     "array_lower": _length("array_lower", "CASE WHEN len(a0) > 0 THEN 1 END"),
     "array_max": _by_shape("array_max", ("a", "list_max(a0)", _element)),
@@ -136,12 +153,14 @@ ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
                                   "lambda _p: _p IS NOT NULL)"), _fixed(_INTEGERS))),
     "array_prepend": _by_shape("array_prepend", ("ea", _PREPENDED, _array)),
     "array_remove": _by_shape("array_remove", ("ae", f"list_filter(a0, lambda _e: NOT {_SAME})", _array)),
-    "array_replace": _by_shape("array_replace", ("aee", f"list_transform(a0, lambda _e: CASE WHEN {_SAME} THEN a2 ELSE _e END)",
+    "array_replace": _by_shape("array_replace", ("aee",
+    f"list_transform(a0, lambda _e: CASE WHEN {_SAME} THEN a2 ELSE _e END)",
                                                  _array)),
     "array_reverse": _by_shape("array_reverse", ("a", "list_reverse(a0)", _array)),
     "array_sort": _by_shape("array_sort", ("a", "list_sort(a0, 'ASC', 'NULLS LAST')", _array)),
     "array_sum": _by_shape("array_sum", ("a", "list_sum(a0)", _sum)),
     "array_upper": _length("array_upper", "nullif(len(a0), 0)"),
     "cardinality": _cardinality,
-    "trim_array": _by_shape("trim_array", ("ai", "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array)),
+    "trim_array": _by_shape("trim_array", ("ai",
+    "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array)),
 }  # fmt: skip

@@ -35,14 +35,22 @@ def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
     if name in CLOCKS:
         raise refused(node, ctx, name)
     if name in _TIMES:
-        hint = ("Compare a column with now(), in the view or when it is read: WHERE t > now() - INTERVAL '1 day'. Or write the "
-                "time into a column when the row is inserted: INSERT INTO t SELECT …, now().")
+        hint = (
+            "Compare a column with now(), in the view or when it is read: WHERE t > now() - INTERVAL '1 "
+            "day'. Or write the "
+            "time into a column when the row is inserted: INSERT INTO t SELECT …, now()."
+        )
     elif name in _RANDOM:
         hint = f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {name}()."
     else:
         hint = f"Ask for it in the query that reads the view: SELECT …, {name}() FROM v."
-    raise ctx.error("FEATURE_NOT_SUPPORTED", f"{name}() is not supported in a view", node, hint=hint,
-                    detail="The content of a view has to follow from the rows of its relations alone.")
+    raise ctx.error(
+        "FEATURE_NOT_SUPPORTED",
+        f"{name}() is not supported in a view",
+        node,
+        hint=hint,
+        detail="The content of a view has to follow from the rows of its relations alone.",
+    )
 
 
 def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
@@ -77,14 +85,17 @@ def mismatch_of(name: str, arguments: Arguments, node: exp.Expression, ctx: Cont
     return ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node, detail=detail)
 
 
-def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node: exp.Expression,
-                  ctx: Context) -> None:
+def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node: exp.Expression, ctx: Context) -> None:
     """DATATYPE_MISMATCH unless there are as many arguments as `wanted` says."""
     if len(arguments) not in wanted:
         shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
         noun = "argument" if wanted == (1,) else "arguments"
-        raise ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node,
-                        detail=f"It takes {' or '.join(map(str, wanted))} {noun}, not {len(arguments)}.")
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f"function {name}({shown}) does not exist",
+            node,
+            detail=f"It takes {' or '.join(map(str, wanted))} {noun}, not {len(arguments)}.",
+        )
 
 
 def constant_text(value: Value, name: str, node: exp.Expression, ctx: Context) -> str:

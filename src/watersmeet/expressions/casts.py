@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import duckdb
 from sqlglot import exp
 
 from watersmeet.expressions.context import Context
+from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
-from watersmeet.types import BOOLEAN, INTERVAL, VARCHAR, SqlType
+from watersmeet.types import BOOLEAN, INTERVAL, JSON_DEPTH_RULE, JSONB, VARCHAR, SqlType, is_json_too_deep
 
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
 
-_WIDENING: Final = {("smallint", "integer"), ("smallint", "bigint"), ("integer", "bigint"), ("date", "timestamp"),
-                    ("smallint", "double precision"), ("integer", "double precision"), ("real", "double precision")}
+_WIDENING: Final = {
+    ("smallint", "integer"),
+    ("smallint", "bigint"),
+    ("integer", "bigint"),
+    ("date", "timestamp"),
+    ("smallint", "double precision"),
+    ("integer", "double precision"),
+    ("real", "double precision"),
+}
 
 #: Explicit casts between families that exist; within a family every cast does.
 _ACROSS: Final[dict[str, tuple[str, ...]]] = {
@@ -47,12 +56,18 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     source_family, target_family = family(source), family(target)
     if source_family != target_family and target_family not in _ACROSS.get(source_family, ()):
         raise _cannot(source, target, ctx, node)
-    if source.is_nested and target != VARCHAR and (common_type([source, target]) is None or _names(source) != _names(target)):
+    if (
+        source.is_nested
+        and target != VARCHAR
+        and (common_type([source, target]) is None or _names(source) != _names(target))
+    ):
         raise _cannot(source, target, ctx, node)
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
     nullable = value.nullable or (source.name, target.name) not in _WIDENING
-    if (source_family == "boolean" and target_family == "jsonb") or (source_family == "number" and target_family == "jsonb"):
+    if (source_family == "boolean" and target_family == "jsonb") or (
+        source_family == "number" and target_family == "jsonb"
+    ):
         return Value(call("to_json", value.finish().expression), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
@@ -69,8 +84,12 @@ def _struct(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         raise _cannot(value.type, target, ctx, node)
     whole = value.finish().expression
     parts = value.parts or tuple(Value(call("struct_extract", whole, string(n)), t) for n, t in value.type.fields)
-    fields = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=cast(p, kind, ctx, node).finish().expression)
-              for p, (name, kind) in zip(parts, target.fields, strict=True)]
+    fields = [
+        exp.PropertyEQ(
+            this=exp.to_identifier(name, quoted=True), expression=cast(p, kind, ctx, node).finish().expression
+        )
+        for p, (name, kind) in zip(parts, target.fields, strict=True)
+    ]
     made: exp.Expression = exp.Struct(expressions=fields)
     if value.nullable:
         none = exp.If(this=exp.Is(this=exp.Paren(this=whole.copy()), expression=exp.null()), true=exp.null())
@@ -91,7 +110,9 @@ def text_of(value: Value) -> exp.Expression:
         return expression
     if kind.is_float:
         # -0.0 equals 0.0, so it has to look the same.
-        text = duckdb_cast(exp.Paren(this=exp.Add(this=wrap(expression), expression=duckdb_cast(number(0), kind))), VARCHAR)
+        text = duckdb_cast(
+            exp.Paren(this=exp.Add(this=wrap(expression), expression=duckdb_cast(number(0), kind))), VARCHAR
+        )
         for written, shown in (("nan", "NaN"), ("inf", "Infinity")):
             text = call("replace", text, string(written), string(shown))
         return call("regexp_replace", text, string(r"\.0$"), string(""))
@@ -131,8 +152,14 @@ def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
 def _row_output(value: Value) -> exp.Expression:
     """`(1,,"a b")` (PostgreSQL 17, 8.16.6)."""
     whole = value.finish().expression
-    texts = [call("coalesce", _quoted(text_of(Value(call("struct_extract", whole, string(name)), kind)),
-                                      r'^$|[()",\\\s]', '"'), string("")) for name, kind in value.type.fields]
+    texts = [
+        call(
+            "coalesce",
+            _quoted(text_of(Value(call("struct_extract", whole, string(name)), kind)), r'^$|[()",\\\s]', '"'),
+            string(""),
+        )
+        for name, kind in value.type.fields
+    ]
     joined: list[exp.Expression] = [string("(")]
     for i, text in enumerate(texts):
         joined += [text] if i == 0 else [string(","), text]
@@ -143,9 +170,16 @@ def _row_output(value: Value) -> exp.Expression:
 
 def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
     """The text in quotes if it matches `special`; quote: what stands before a quote inside."""
-    inner = call("replace", call("replace", text, string("\\"), string("\\\\")), string('"'), string(quote.replace("\\\\", "\\") + '"'))
+    inner = call(
+        "replace",
+        call("replace", text, string("\\"), string("\\\\")),
+        string('"'),
+        string(quote.replace("\\\\", "\\") + '"'),
+    )
     whole = exp.DPipe(this=exp.DPipe(this=string('"'), expression=inner), expression=string('"'))
-    return exp.Paren(this=exp.Case(ifs=[exp.If(this=call("regexp_matches", text, string(special)), true=whole)], default=text.copy()))
+    return exp.Paren(
+        this=exp.Case(ifs=[exp.If(this=call("regexp_matches", text, string(special)), true=whole)], default=text.copy())
+    )
 
 
 def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
@@ -160,12 +194,16 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         return Value(exp.Boolean(this=folded in _TRUE), BOOLEAN, nullable=False)
     if target.name == "bytea":
         return _bytes(written, target, ctx, node)
+    if (target == JSONB or target.is_nested) and is_json_too_deep(written):
+        raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = _array_text(written) if target.name == "array" else written
     expression = duckdb_cast(string(source), target)
     try:
         ctx.constant(expression)
     except duckdb.Error:
         raise _invalid(written, target, ctx, node) from None
+    if target == JSONB:
+        expression = duckdb_cast(string(canonical(written)), target)
     return Value(expression, target, nullable=False)
 
 
@@ -183,7 +221,9 @@ def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression
     parts = re.split(r"(\\[0-3][0-7]{2}|\\\\)", written)
     if any("\\" in p for p in parts[::2]):
         raise _invalid(written, target, ctx, node)
-    signs = [p.encode() if i % 2 == 0 else b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) for i, p in enumerate(parts)]
+    signs = [
+        p.encode() if i % 2 == 0 else b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) for i, p in enumerate(parts)
+    ]
     return b"".join(signs)
 
 
@@ -216,15 +256,34 @@ def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | N
 def unify(values: list[Value], nodes: list[exp.Expression], ctx: Context, what: str) -> tuple[list[Value], SqlType]:
     """The values converted to their common type; DATATYPE_MISMATCH `what types a and b cannot be matched`."""
     known = [v.type for v in values if not v.unknown]
-    kind = common_type(known) if known else VARCHAR
+    kind = _meeting_type(values)
     if kind is None:
         first = known[0]
         for value, node in zip(values, nodes, strict=True):
             if not value.unknown and common_type([first, value.type]) is None:
-                raise ctx.error("DATATYPE_MISMATCH",
-                                f"{what} types {first.sql} and {value.type.sql} cannot be matched", node)
+                raise ctx.error(
+                    "DATATYPE_MISMATCH", f"{what} types {first.sql} and {value.type.sql} cannot be matched", node
+                )
         raise ctx.error("DATATYPE_MISMATCH", f"{what} types cannot be matched", nodes[0])
     return [_exact(coerce(v, kind, ctx, n)) for v, n in zip(values, nodes, strict=True)], kind
+
+
+def _meeting_type(values: Sequence[Value]) -> SqlType | None:
+    """The common type of values; a field of a row that is written out has none as long as it is a bare literal."""
+    known = [v for v in values if not v.unknown]
+    if not known:
+        return VARCHAR
+    width = max(len(v.parts) for v in known)
+    if not width or any(len(v.type.fields) != width for v in known):
+        return common_type([v.type for v in known])
+    fields = [_meeting_type([_field(v, i) for v in known]) for i in range(width)]
+    named = tuple((name, kind) for (name, _), kind in zip(known[0].type.fields, fields, strict=True) if kind)
+    return SqlType("struct", fields=named) if len(named) == width else None
+
+
+def _field(row: Value, place: int) -> Value:
+    """A field of a row, if only by its type."""
+    return row.parts[place] if row.parts else Value(exp.null(), row.type.fields[place][1])
 
 
 def _exact(value: Value) -> Value:
@@ -236,6 +295,7 @@ def condition(value: Value, ctx: Context, node: exp.Expression | None, where: st
     if value.unknown:
         return cast(value, BOOLEAN, ctx, node)
     if value.type != BOOLEAN:
-        raise ctx.error("DATATYPE_MISMATCH", f"argument of {where} must be type boolean, not type {value.type.sql}",
-                        node)
+        raise ctx.error(
+            "DATATYPE_MISMATCH", f"argument of {where} must be type boolean, not type {value.type.sql}", node
+        )
     return value

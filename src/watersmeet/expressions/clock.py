@@ -1,8 +1,9 @@
 """now() in the conditions of a view: temporal filters.
 
 In WHERE, HAVING and ON a view may compare what it reads with the time of the epoch (RisingWave, "Temporal filters"):
-`input_expr cmp now_expr`, where now_expr never falls as time passes: now() with intervals added or taken away, cut down to the
-start of its minute, day, week, month. Everywhere else now() is refused, because nothing would say when it is read.
+`input_expr cmp now_expr`, where now_expr never falls as time passes: now() with intervals added or taken away, cut down
+to the start of its minute, day, week, month. Everywhere else now() is refused, because nothing would say when it is
+read.
 """
 
 from __future__ import annotations
@@ -26,10 +27,20 @@ from watersmeet.watermarks import NOW, MonthStep, Step, Term
 Bind = Callable[[exp.Expression, Context], Value]
 
 #: Functions that give the time of the epoch (or its day).
-CLOCKS: Final = frozenset({
-    "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp", "transaction_timestamp"})
+CLOCKS: Final = frozenset(
+    {
+        "current_date",
+        "current_timestamp",
+        "localtimestamp",
+        "now",
+        "proctime",
+        "statement_timestamp",
+        "transaction_timestamp",
+    }
+)
 _BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp)
 _CLAUSES: Final = ("WHERE", "HAVING", "JOIN/ON")
+
 
 def is_clock(node: exp.Expression) -> bool:
     """True for a call of now() and its like."""
@@ -47,18 +58,26 @@ def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
     """The error of now() where a view can't have it, in RisingWave's words."""
     if ctx.clause in _CLAUSES:
         return _with_text(not_a_filter(place_of(node)), ctx)
-    message = (f"For streaming queries, `{name.upper()}()` function is only allowed in `WHERE`, `HAVING` and `ON`. "
-               f"Found in clause: {ctx.clause}")
+    message = (
+        f"For streaming queries, `{name.upper()}()` function is only allowed in `WHERE`, `HAVING` and `ON`. "
+        f"Found in clause: {ctx.clause}"
+    )
     if name == "proctime":
         message = "Function `PROCTIME()` is only allowed in CREATE TABLE/SOURCE. Is `NOW()` what you want?"
-    return ctx.error("FEATURE_NOT_SUPPORTED", message, node,
-                     detail="What a view shows has to follow from the rows of its relations and the time at which it shows them.",
-                     hint="Compare a column with it: WHERE ts > now() - INTERVAL '1 day'. Or write the time into a column when the "
-                          "row is inserted: INSERT INTO t SELECT …, now().")
+    return ctx.error(
+        "FEATURE_NOT_SUPPORTED",
+        message,
+        node,
+        detail="What a view shows has to follow from the rows of its relations and the time at which it shows them.",
+        hint="Compare a column with it: WHERE ts > now() - INTERVAL '1 day'. Or write the time into a column when the "
+        "row is inserted: INSERT INTO t SELECT …, now().",
+    )
 
 
 def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
-    """The value of a comparison with the time of the epoch, which `time_filters` makes a node of; None if `node` is none."""
+    """The value of a comparison with the time of the epoch, which `time_filters` makes a node of; None if `node` is
+    none.
+    """
     if ctx.volatile_allowed or ctx.clause not in _CLAUSES or not reads_clock(node):
         return None
     left, right = node.this, node.expression
@@ -72,14 +91,24 @@ def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
     if not columns_of(value):
         raise _with_text(not_a_filter(place_of(node)), ctx)
     if value.type.name == "date" or moment.type.name == "date":
-        value = Value(duckdb_cast(value.expression, TIMESTAMP), TIMESTAMP, value.nullable) if value.type == DATE else value
+        value = (
+            Value(duckdb_cast(value.expression, TIMESTAMP), TIMESTAMP, value.nullable) if value.type == DATE else value
+        )
     if family(value.type) != "datetime" or family(moment.type) != "datetime":
         raise _with_text(not_a_filter(place_of(node)), ctx)
     term = _Reader(node, ctx).term(moment.expression)
     column = value.finish()
-    made = [_compared(k, Value(column.expression, column.type, column.nullable), epoch_time(term, column.type, place_of(node)))
-            for k in ((exp.LTE, exp.GTE) if kind is exp.EQ else (kind,))]
-    return made[0] if len(made) == 1 else boolean(exp.Paren(this=exp.and_(*[m.expression for m in made], copy=False)), value)
+    made = [
+        _compared(
+            k, Value(column.expression, column.type, column.nullable), epoch_time(term, column.type, place_of(node))
+        )
+        for k in ((exp.LTE, exp.GTE) if kind is exp.EQ else (kind,))
+    ]
+    return (
+        made[0]
+        if len(made) == 1
+        else boolean(exp.Paren(this=exp.and_(*[m.expression for m in made], copy=False)), value)
+    )
 
 
 def _compared(kind: type[exp.Expression], value: Value, time: exp.Expression) -> Value:
@@ -149,8 +178,11 @@ class _Reader:
 
     def _micros(self, node: exp.Expression) -> int:
         """The length of a constant interval, or of a number of days."""
-        parts = [call("epoch_us", duckdb_cast(node, INTERVAL)), call("date_part", exp.Literal.string("month"), node),
-                 call("date_part", exp.Literal.string("year"), node)]
+        parts = [
+            call("epoch_us", duckdb_cast(node, INTERVAL)),
+            call("date_part", exp.Literal.string("month"), node),
+            call("date_part", exp.Literal.string("year"), node),
+        ]
         try:
             kind, _ = self._ctx.type_of(node)
             if kind is not None and kind.is_integer:
@@ -161,9 +193,13 @@ class _Reader:
         if length_us is None:
             raise self._refusal()
         if months or years:
-            raise self._ctx.error("FEATURE_NOT_SUPPORTED", "an interval with months is not supported in a comparison with now()",
-                                  self._node, detail="At the ends of months now() less a month would go back.",
-                                  hint="Write it in days: INTERVAL '30 days'.")
+            raise self._ctx.error(
+                "FEATURE_NOT_SUPPORTED",
+                "an interval with months is not supported in a comparison with now()",
+                self._node,
+                detail="At the ends of months now() less a month would go back.",
+                hint="Write it in days: INTERVAL '30 days'.",
+            )
         return int(length_us)
 
     def _refusal(self) -> Error:

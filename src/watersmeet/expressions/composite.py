@@ -20,8 +20,9 @@ Reader = Callable[[Any, Context, Bind], Value]
 
 def _array(node: Any, ctx: Context, bind: Bind) -> Value:
     if not node.expressions:
-        raise ctx.error("DATATYPE_MISMATCH", "cannot determine type of empty array", node,
-                        hint="Cast it, for example: '{}'::int[].")
+        raise ctx.error(
+            "DATATYPE_MISMATCH", "cannot determine type of empty array", node, hint="Cast it, for example: '{}'::int[]."
+        )
     if isinstance(node.expressions[0], exp.Query):
         raise ctx.not_supported("ARRAY (SELECT …)", node)
     values, kind = unify([bind(e, ctx) for e in node.expressions], list(node.expressions), ctx, "ARRAY")
@@ -57,13 +58,25 @@ def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind
 def _slice(value: Value, node: exp.Slice, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
     """`a[2:3]`, `a[:2]`, `a[2:]`: what is there of it (PostgreSQL 17, 8.15.3)."""
     first = number(1) if node.this is None else _index(node.this, place, ctx, bind).expression
-    last = call("len", value.expression) if node.expression is None else _index(node.expression, place, ctx, bind).expression
-    cut = fill("CASE WHEN a1 IS NULL OR a2 IS NULL THEN NULL WHEN a2 < greatest(a1, 1) THEN list_slice(a0, 1, 0) "
-               "ELSE list_slice(a0, greatest(a1, 1), a2) END", value.expression, first, last)
+    last = (
+        call("len", value.expression)
+        if node.expression is None
+        else _index(node.expression, place, ctx, bind).expression
+    )
+    cut = fill(
+        "CASE WHEN a1 IS NULL OR a2 IS NULL THEN NULL WHEN a2 < greatest(a1, 1) THEN list_slice(a0, 1, 0) "
+        "ELSE list_slice(a0, greatest(a1, 1), a2) END",
+        value.expression,
+        first,
+        last,
+    )
     return Value(cut, value.type)
 
 
 def _dot(node: Any, ctx: Context, bind: Bind) -> Value:
+    if isinstance(node.expression, exp.Anonymous):
+        name = node.expression.name.lower()
+        raise ctx.error("UNDEFINED_FUNCTION", f"function {node.this.sql()}.{name} does not exist", node)
     return field_of(bind(node.this, ctx), node.expression, ctx, node)
 
 
@@ -71,8 +84,11 @@ def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.E
     """`(value).identifier`."""
     name = name_of(identifier)
     if value.type.name != "struct":
-        raise ctx.error("DATATYPE_MISMATCH",
-                        f"column notation .{name} applied to type {value.type.sql}, which is not a struct", node)
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f"column notation .{name} applied to type {value.type.sql}, which is not a struct",
+            node,
+        )
     kind = dict(value.type.fields).get(name)
     if kind is None:
         raise ctx.error("UNDEFINED_COLUMN", f'field "{name}" not found in {value.type.sql}', node)
@@ -84,8 +100,10 @@ def row(nodes: list[exp.Expression], ctx: Context, bind: Bind) -> Value:
     values = [bind(n, ctx) for n in nodes]
     scalars = [v.finish() for v in values]
     fields = tuple((f"f{i + 1}", s.type) for i, s in enumerate(scalars))
-    pairs = [exp.PropertyEQ(this=exp.to_identifier(f[0]), expression=s.expression)
-             for f, s in zip(fields, scalars, strict=True)]
+    pairs = [
+        exp.PropertyEQ(this=exp.to_identifier(f[0]), expression=s.expression)
+        for f, s in zip(fields, scalars, strict=True)
+    ]
     return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False, parts=tuple(values))
 
 

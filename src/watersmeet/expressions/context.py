@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import duckdb
 from sqlglot import exp
 
+from watersmeet.algebra.ordered import SortKey
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.oracle import ORACLE, Oracle
@@ -31,18 +32,50 @@ class WindowFunctions(Protocol):
         ...
 
 
+class RowOrder:
+    """The order in which the rows of a FROM came; this one: they have none."""
+
+    @property
+    def known(self) -> tuple[SortKey, ...] | None:
+        """Its keys, the oldest row first; None where rows have no order."""
+        return None
+
+    def keys(self, node: exp.Expression, ctx: Context) -> tuple[SortKey, ...]:
+        """Its keys, for the call `node`; FEATURE_NOT_SUPPORTED where rows have no order."""
+        found = self.known
+        if found is None:
+            span = place_of(node)
+            name = "this function" if span is None else ctx.text[span.start : span.end].partition("(")[0]
+            raise ctx.not_supported(
+                f"{name} of rows that have no order",
+                node,
+                detail="It goes by the order in which rows came. That is known of a stream whose rows only come, not "
+                "of groups, of what changes, of what a view gives, or behind a join.",
+                hint="Say which order is meant: ORDER BY in OVER, or in an aggregate (FIRST_VALUE(x ORDER BY t), "
+                "arg_min(x, t)).",
+            )
+        return found
+
+
+UNORDERED: Final = RowOrder()
+
+
 class Context:
     """Base of all places where an expression can stand. Subclasses say what a column is.
 
     text: the SQL text that the tree's places are in. volatile_allowed: False in views, whose
     content must follow from their input alone. sets: takes set-returning functions; None where they can't stand.
-    windowing: the same for window functions.
+    windowing: the same for window functions. row_order: that of the rows of this place; None where a dialect has none.
     """
 
     oracle: Oracle = ORACLE
     volatile_allowed = False
     sets: Sets | None = None
     windowing: WindowFunctions | None = None
+
+    @property
+    def row_order(self) -> RowOrder | None:
+        return None
 
     def __init__(self, text: str, clause: str = "this place") -> None:
         self.text = text
@@ -67,17 +100,30 @@ class Context:
         """The value of a set-returning function in each of its rows. array: makes the array of them."""
         if self.sets is not None:
             return self.sets.add(name, array(), node)
-        raise self.error("FEATURE_NOT_SUPPORTED", f"set-returning functions are not allowed in {self.clause}", node,
-                         hint=f"Call it in FROM, for example: FROM t, {name}(…) AS x; then x can stand here.")
+        raise self.error(
+            "FEATURE_NOT_SUPPORTED",
+            f"set-returning functions are not allowed in {self.clause}",
+            node,
+            hint=f"Call it in FROM, for example: FROM t, {name}(…) AS x; then x can stand here.",
+        )
 
-    def error(self, condition: str, message: str, node: exp.Expression | None, *, detail: str | None = None,
-              hint: str | None = None, code: int | None = None) -> Error:
+    def error(
+        self,
+        condition: str,
+        message: str,
+        node: exp.Expression | None,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        code: int | None = None,
+    ) -> Error:
         """An error at the place of `node`."""
         span = None if node is None else place_of(node)
         return error(condition, message, detail=detail, hint=hint, sql=self.text, span=span, code=code)
 
-    def not_supported(self, feature: str, node: exp.Expression | None, *, detail: str | None = None,
-                      hint: str | None = None) -> Error:
+    def not_supported(
+        self, feature: str, node: exp.Expression | None, *, detail: str | None = None, hint: str | None = None
+    ) -> Error:
         """The error that a feature is lacking."""
         return self.error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", node, detail=detail, hint=hint)
 

@@ -27,12 +27,15 @@ from watersmeet.types import DATE, DAY_US, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAM
 def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("to_char", arguments, (2,), node, ctx)
     if arguments[0].type.name not in ("timestamp", "timestamptz", "date") or arguments[0].unknown:
-        raise ctx.not_supported(f"to_char of {arguments[0].type.sql}", node, hint="Cast it to varchar, or use lpad and round.")
+        raise ctx.not_supported(
+            f"to_char of {arguments[0].type.sql}", node, hint="Cast it to varchar, or use lpad and round."
+        )
     return Value(formatted(arguments[0].expression, constant_text(arguments[1], "to_char", node, ctx)), VARCHAR)
 
 
 def _read(name: str, kind: SqlType) -> Builder:
     """`to_date` and `to_timestamp` of a text."""
+
     def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
         count_checked(name, arguments, (2,), node, ctx)
         pattern = strptime_format(constant_text(arguments[1], name, node, ctx), node, ctx)
@@ -60,12 +63,18 @@ def _date_trunc(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Ex
     count_checked("date_trunc", arguments, (2, 3), node, ctx)
     field = constant_text(arguments[0], "date_trunc", node, ctx).lower()
     if field not in _TRUNCATED:
-        raise ctx.error("INVALID_VALUE", f'unit "{arguments[0].expression.name}" not recognized', node,
-                        hint=did_you_mean(field, _TRUNCATED))
+        raise ctx.error(
+            "INVALID_VALUE",
+            f'unit "{arguments[0].expression.name}" not recognized',
+            node,
+            hint=did_you_mean(field, _TRUNCATED),
+        )
     value = cast(arguments[1], TIMESTAMP, ctx, node) if arguments[1].unknown else arguments[1]
     kind = TIMESTAMP if value.type == DATE else value.type
     if kind not in (TIMESTAMP, TIMESTAMPTZ, INTERVAL) or (len(arguments) == 3 and kind != TIMESTAMPTZ):
-        raise mismatch_of("date_trunc", arguments, node, ctx, "It takes a field, a timestamp or interval, and for timestamptz a zone.")
+        raise mismatch_of(
+            "date_trunc", arguments, node, ctx, "It takes a field, a timestamp or interval, and for timestamptz a zone."
+        )
     if len(arguments) == 3:
         zone = cast(arguments[2], VARCHAR, ctx, node).expression
         local = Value(call("timezone", zone, value.expression), TIMESTAMP)
@@ -81,8 +90,21 @@ def _truncated(field: str, value: Value, kind: SqlType) -> exp.Expression:
     return fill(f"date_trunc('year', a0) - to_years(CAST((year(a0) - 1) % {years} AS INTEGER))", value.expression)
 
 
-_TRUNCATED: Final = ("microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year",
-                    "decade", "century", "millennium")
+_TRUNCATED: Final = (
+    "microseconds",
+    "milliseconds",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "week",
+    "month",
+    "quarter",
+    "year",
+    "decade",
+    "century",
+    "millennium",
+)
 
 
 def _now(name: str, kind: SqlType) -> Builder:
@@ -95,27 +117,41 @@ def _now(name: str, kind: SqlType) -> Builder:
 
 _MONTHS: Final = "(extract('year' FROM a0) * 12 + extract('month' FROM a0))"
 _DAYS: Final = "extract('day' FROM a0)"
-_MICROS: Final = ("(extract('hour' FROM a0) * 3600000000 + extract('minute' FROM a0) * 60000000 + "
-                  "extract('microseconds' FROM a0))")
+_MICROS: Final = (
+    "(extract('hour' FROM a0) * 3600000000 + extract('minute' FROM a0) * 60000000 + extract('microseconds' FROM a0))"
+)
 
 
 def _interval(months: str, days: str, micros: str) -> str:
-    return f"to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER)) + to_microseconds(CAST({micros} AS BIGINT))"
+    return (
+        f"to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER)) + "
+        f"to_microseconds(CAST({micros} AS BIGINT))"
+    )
 
 
 _JUSTIFIED_DAYS: Final = _interval(f"{_MONTHS} + trunc({_DAYS} / 30)", f"{_DAYS} % 30", _MICROS)
 _JUSTIFIED_HOURS: Final = _interval(_MONTHS, f"{_DAYS} + trunc({_MICROS} / {DAY_US})", f"{_MICROS} % {DAY_US}")
 #: Everything in microseconds, a month as 30 days: one sign for all parts.
 _ALL: Final = f"(({_MONTHS} * 30 + {_DAYS}) * {DAY_US} + {_MICROS})"
-_JUSTIFIED: Final = _interval(f"trunc({_ALL} / {30 * DAY_US})", f"trunc({_ALL} % {30 * DAY_US} / {DAY_US})", f"{_ALL} % {DAY_US}")
+_JUSTIFIED: Final = _interval(
+    f"trunc({_ALL} / {30 * DAY_US})", f"trunc({_ALL} % {30 * DAY_US} / {DAY_US})", f"{_ALL} % {DAY_US}"
+)
 
 #: The start of the bin: what is beyond the origin, less the rest of a division that goes down also below the origin.
 _BEYOND: Final = "(epoch_us(a1) - epoch_us(a2))"
-_WIDTH: Final = "(CASE WHEN extract('month' FROM a0) = 0 AND extract('year' FROM a0) = 0 AND epoch_us(a0) > 0 THEN epoch_us(a0) END)"
+_WIDTH: Final = (
+    "(CASE WHEN extract('month' FROM a0) = 0 AND extract('year' FROM a0) = 0 AND epoch_us(a0) > 0 THEN "
+    "epoch_us(a0) END)"
+)
 _BIN: Final = f"a2 + to_microseconds({_BEYOND} - (({_BEYOND} % {_WIDTH}) + {_WIDTH}) % {_WIDTH})"
 
 _MADE_INTERVAL: Final = [
-    "to_years(a0)", "to_months(a1)", "to_days(a2 * 7)", "to_days(a3)", "to_hours(a4)", "to_minutes(a5)",
+    "to_years(a0)",
+    "to_months(a1)",
+    "to_days(a2 * 7)",
+    "to_days(a3)",
+    "to_hours(a4)",
+    "to_minutes(a5)",
     "to_microseconds(CAST(round(a6 * 1000000) AS BIGINT))",
 ]
 
@@ -134,7 +170,8 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
                                 " + ".join(_MADE_INTERVAL[:n])) for n in range(1, 8)],
     "make_time": [signature("int int double", "time", "make_time(a0, a1, a2)")],
     "make_timestamp": [signature("int int int int int double", "timestamp", "make_timestamp(a0, a1, a2, a3, a4, a5)")],
-    "make_timestamptz": [signature("int int int int int double", "timestamptz", "make_timestamptz(a0, a1, a2, a3, a4, a5)"),
+    "make_timestamptz": [signature("int int int int int double", "timestamptz",
+    "make_timestamptz(a0, a1, a2, a3, a4, a5)"),
                          signature("int int int int int double text", "timestamptz",
                                    "make_timestamptz(a0, a1, a2, a3, a4, a5, a6)")],
     "timezone": [signature("text timestamp", "timestamptz", "timezone(a0, a1)"),
@@ -153,7 +190,9 @@ def _age(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression
 DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "age": _age, "date_part": _date_part,
     "current_date": _now("current_date", DATE), "current_timestamp": _now("current_timestamp", TIMESTAMPTZ),
-    "date_trunc": _date_trunc, "clock_timestamp": _now("clock_timestamp", TIMESTAMPTZ), "statement_timestamp": _now("statement_timestamp", TIMESTAMPTZ),
+    "date_trunc": _date_trunc, "clock_timestamp": _now("clock_timestamp", TIMESTAMPTZ),
+    "statement_timestamp": _now("statement_timestamp", TIMESTAMPTZ),
     "localtimestamp": _now("localtimestamp", TIMESTAMP), "now": _now("now", TIMESTAMPTZ),
-    "proctime": _now("proctime", TIMESTAMPTZ), "to_char": _to_char, "to_date": _read("to_date", DATE), "to_timestamp": _to_timestamp,
+    "proctime": _now("proctime", TIMESTAMPTZ), "to_char": _to_char, "to_date": _read("to_date", DATE),
+    "to_timestamp": _to_timestamp,
 }  # fmt: skip

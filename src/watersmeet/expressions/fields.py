@@ -24,8 +24,13 @@ def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Va
         return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.001")
     if part == "epoch":
         if value.type.name in _DATES:
-            return _scaled(call("epoch_us", duckdb_cast(value.expression, TIMESTAMP)
-                                if value.type.name == "date" else value.expression), "0.000001")
+            return _scaled(
+                call(
+                    "epoch_us",
+                    duckdb_cast(value.expression, TIMESTAMP) if value.type.name == "date" else value.expression,
+                ),
+                "0.000001",
+            )
         return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
     if part == "julian" and value.type.name in _DATES:
         return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
@@ -37,8 +42,24 @@ def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Va
 
 
 _EXTRACTED: Final = frozenset(
-    {"century", "day", "decade", "dow", "doy", "hour", "isodow", "isoyear", "microsecond", "microseconds",
-     "millennium", "minute", "month", "quarter", "week", "year"}
+    {
+        "century",
+        "day",
+        "decade",
+        "dow",
+        "doy",
+        "hour",
+        "isodow",
+        "isoyear",
+        "microsecond",
+        "microseconds",
+        "millennium",
+        "minute",
+        "month",
+        "quarter",
+        "week",
+        "year",
+    }
 )
 
 

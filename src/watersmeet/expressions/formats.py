@@ -1,4 +1,6 @@
-"""Date formats of to_char, to_date and to_timestamp (PostgreSQL 17, table 9.26; names are not padded, as in RisingWave)."""
+"""Date formats of to_char, to_date and to_timestamp (PostgreSQL 17, table 9.26; names are not padded, as in
+RisingWave).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,14 @@ _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": 
 
 #: What strftime has no sign for.
 _COMPUTED: Final[dict[str, str]] = {
-    "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')", "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
+    "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')",
+    "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
     "WW": "lpad(CAST((extract('doy' FROM a0) + 6) // 7 AS VARCHAR), 2, '0')",
     "W": "CAST((extract('day' FROM a0) + 6) // 7 AS VARCHAR)", "D": "CAST(extract('dow' FROM a0) + 1 AS VARCHAR)",
-    "ID": "CAST(extract('isodow' FROM a0) AS VARCHAR)", "J": "CAST(CAST(floor(extract('julian' FROM a0)) AS BIGINT) AS VARCHAR)",
-    "SSSS": "CAST(extract('hour' FROM a0) * 3600 + extract('minute' FROM a0) * 60 + extract('second' FROM a0) AS VARCHAR)",
+    "ID": "CAST(extract('isodow' FROM a0) AS VARCHAR)",
+    "J": "CAST(CAST(floor(extract('julian' FROM a0)) AS BIGINT) AS VARCHAR)",
+    "SSSS": ("CAST(extract('hour' FROM a0) * 3600 + extract('minute' FROM a0) * 60 + extract('second' FROM a0) AS "
+    "VARCHAR)"),
 }  # fmt: skip
 
 _WORDS: Final = tuple(sorted([*_SIGNS, *_NAMES, *_COMPUTED], key=len, reverse=True))

@@ -1,7 +1,7 @@
 """Scalar functions: RisingWave's names and results, DuckDB's expressions.
 
-A function that is not in the tables here goes to DuckDB under its own name, so what both
-systems call the same needs no entry. `special` holds those that need more than a name.
+A function that is not in the tables here goes to DuckDB under its own name, so what both systems call the same needs no
+entry. `special` holds those that need more than a name.
 """
 
 from __future__ import annotations
@@ -66,21 +66,27 @@ _AGGREGATES: Final = frozenset({
 
 def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """The value of `name(arguments)`; UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
-    if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
-        raise _undefined(name, node, ctx)
+    check_function(name, node, ctx)
     if is_set_function(name):
         return ctx.rows_of(name, lambda: set_function(name, arguments, nodes, node, ctx), node)
     if name in LENIENT_FUNCTIONS:  # put there by a grammar
         return LENIENT_FUNCTIONS[name](arguments, nodes, node, ctx)
     known = ctx.oracle.functions()
-    target = _RENAMED.get(name, name)
-    if name not in _SPECIAL and (target not in known or known[target][0] not in ("scalar", "macro")):
-        raise _undefined(name, node, ctx)
     if name in _VOLATILE or known.get(name, ("", ""))[1] not in ("", "CONSISTENT"):
         refuse_volatile(name, node, ctx)
     if name in _SPECIAL:
         return _SPECIAL[name](arguments, nodes, node, ctx)
-    return by_duckdb(name, target, arguments, node, ctx)
+    return by_duckdb(name, _RENAMED.get(name, name), arguments, node, ctx)
+
+
+def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
+    """UNDEFINED_FUNCTION unless there is a function of one row called so; its arguments need not be known."""
+    if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
+        raise _undefined(name, node, ctx)
+    if is_set_function(name) or name in LENIENT_FUNCTIONS or name in _SPECIAL:
+        return
+    if ctx.oracle.functions().get(_RENAMED.get(name, name), ("", ""))[0] not in ("scalar", "macro"):
+        raise _undefined(name, node, ctx)
 
 
 def is_aggregate(name: str, ctx: Context) -> bool:
@@ -92,7 +98,8 @@ def _undefined(name: str, node: exp.Expression, ctx: Context) -> Exception:
     scalars = [n for n, (kind, _) in ctx.oracle.functions().items() if kind in ("scalar", "macro", "aggregate")]
     names = {*scalars, *_RENAMED, *_SPECIAL} - _FORBIDDEN
     words = [n for n in names if n.replace("_", "").isalnum() and not n.startswith(_FORBIDDEN_PREFIXES)]
-    return ctx.error("UNDEFINED_FUNCTION", f"function {name} does not exist", node, hint=did_you_mean(name, words))
+    hint = did_you_mean(name, words, nearness=0.7)
+    return ctx.error("UNDEFINED_FUNCTION", f"function {name} does not exist", node, hint=hint)
 
 
 def _at_least(count: int, arguments: Arguments) -> tuple[int, ...]:
@@ -102,8 +109,11 @@ def _at_least(count: int, arguments: Arguments) -> tuple[int, ...]:
 def _coalesce(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("coalesce", arguments, _at_least(1, arguments), node, ctx)
     values, kind = unify(list(arguments), nodes, ctx, "COALESCE")
-    return Value(exp.Coalesce(this=values[0].expression, expressions=[v.expression for v in values[1:]]), kind,
-                 all(v.nullable for v in values))
+    return Value(
+        exp.Coalesce(this=values[0].expression, expressions=[v.expression for v in values[1:]]),
+        kind,
+        all(v.nullable for v in values),
+    )
 
 
 def _extreme(name: str) -> Builder:

@@ -1,4 +1,6 @@
-"""What jsonb can do beside being read: `||`, `-`, `?`, and functions that make or change documents (PostgreSQL 17, 9.16)."""
+"""What jsonb can do beside being read: `||`, `-`, `?`, and functions that make or change documents (PostgreSQL 17,
+9.16).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from sqlglot import exp
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value
-from watersmeet.types import BOOLEAN, JSONB, VARCHAR
+from watersmeet.types import BOOLEAN, JSON_MAX_DEPTH, JSONB, VARCHAR
 
 _ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
 _LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"
@@ -19,8 +21,10 @@ _JOINED: Final = (
     f"ELSE to_json(list_concat({_LIST.format('a0')}, {_LIST.format('a1')})) END"
 )
 _WITHOUT_KEY: Final = (
-    "CASE json_type(a0) WHEN 'OBJECT' THEN to_json(map_from_entries(list_filter(list_zip(json_keys(a0), json_extract(a0, '$.*')), "
-    "lambda _e: NOT list_contains({0}, struct_extract(_e, 1))))) WHEN 'ARRAY' THEN to_json(list_filter(json_extract(a0, '$[*]'), "
+    "CASE json_type(a0) WHEN 'OBJECT' THEN to_json(map_from_entries(list_filter(list_zip(json_keys(a0), "
+    "json_extract(a0, '$.*')), "
+    "lambda _e: NOT list_contains({0}, struct_extract(_e, 1))))) WHEN 'ARRAY' THEN "
+    "to_json(list_filter(json_extract(a0, '$[*]'), "
     "lambda _e: NOT (json_type(_e) = 'VARCHAR' AND list_contains({0}, json_extract_string(_e, '$'))))) END"
 )
 #: Number `_i` (from 1) of the elements, without the one that the argument counts from 0 or from the end.
@@ -30,16 +34,45 @@ _WITHOUT_PLACE: Final = (
 )
 #: The keys of an object, the texts in an array, a text.
 _TOP: Final = (
-    "CASE json_type(a0) WHEN 'OBJECT' THEN json_keys(a0) WHEN 'ARRAY' THEN list_transform(list_filter(json_extract(a0, '$[*]'), "
-    "lambda _e: json_type(_e) = 'VARCHAR'), lambda _e: json_extract_string(_e, '$')) WHEN 'VARCHAR' THEN [json_extract_string(a0, '$')] "
+    "CASE json_type(a0) WHEN 'OBJECT' THEN json_keys(a0) WHEN 'ARRAY' THEN "
+    "list_transform(list_filter(json_extract(a0, '$[*]'), "
+    "lambda _e: json_type(_e) = 'VARCHAR'), lambda _e: json_extract_string(_e, '$')) WHEN 'VARCHAR' THEN "
+    "[json_extract_string(a0, '$')] "
     "ELSE CASE WHEN a0 IS NOT NULL THEN CAST([] AS VARCHAR[]) END END"
 )
+#: Of the text DOC. Brackets outside strings as +1 and -1; the greatest sum so far is kept above 32 bits, the sum below.
+_DEPTH: Final = (
+    "list_reduce(list_transform(string_split(regexp_replace(regexp_replace(DOC, "
+    r"""'"(?:[^"\\]|\\.)*"', '', 'g'), '[^\[\]{}]', '', 'g'), ''), """
+    "lambda _c: CASE WHEN _c IN ('[', '{') THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END), "
+    "lambda _s, _d: greatest(_s // 4294967296, _s % 4294967296 + _d) * 4294967296 + _s % 4294967296 + _d, "
+    "CAST(0 AS BIGINT)) // 4294967296"
+)
+#: DuckDB compares and merges documents by recursion: some ten thousand levels end the process. A text that is shorter
+#: than this has fewer; of a longer one they are counted. It comes from a cast: what columns hold is shallow.
+_SHALLOW: Final = (
+    "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
+    f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
+    "ELSE error(concat('jsonb nests too deeply', left(CAST(DOC AS VARCHAR), 0))) END"
+)
+WITHOUT_NULLS: Final = f"json_merge_patch('{{}}', {_SHALLOW.replace('DOC', 'a0')})"
+"""The template of jsonb_strip_nulls."""
+
+
+def contains(whole: Value, part: Value) -> Value:
+    """`whole @> part`."""
+    template = f"json_contains({_SHALLOW.replace('DOC', 'a0')}, {_SHALLOW.replace('DOC', 'a1')})"
+    return Value(fill(template, whole.expression, part.expression), BOOLEAN)
 
 
 def joined(left: Value, right: Value) -> Value:
     """`left || right`: the keys of both objects (the right ones count), or the elements of both."""
-    return Value(exp.Cast(this=fill(_JOINED, left.expression, right.expression), to=exp.DataType.build("JSON", dialect="duckdb")),
-                 JSONB)
+    return Value(
+        exp.Cast(
+            this=fill(_JOINED, left.expression, right.expression), to=exp.DataType.build("JSON", dialect="duckdb")
+        ),
+        JSONB,
+    )
 
 
 def without(document: Value, part: Value, ctx: Context, node: exp.Expression) -> Value:

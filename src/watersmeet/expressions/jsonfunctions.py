@@ -73,11 +73,13 @@ _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 JSON_FUNCTIONS: Final[dict[str, Builder]] = {
     **builders({
-        "jsonb_array_length": [signature("jsonb", "int", "CASE json_type(a0) WHEN 'ARRAY' THEN json_array_length(a0) END")],
+        "jsonb_array_length": [signature("jsonb", "int",
+        "CASE json_type(a0) WHEN 'ARRAY' THEN json_array_length(a0) END")],
         "jsonb_typeof": [signature("jsonb", "text", _TYPEOF)],
-        "jsonb_strip_nulls": [signature("jsonb", "jsonb", "json_merge_patch('{}', a0)")],
+        "jsonb_strip_nulls": [signature("jsonb", "jsonb", jsonb.WITHOUT_NULLS)],
     }),
-    "jsonb_exists": _exists("jsonb_exists", "one", VARCHAR), "jsonb_exists_all": _exists("jsonb_exists_all", "all", _TEXTS),
+    "jsonb_exists": _exists("jsonb_exists", "one", VARCHAR), "jsonb_exists_all": _exists("jsonb_exists_all", "all",
+    _TEXTS),
     "jsonb_exists_any": _exists("jsonb_exists_any", "any", _TEXTS),
     "jsonb_extract_path": _path("jsonb_extract_path", text=False),
     "jsonb_extract_path_text": _path("jsonb_extract_path_text", text=True),

@@ -70,7 +70,20 @@ def _date_diff(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Exp
     if unit not in _PARTS:
         raise ctx.error("INVALID_VALUE", f'unit "{unit}" not recognized', node, hint=did_you_mean(unit, _PARTS))
     times = [cast(a, TIMESTAMP, ctx, node) for a in arguments[1:]]
-    return Value(call("date_diff", string(unit), *[t.expression for t in times]), BIGINT, any(t.nullable for t in times))
+    return Value(
+        call("date_diff", string(unit), *[t.expression for t in times]), BIGINT, any(t.nullable for t in times)
+    )
+
+
+def _json_text(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    """The text at a path of a JSON document: '' where there is nothing, or no document; objects as they are."""
+    document, path = cast(arguments[0], VARCHAR, ctx, node), arguments[1].expression
+    found = fill(
+        "CASE WHEN json_valid(a0) THEN coalesce(json_extract_string(a0, a1), '') WHEN a0 IS NOT NULL THEN '' END",
+        document.expression,
+        path,
+    )
+    return Value(found, VARCHAR, document.nullable)
 
 
 def _length(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -97,7 +110,9 @@ def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     """The texts one after the other; NULL if one is NULL."""
     count_checked("concat", arguments, (max(1, len(arguments)),), node, ctx)
     texts = [cast(a, VARCHAR, ctx, node).expression if a.unknown else text_of(a) for a in arguments]
-    return Value(fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in arguments))
+    return Value(
+        fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in arguments)
+    )
 
 
 def _substring(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -109,7 +124,11 @@ def _substring(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Exp
     parts = [text.expression, *[a.expression for a in arguments[1:]]]
     whole = "substring(a0, a1)" if len(parts) == 2 else "substring(a0, a1, greatest(a2, 0))"
     null = "" if len(parts) == 2 else "WHEN a2 IS NULL THEN NULL "
-    return Value(fill(f"CASE {null}WHEN a1 = 0 THEN left(a0, 0) ELSE {whole} END", *parts), VARCHAR, any(a.nullable for a in arguments))
+    return Value(
+        fill(f"CASE {null}WHEN a1 = 0 THEN left(a0, 0) ELSE {whole} END", *parts),
+        VARCHAR,
+        any(a.nullable for a in arguments),
+    )
 
 
 def _element(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -127,7 +146,11 @@ def _int_div(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expre
     count_checked("int_div", arguments, (2,), node, ctx)
     parts = [a if a.type.is_integer and not a.unknown else cast(a, DOUBLE, ctx, node) for a in arguments]
     whole = all(p.type.is_integer for p in parts)
-    text = "CAST(a0 AS BIGINT) // CAST(a1 AS BIGINT)" if whole else "CAST(trunc(CAST(a0 AS DOUBLE) / nullif(CAST(a1 AS DOUBLE), 0)) AS BIGINT)"
+    text = (
+        "CAST(a0 AS BIGINT) // CAST(a1 AS BIGINT)"
+        if whole
+        else "CAST(trunc(CAST(a0 AS DOUBLE) / nullif(CAST(a1 AS DOUBLE), 0)) AS BIGINT)"
+    )
     return Value(fill(text, *[wrap(p.expression) for p in parts]), BIGINT)
 
 
@@ -139,11 +162,30 @@ def _as_date(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expre
 
 def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """What is left where no emission is numbered."""
-    raise ctx.error("FEATURE_NOT_SUPPORTED", "emit_version() is not supported here", node, code=183,
-                    hint="It is an item of its own in the select list of a SELECT that runs.")
+    raise ctx.error(
+        "FEATURE_NOT_SUPPORTED",
+        "emit_version() is not supported here",
+        node,
+        code=183,
+        hint="It is an item of its own in the select list of a SELECT that runs.",
+    )
 
 
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
-    "$as_date": _as_date, "$concat": _concat, "$condition": _condition, "$date_diff": _date_diff, "$day": _day, "$element": _element, "$emit_version": _emit_version, "$empty": _empty("="), "$int_div": _int_div, "$length": _length, "$moment": _moment, "$number": _number,
-    "$not_empty": _empty(">"), "$substring": _substring, "$truncated": _truncated,
+    "$as_date": _as_date,
+    "$concat": _concat,
+    "$condition": _condition,
+    "$date_diff": _date_diff,
+    "$day": _day,
+    "$element": _element,
+    "$emit_version": _emit_version,
+    "$empty": _empty("="),
+    "$int_div": _int_div,
+    "$json_text": _json_text,
+    "$length": _length,
+    "$moment": _moment,
+    "$number": _number,
+    "$not_empty": _empty(">"),
+    "$substring": _substring,
+    "$truncated": _truncated,
 }

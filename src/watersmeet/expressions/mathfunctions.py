@@ -108,6 +108,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 def _with_digits(name: str) -> Builder:
     """`round` and `trunc`: to digits that are written out in one step."""
+
     def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
         found = _BY_SIGNATURE[name](arguments, nodes, node, ctx)
         if len(arguments) == 2 and arguments[1].is_number_literal and found.type == NUMERIC:
@@ -119,5 +120,7 @@ def _with_digits(name: str) -> Builder:
 
 
 MATH_FUNCTIONS: Final[dict[str, Builder]] = {
-    **_BY_SIGNATURE, "round": _with_digits("round"), "trunc": _with_digits("trunc"),
+    **_BY_SIGNATURE,
+    "round": _with_digits("round"),
+    "trunc": _with_digits("trunc"),
 }

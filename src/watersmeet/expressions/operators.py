@@ -104,11 +104,19 @@ def quantified(array: Value, each: exp.Expression, *, every: bool) -> Value:
     outcomes = call("list_transform", array.expression, exp.Lambda(this=each, expressions=[parameter]))
     decisive, otherwise = (exp.false(), exp.true()) if every else (exp.true(), exp.false())
     unknown = exp.LT(this=call("list_count", outcomes), expression=call("len", outcomes))
-    return Value(exp.Paren(this=exp.Case(ifs=[
-        exp.If(this=exp.Is(this=wrap(array.expression), expression=exp.null()), true=exp.null()),
-        exp.If(this=call("list_contains", outcomes, decisive), true=decisive.copy()),
-        exp.If(this=unknown, true=exp.null()),
-    ], default=otherwise)), BOOLEAN)
+    return Value(
+        exp.Paren(
+            this=exp.Case(
+                ifs=[
+                    exp.If(this=exp.Is(this=wrap(array.expression), expression=exp.null()), true=exp.null()),
+                    exp.If(this=call("list_contains", outcomes, decisive), true=decisive.copy()),
+                    exp.If(this=unknown, true=exp.null()),
+                ],
+                default=otherwise,
+            )
+        ),
+        BOOLEAN,
+    )
 
 
 def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
@@ -119,8 +127,12 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
         return _numbers(node, sign, left, right, ctx)
     pair = (left.type.name, right.type.name)
     if left.type == right.type == TIME and sign == "-":
-        days = [exp.Add(this=duckdb_cast(string("2000-01-01"), DATE), expression=wrap(v.expression)) for v in (left, right)]
-        return Value(exp.Paren(this=exp.Sub(this=exp.Paren(this=days[0]), expression=exp.Paren(this=days[1]))), INTERVAL)
+        days = [
+            exp.Add(this=duckdb_cast(string("2000-01-01"), DATE), expression=wrap(v.expression)) for v in (left, right)
+        ]
+        return Value(
+            exp.Paren(this=exp.Sub(this=exp.Paren(this=days[0]), expression=exp.Paren(this=days[1]))), INTERVAL
+        )
     if sign == "-" and left.type == JSONB:
         return jsonb.without(left, right, ctx, node)
     both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
@@ -156,8 +168,9 @@ def _plain(value: Value) -> Value:
 def _settle(sign: str, left: Value, right: Value, ctx: Context, node: exp.Expression) -> tuple[Value, Value]:
     """Gives bare literals the type that the other side asks for."""
     if left.unknown and right.unknown:
-        raise ctx.error("DATATYPE_MISMATCH", f"operator is not unique: unknown {sign} unknown", node,
-                        hint="Cast one side.")
+        raise ctx.error(
+            "DATATYPE_MISMATCH", f"operator is not unique: unknown {sign} unknown", node, hint="Cast one side."
+        )
     if left.unknown:
         kind = _partner(sign, right.type)
         return cast(left, kind, ctx, node), right
@@ -313,8 +326,9 @@ def negate(node: exp.Expression, value: Value, ctx: Context) -> Value:
             kind = INTEGER
         elif value.expression.name == str(2**63):
             kind = BIGINT
-        return Value(exp.Neg(this=value.expression.copy()), kind, nullable=False,
-                     exact=value.exact and kind == value.type)
+        return Value(
+            exp.Neg(this=value.expression.copy()), kind, nullable=False, exact=value.exact and kind == value.type
+        )
     return Value(exp.Neg(this=wrap(value.expression)), value.type, exact=value.exact)
 
 
@@ -322,6 +336,10 @@ def logical(node: exp.Expression, values: list[Value], nodes: list[exp.Expressio
     """AND, OR."""
     word = "AND" if isinstance(node, exp.And) else "OR"
     sides = [condition(v, ctx, n, word) for v, n in zip(values, nodes, strict=True)]
-    parts = [exp.Paren(this=s.expression) if isinstance(s.expression, exp.Connector) and
-             type(s.expression) is not type(node) else s.expression for s in sides]
+    parts = [
+        exp.Paren(this=s.expression)
+        if isinstance(s.expression, exp.Connector) and type(s.expression) is not type(node)
+        else s.expression
+        for s in sides
+    ]
     return boolean(type(node)(this=parts[0], expression=parts[1]), *sides)

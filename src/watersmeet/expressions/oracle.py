@@ -72,11 +72,17 @@ class Oracle:
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = duckdb.connect(config={
-                "threads": 1, "memory_limit": "200MB", "enable_external_access": self._external_access,
-                "autoinstall_known_extensions": False, "autoload_known_extensions": False,
-            })
+            self._connection = duckdb.connect(
+                config={
+                    "threads": 1,
+                    "memory_limit": "200MB",
+                    "enable_external_access": self._external_access,
+                    "autoinstall_known_extensions": False,
+                    "autoload_known_extensions": False,
+                }
+            )
             self._connection.execute("SET TimeZone = 'UTC'")
+            self._connection.execute("SET lock_configuration = true")
         return self._connection
 
     def type_of(self, sql: str) -> tuple[SqlType | None, str]:
@@ -114,10 +120,14 @@ class Oracle:
         """DuckDB's functions by name: kind (scalar, aggregate, table, macro …) and stability."""
         with self._lock:
             if self._functions is None:
-                rows = self._connect().execute(
-                    "SELECT function_name, min(function_type), max(coalesce(stability, 'CONSISTENT')) "
-                    "FROM duckdb_functions() GROUP BY 1"
-                ).fetchall()
+                rows = (
+                    self._connect()
+                    .execute(
+                        "SELECT function_name, min(function_type), max(coalesce(stability, 'CONSISTENT')) "
+                        "FROM duckdb_functions() GROUP BY 1"
+                    )
+                    .fetchall()
+                )
                 self._functions = {name: (kind, stability) for name, kind, stability in rows}
             return self._functions
 

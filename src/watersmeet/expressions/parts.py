@@ -59,6 +59,7 @@ _WORDS: Final = {
     "windows": "WINDOW",
     "with_": "WITH",
     "within": "WITHIN",
+    "grace": "GRACE PERIOD",
 }
 
 

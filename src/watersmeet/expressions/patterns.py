@@ -100,8 +100,12 @@ def replacement(value: Value) -> exp.Expression:
     if not value.expression.is_string:
         return call("replace", value.expression, string("\\&"), string("\\0"))
     written = value.expression.name
-    made = re.sub(r"\\(.?)", lambda m: {"&": r"\0", "\\": r"\\"}.get(m[1]) or (m[0] if m[1].isdecimal() else r"\\" + m[1]),
-                  written, flags=re.DOTALL)
+    made = re.sub(
+        r"\\(.?)",
+        lambda m: {"&": r"\0", "\\": r"\\"}.get(m[1]) or (m[0] if m[1].isdecimal() else r"\\" + m[1]),
+        written,
+        flags=re.DOTALL,
+    )
     return string(made)
 
 

@@ -1,4 +1,7 @@
-"""Functions of regular expressions (PostgreSQL 17, 9.7.3). Of a group that takes no part in a match, '' stands for NULL."""
+"""Functions of regular expressions (PostgreSQL 17, 9.7.3).
+
+Of a group that takes no part in a match, '' stands for NULL.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,26 @@ _TEXTS: Final = SqlType("array", element=VARCHAR)
 class _Match:
     """The arguments of one call: the text from its start, the pattern and the options."""
 
-    def __init__(self, name: str, arguments: Arguments, node: exp.Expression, ctx: Context, *, start: int | None = None,
-                 flags: int | None = None, everywhere: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Arguments,
+        node: exp.Expression,
+        ctx: Context,
+        *,
+        start: int | None = None,
+        flags: int | None = None,
+        everywhere: bool = False,
+    ) -> None:
         self.name, self.node, self.ctx = name, node, ctx
         self.text = cast(arguments[0], VARCHAR, ctx, node).expression
         self.given = cast(arguments[1], VARCHAR, ctx, node)
         if start is not None and len(arguments) > start:
             place = cast(arguments[start], INTEGER, ctx, node).expression
             self.text = call("substring", self.text, place)
-        written = constant_text(arguments[flags], name, node, ctx) if flags is not None and len(arguments) > flags else ""
+        written = (
+            constant_text(arguments[flags], name, node, ctx) if flags is not None and len(arguments) > flags else ""
+        )
         self.everywhere = "g" in written
         self.options = string(patterns.options(written, node, ctx, everywhere=everywhere).replace("g", ""))
         self.pattern = patterns.regex(self.given, node, ctx)
@@ -37,8 +51,11 @@ class _Match:
     def groups(self) -> int:
         """The number of groups of the pattern, which must be a constant."""
         if not self.given.expression.is_string:
-            raise self.ctx.not_supported(f"{self.name} with a pattern that is not a constant", self.node,
-                                         hint="regexp_count, regexp_replace and ~ take one.")
+            raise self.ctx.not_supported(
+                f"{self.name} with a pattern that is not a constant",
+                self.node,
+                hint="regexp_count, regexp_replace and ~ take one.",
+            )
         return patterns.groups(self.given.expression.name)
 
     def call(self, name: str, *more: exp.Expression) -> exp.Expression:
@@ -125,17 +142,24 @@ def substring(text: Value, pattern: Value, node: exp.Expression, ctx: Context) -
     """`substring(text FROM pattern)`: the first group of the match, or the whole; NULL if there is none."""
     found = _Match("substring", [text, pattern], node, ctx)
     group = 1 if found.groups else 0
-    return Value(fill("CASE WHEN a0 THEN a1 END", found.call("regexp_matches"), found.call("regexp_extract", number(group))),
-                 VARCHAR)
+    return Value(
+        fill("CASE WHEN a0 THEN a1 END", found.call("regexp_matches"), found.call("regexp_extract", number(group))),
+        VARCHAR,
+    )
 
 
 def matched(text: Value, pattern: Value, flags: str, node: exp.Expression, ctx: Context) -> exp.Expression:
     """`text ~ pattern`; flags: `i` for `~*`."""
-    return call("regexp_matches", text.expression, patterns.regex(pattern, node, ctx),
-                string(patterns.options(flags, node, ctx)))
+    return call(
+        "regexp_matches",
+        text.expression,
+        patterns.regex(pattern, node, ctx),
+        string(patterns.options(flags, node, ctx)),
+    )
 
 
 REGEX_FUNCTIONS: Final[dict[str, Builder]] = {
-    "regexp_count": _count, "regexp_extract": _extract, "regexp_like": _like, "regexp_match": _match, "regexp_replace": _replace,
+    "regexp_count": _count, "regexp_extract": _extract, "regexp_like": _like, "regexp_match": _match,
+    "regexp_replace": _replace,
     "regexp_split_to_array": _split, "regexp_substr": _substr,
 }  # fmt: skip

@@ -1,7 +1,9 @@
-"""`FLOOR(time TO unit)`, `CEIL(time TO unit)`, `STEP(time BY interval)`: document 001, "Using JOINs to Enrich Stream Data" (SS-67).
+"""`FLOOR(time TO unit)`, `CEIL(time TO unit)`, `STEP(time BY interval)`: SQLstream, "JOIN clause", "Using JOINs to
+Enrich Stream Data" (SS-67).
 
-STEP, of s-Server's functions, is a FLOOR to a unit of any length: `to` is an interval. Units of a fixed length are windows that begin at 1970 (`algebra.timewindows`), so that watermarks go through them; months and
-years are the calendar's.
+STEP, of s-Server's functions, is a FLOOR to a unit of any length: `to` is an interval. Units of a fixed length are
+windows that begin at 1970 (`algebra.timewindows`), so that watermarks go through them; months and years are the
+calendar's.
 """
 
 from __future__ import annotations
@@ -21,8 +23,14 @@ from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import DAY_US, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 #: The length of a unit in microseconds; None: it has none.
-UNITS: Final[dict[str, int | None]] = {"SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000, "DAY": DAY_US, "MONTH": None,
-                                       "YEAR": None}
+UNITS: Final[dict[str, int | None]] = {
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": DAY_US,
+    "MONTH": None,
+    "YEAR": None,
+}
 
 
 #: A unit's name, or its length in microseconds.
@@ -52,18 +60,29 @@ def after(start: exp.Expression, unit: Unit) -> exp.Expression:
 
 
 def unit_of(window: exp.Window, ctx: Context, bind: Bind) -> Unit | None:
-    """The unit of `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`, a window that empties with each; None for others. INVALID_VALUE."""
+    """The unit of `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`, a window that empties with each; None for
+    others. INVALID_VALUE.
+    """
     order, spec = window.args.get("order"), window.args.get("spec")
     if order is None or len(order.expressions) != 1 or (spec is not None and not _is_current_row(spec)):
         return None
     key = order.expressions[0].this
-    if not isinstance(key, exp.Floor) or key.args.get("to") is None or not isinstance(key.this, exp.Column) or key.this.name.upper() != "ROWTIME":
+    if (
+        not isinstance(key, exp.Floor)
+        or key.args.get("to") is None
+        or not isinstance(key.this, exp.Column)
+        or key.this.name.upper() != "ROWTIME"
+    ):
         return None
     return _unit(key, ctx, bind)
 
 
 def _is_current_row(spec: exp.Expression) -> bool:
-    return spec.args.get("kind") == "RANGE" and spec.args.get("start") == "CURRENT ROW" and spec.args.get("end") in (None, "CURRENT ROW")
+    return (
+        spec.args.get("kind") == "RANGE"
+        and spec.args.get("start") == "CURRENT ROW"
+        and spec.args.get("end") in (None, "CURRENT ROW")
+    )
 
 
 def _floor(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -94,8 +113,12 @@ def _unit(node: Any, ctx: Context, bind: Bind) -> Unit:
     if isinstance(written, exp.Interval):
         length_us = duration_us(bind(written, ctx).finish().expression)
         if length_us is None or length_us <= 0:
-            raise ctx.error("INVALID_VALUE", "STEP needs an interval above zero without months", written,
-                            hint="FLOOR(… TO MONTH) and FLOOR(… TO YEAR) go by the calendar." if length_us is None else None)
+            raise ctx.error(
+                "INVALID_VALUE",
+                "STEP needs an interval above zero without months",
+                written,
+                hint="FLOOR(… TO MONTH) and FLOOR(… TO YEAR) go by the calendar." if length_us is None else None,
+            )
         return length_us
     unit: str = written.name.upper()
     if unit not in UNITS:

@@ -1,7 +1,7 @@
 """Scalar expressions: from a parsed tree to a typed DuckDB tree.
 
-`bind_value` looks up one small reader by the node's class. Whatever has no reader is refused
-by name, never passed through.
+`bind_value` looks up one small reader by the node's class. Whatever has no reader is refused by name, never passed
+through.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sqlglot import exp
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.expressions import composite, rounding, temporal, textual
+from watersmeet.expressions import composite, rounding, sqlfunctions, temporal, textual
 from watersmeet.expressions.casts import cast, condition, unify
 from watersmeet.expressions.clock import time_comparison
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.functions import function, is_aggregate
+from watersmeet.expressions.functions import check_function, function, is_aggregate
 from watersmeet.expressions.operators import (
     arithmetic,
     bitwise,
@@ -56,7 +56,9 @@ def _check_arguments(node: exp.Expression, ctx: Context) -> None:
     for name, part in node.args.items():
         if part and name not in _PARTS and name not in _OTHER_PARTS.get(type(node), ()):
             word = words_of(name)
-            raise ctx.not_supported(f"{'' if word is None else f'{word} in '}the expression {node.sql(dialect='postgres')}", node)
+            raise ctx.not_supported(
+                f"{'' if word is None else f'{word} in '}the expression {node.sql(dialect='postgres')}", node
+            )
 
 
 def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
@@ -94,7 +96,9 @@ def _shifted(digits: str, fraction: str, shift: int) -> tuple[str, str]:
     return digits.lstrip("0") or "0", fraction[:37]
 
 
-def _text(node: Any, _ctx: Context) -> Value:
+def _text(node: Any, ctx: Context) -> Value:
+    if "\0" in node.this:  # as an escape: the statement itself holds none
+        raise ctx.error("CHARACTER_NOT_IN_REPERTOIRE", "text can't contain U+0000, the null character", node)
     return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
 
 
@@ -160,7 +164,9 @@ def _row_comparison(node: Any, ctx: Context) -> Value:
     strict = exp.LT if isinstance(node, (exp.LT, exp.LTE)) else exp.GT
     tree = _pair(type(node), *pairs[-1])
     for a, b in reversed(pairs[:-1]):
-        tree = exp.Paren(this=exp.Or(this=_pair(strict, a, b), expression=exp.Paren(this=_and(_pair(exp.EQ, a, b), tree))))
+        tree = exp.Paren(
+            this=exp.Or(this=_pair(strict, a, b), expression=exp.Paren(this=_and(_pair(exp.EQ, a, b), tree)))
+        )
     return bind_value(tree, ctx)
 
 
@@ -195,16 +201,22 @@ def _quantified(node: Any, ctx: Context) -> Value:
 
 def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
     """`item = ANY (array)`: true if it is there; else NULL if a NULL is involved. DuckDB's own form is a subquery."""
+
     def is_null(of: exp.Expression) -> exp.Expression:
         return exp.Is(this=wrap(of), expression=exp.null())
 
     has_null = exp.LT(this=call("list_count", array), expression=call("len", array))
     unknown = exp.or_(is_null(array), is_null(item), copy=False)
-    return exp.Paren(this=exp.Case(ifs=[
-        exp.If(this=unknown, true=exp.null()),
-        exp.If(this=call("list_contains", array, item), true=exp.true()),
-        exp.If(this=has_null, true=exp.null()),
-    ], default=exp.false()))
+    return exp.Paren(
+        this=exp.Case(
+            ifs=[
+                exp.If(this=unknown, true=exp.null()),
+                exp.If(this=call("list_contains", array, item), true=exp.true()),
+                exp.If(this=has_null, true=exp.null()),
+            ],
+            default=exp.false(),
+        )
+    )
 
 
 def _between(node: Any, ctx: Context) -> Value:
@@ -218,8 +230,10 @@ def _between(node: Any, ctx: Context) -> Value:
 
 
 def _between_symmetric(node: Any, ctx: Context) -> Value:
-    sides = [exp.Between(this=node.this.copy(), low=node.args[a].copy(), high=node.args[b].copy())
-             for a, b in (("low", "high"), ("high", "low"))]
+    sides = [
+        exp.Between(this=node.this.copy(), low=node.args[a].copy(), high=node.args[b].copy())
+        for a, b in (("low", "high"), ("high", "low"))
+    ]
     value = bind_value(exp.Or(this=sides[0], expression=sides[1]), ctx)
     return Value(exp.Paren(this=value.expression), BOOLEAN, value.nullable)
 
@@ -325,11 +339,22 @@ def _anonymous(node: Any, ctx: Context) -> Value:
             raise ctx.error("DATATYPE_MISMATCH", f"{name} is not an aggregate function", node)
     if name == "row":
         return composite.row(nodes, ctx, bind_value)
+    check_function(name, node, ctx)  # before its arguments, which may be no columns of a group, or columns at all
     return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
 
 
 def _named(name: str) -> Callable[[Any, Context], Value]:
     return lambda node, ctx: function(name, [], [], node, ctx)
+
+
+def _if(node: Any, ctx: Context) -> Value:
+    """`if(…)`, which sqlglot reads as a CASE; branches of a CASE are no expressions."""
+    raise ctx.error(
+        "UNDEFINED_FUNCTION",
+        "function if does not exist",
+        node,
+        hint="Write CASE WHEN condition THEN value ELSE other END.",
+    )
 
 
 def _over(node: Any, ctx: Context) -> Value:
@@ -352,7 +377,9 @@ def _star(node: Any, ctx: Context) -> Value:
     raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
 
 
-def _bound(read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value]) -> Callable[[Any, Context], Value]:
+def _bound(
+    read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value],
+) -> Callable[[Any, Context], Value]:
     """A reader of another module, with the binder of its parts put in."""
     return lambda node, ctx: read(node, ctx, bind_value)
 
@@ -370,6 +397,7 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.Div: ("typed",),
     exp.Floor: ("to",),
     exp.ILike: ("negate",),
+    exp.If: ("true", "false"),
     exp.In: ("query",),
     exp.Interval: ("unit",),
     exp.JSONExtract: ("only_json_types",),
@@ -402,10 +430,11 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.CurrentDate: _named("current_date"), exp.CurrentTimestamp: _named("current_timestamp"),
     exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
     exp.CurrentUser: _named("current_user"), exp.Localtime: _named("localtime"),
-    exp.Star: _star,
+    exp.Star: _star, exp.If: _if,
     exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _refused("ARRAY (SELECT …)"),
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
-    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS, **rounding.READERS}.items()},
+    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS,
+    **rounding.READERS, **sqlfunctions.READERS}.items()},
 }  # fmt: skip

@@ -21,8 +21,9 @@ from watersmeet.expressions.values import Value, call, common_type, duckdb_cast,
 from watersmeet.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
 
-def set_function(name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression,
-                 ctx: Context) -> Value:
+def set_function(
+    name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context
+) -> Value:
     """The array of the rows of `name(arguments)`."""
     found = _BUILDERS[name](arguments, nodes, node, ctx)
     scalar = found.finish()
@@ -89,7 +90,9 @@ def table_call(node: exp.Expression) -> TableCall | None:
 
 
 def row_names(call_: TableCall, index: int, element: SqlType) -> tuple[str, ...]:
-    """The names of the columns that call number `index` gives: of a struct's fields, else the item's or the function's."""
+    """The names of the columns that call number `index` gives: of a struct's fields, else the item's or the
+    function's.
+    """
     if element.name == "struct":
         return tuple(name for name, _ in element.fields)
     return (call_.title if len(call_.calls) == 1 else call_.calls[index][0],)
@@ -106,8 +109,9 @@ def _unnest(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     count_checked("unnest", arguments, (1,), node, ctx)
     value = arguments[0]
     if value.type.name != "array":
-        raise ctx.error("DATATYPE_MISMATCH", f"function unnest({value.type.sql}) does not exist", node,
-                        detail="It takes an array.")
+        raise ctx.error(
+            "DATATYPE_MISMATCH", f"function unnest({value.type.sql}) does not exist", node, detail="It takes an array."
+        )
     depth, kind = 1, value.type.element
     while kind is not None and kind.name == "array":
         depth, kind = depth + 1, kind.element
@@ -126,8 +130,10 @@ def _series(name: str) -> Builder:
         if kind is not None and kind.is_numeric:
             if len(arguments) == 3 and not arguments[2].unknown:
                 kind = common_type([kind, arguments[2].type]) or kind
-            values = [cast(a, kind, ctx, n) if a.unknown else coerce(a, kind, ctx, n)
-                      for a, n in zip(arguments, nodes, strict=True)]
+            values = [
+                cast(a, kind, ctx, n) if a.unknown else coerce(a, kind, ctx, n)
+                for a, n in zip(arguments, nodes, strict=True)
+            ]
             if not kind.is_float:
                 _check_step(values, node, ctx)
                 return _numbers(name, values, BIGINT if kind.is_integer and kind != INTEGER else kind)
@@ -137,8 +143,13 @@ def _series(name: str) -> Builder:
             step = cast(arguments[2], INTERVAL, ctx, node)
             if step.type == INTERVAL:
                 return Value(call(name, *[b.expression for b in bounds], step.expression), array_of(kind))
-        raise mismatch_of(name, arguments, node, ctx,
-                          "It takes two integers or numerics and maybe a step, or two timestamps and an interval.")
+        raise mismatch_of(
+            name,
+            arguments,
+            node,
+            ctx,
+            "It takes two integers or numerics and maybe a step, or two timestamps and an interval.",
+        )
 
     return build
 
@@ -195,8 +206,11 @@ def _each(name: str, *, text: bool) -> Builder:
     def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
         document = _document(name, arguments, node, ctx)
         kind = VARCHAR if text else JSONB
-        pairs = call("list_zip", call("json_keys", document),
-                     call("json_extract_string" if text else "json_extract", document, string("$.*")))
+        pairs = call(
+            "list_zip",
+            call("json_keys", document),
+            call("json_extract_string" if text else "json_extract", document, string("$.*")),
+        )
         row = SqlType("struct", fields=(("key", VARCHAR), ("value", kind)))
         return Value(duckdb_cast(pairs, array_of(row)), array_of(row))
 

@@ -107,8 +107,10 @@ def _builder(name: str, signatures: Sequence[Signature]) -> Builder:
         if chosen is None:
             shown = "; ".join(f"{name}({', '.join(_shown(p) for p in s.parameters)})" for s in signatures[:4])
             raise mismatch_of(name, arguments, node, ctx, f"The function exists as {shown}.")
-        values = [a if p == "any" and not a.unknown else cast(a, _TYPES.get(p, VARCHAR), ctx, n)
-                  for a, p, n in zip(arguments, chosen.parameters, nodes, strict=True)]
+        values = [
+            a if p == "any" and not a.unknown else cast(a, _TYPES.get(p, VARCHAR), ctx, n)
+            for a, p, n in zip(arguments, chosen.parameters, nodes, strict=True)
+        ]
         return apply(chosen.template, values, _TYPES[chosen.result], ctx, node)
 
     return build

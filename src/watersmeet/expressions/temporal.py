@@ -45,7 +45,9 @@ def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
     if units == "MINUTE TO SECOND" and re.fullmatch(r"\d+:\d+(\.\d+)?", bare):
         minutes, seconds = bare.split(":")
         return f"{sign}{minutes} minutes {sign}{seconds} seconds"
-    raise ctx.not_supported(f"the interval '{text}' {units}", node, hint="Write its units, for example '1 day 2 hours'.")
+    raise ctx.not_supported(
+        f"the interval '{text}' {units}", node, hint="Write its units, for example '1 day 2 hours'."
+    )
 
 
 def _at_time_zone(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -78,11 +80,16 @@ def _overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
             raise no_operator(ctx, node, "OVERLAPS", start.type, end.type)
         bounds += [start.expression, end.expression]
     # a period without length is a moment
-    whole = ("CASE WHEN least(a0, a1) = least(a2, a3) THEN TRUE WHEN least(a0, a1) > least(a2, a3) "
-             "THEN least(a0, a1) < greatest(a2, a3) ELSE least(a2, a3) < greatest(a0, a1) END")
+    whole = (
+        "CASE WHEN least(a0, a1) = least(a2, a3) THEN TRUE WHEN least(a0, a1) > least(a2, a3) "
+        "THEN least(a0, a1) < greatest(a2, a3) ELSE least(a2, a3) < greatest(a0, a1) END"
+    )
     return Value(fill(whole, *bounds), BOOLEAN)
 
 
 READERS: Final[dict[type, Reader]] = {
-    exp.Interval: _interval, exp.AtTimeZone: _at_time_zone, exp.Extract: _extract, exp.Overlaps: _overlaps,
+    exp.Interval: _interval,
+    exp.AtTimeZone: _at_time_zone,
+    exp.Extract: _extract,
+    exp.Overlaps: _overlaps,
 }

@@ -13,25 +13,37 @@ from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import apply, builders, fill, signature
 from watersmeet.expressions.values import Value, call, string
-from watersmeet.types import BOOLEAN, BYTEA, VARCHAR, SqlType
+from watersmeet.types import BOOLEAN, BYTEA, VARCHAR
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))
 
 #: `substr` from a place before the text takes only what reaches into it; DuckDB counts negative places from the end.
 _FROM: Final = "substring(a0, CAST(greatest(a1, 1) AS BIGINT))"
-_FROM_FOR: Final = ("CASE WHEN a2 < 0 THEN NULL ELSE substring(a0, CAST(greatest(a1, 1) AS BIGINT), "
-                    "greatest(CAST(a1 AS BIGINT) + a2 - greatest(a1, 1), 0)) END")
+_FROM_FOR: Final = (
+    "CASE WHEN a2 < 0 THEN NULL ELSE substring(a0, CAST(greatest(a1, 1) AS BIGINT), "
+    "greatest(CAST(a1 AS BIGINT) + a2 - greatest(a1, 1), 0)) END"
+)
 _BYTES_FROM: Final = "from_hex(substring(hex(a0), CAST(greatest(a1, 1) AS BIGINT) * 2 - 1))"
-_BYTES_FROM_FOR: Final = ("from_hex(substring(hex(a0), CAST(greatest(a1, 1) AS BIGINT) * 2 - 1, "
-                          "2 * greatest(CAST(a1 AS BIGINT) + a2 - greatest(a1, 1), 0)))")
+_BYTES_FROM_FOR: Final = (
+    "from_hex(substring(hex(a0), CAST(greatest(a1, 1) AS BIGINT) * 2 - 1, "
+    "2 * greatest(CAST(a1 AS BIGINT) + a2 - greatest(a1, 1), 0)))"
+)
 
-_SUBSTRING: Final = (signature("text int", "text", _FROM), signature("text int int", "text", _FROM_FOR),
-                     signature("bytea int", "bytea", _BYTES_FROM), signature("bytea int int", "bytea", _BYTES_FROM_FOR))
+_SUBSTRING: Final = (
+    signature("text int", "text", _FROM),
+    signature("text int int", "text", _FROM_FOR),
+    signature("bytea int", "bytea", _BYTES_FROM),
+    signature("bytea int int", "bytea", _BYTES_FROM_FOR),
+)
 _OVERLAY: Final = "substring(a0, 1, a2 - 1) || a1 || substring(a0, CAST(a2 AS BIGINT) + {})"
-_QUOTED: Final = ("CASE WHEN contains(a0, '\\') THEN ' E''' || replace(replace(a0, '\\', '\\\\'), '''', '''''') || '''' "
-                  "ELSE '''' || replace(a0, '''', '''''') || '''' END")
-_IDENTIFIER: Final = (f"CASE WHEN regexp_full_match(a0, '[a-z_][a-z0-9_$]*') AND a0 NOT IN ({_WORDS}) THEN a0 "
-                      "ELSE '\"' || replace(a0, '\"', '\"\"') || '\"' END")
+_QUOTED: Final = (
+    "CASE WHEN contains(a0, '\\') THEN ' E''' || replace(replace(a0, '\\', '\\\\'), '''', '''''') || '''' "
+    "ELSE '''' || replace(a0, '''', '''''') || '''' END"
+)
+_IDENTIFIER: Final = (
+    f"CASE WHEN regexp_full_match(a0, '[a-z_][a-z0-9_$]*') AND a0 NOT IN ({_WORDS}) THEN a0 "
+    "ELSE '\"' || replace(a0, '\"', '\"\"') || '\"' END"
+)
 _PAD: Final = "CASE WHEN a2 = '' THEN left(a0, greatest(a1, 0)) ELSE {}(a0, a1, a2) END"
 _LENGTH: Final = (signature("text", "int", "length(a0)"), signature("bytea", "int", "octet_length(a0)"))
 
@@ -40,13 +52,16 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "bit_length": [signature("text", "int", "strlen(a0) * 8"), signature("bytea", "int", "octet_length(a0) * 8")],
     "btrim": [signature("text", "text", "trim(a0, ' ')"), signature("text text", "text", "trim(a0, a1)")],
     "char_length": [_LENGTH[0]], "character_length": [_LENGTH[0]], "length": _LENGTH,
-    "convert_from": [signature("bytea text", "text", "decode(a0)")], "convert_to": [signature("text text", "bytea", "encode(a0)")],
+    "convert_from": [signature("bytea text", "text", "decode(a0)")], "convert_to": [signature("text text", "bytea",
+    "encode(a0)")],
     "initcap": [signature("text", "text", "array_to_string(list_transform(regexp_extract_all(lower(a0), "
                           "'[\\pL\\pN]+|[^\\pL\\pN]+'), lambda _w: upper(_w[1]) || _w[2:]), '')")],
     "left": [signature("text int", "text", "left(a0, a1)")], "right": [signature("text int", "text", "right(a0, a1)")],
     "lower": [signature("text", "text", "lower(a0)")], "upper": [signature("text", "text", "upper(a0)")],
-    "lpad": [signature("text int", "text", "lpad(a0, a1, ' ')"), signature("text int text", "text", _PAD.format("lpad"))],
-    "rpad": [signature("text int", "text", "rpad(a0, a1, ' ')"), signature("text int text", "text", _PAD.format("rpad"))],
+    "lpad": [signature("text int", "text", "lpad(a0, a1, ' ')"), signature("text int text", "text",
+    _PAD.format("lpad"))],
+    "rpad": [signature("text int", "text", "rpad(a0, a1, ' ')"), signature("text int text", "text",
+    _PAD.format("rpad"))],
     "ltrim": [signature("text", "text", "ltrim(a0, ' ')"), signature("text text", "text", "ltrim(a0, a1)")],
     "rtrim": [signature("text", "text", "rtrim(a0, ' ')"), signature("text text", "text", "rtrim(a0, a1)")],
     "md5": [signature("text", "text", "md5(a0)"), signature("bytea", "text", "md5(a0)")],
@@ -62,9 +77,11 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "split_part": [signature("text text int", "text", "CASE WHEN a2 = 0 THEN NULL WHEN a1 = '' THEN "
                              "CASE WHEN abs(a2) = 1 THEN a0 ELSE '' END ELSE split_part(a0, a1, a2) END")],
     "starts_with": [signature("text text", "bool", "starts_with(a0, a1)")],
-    "string_to_array": [signature("text text", "text[]", "CASE WHEN a0 = '' THEN CAST([] AS VARCHAR[]) WHEN a1 IS NULL THEN "
+    "string_to_array": [signature("text text", "text[]",
+    "CASE WHEN a0 = '' THEN CAST([] AS VARCHAR[]) WHEN a1 IS NULL THEN "
                                   "string_split(a0, '') WHEN a1 = '' THEN [a0] ELSE string_split(a0, a1) END"),
-                        signature("text text text", "text[]", "list_transform(CASE WHEN a0 = '' THEN CAST([] AS VARCHAR[]) "
+                        signature("text text text", "text[]",
+                        "list_transform(CASE WHEN a0 = '' THEN CAST([] AS VARCHAR[]) "
                                   "WHEN a1 IS NULL THEN string_split(a0, '') WHEN a1 = '' THEN [a0] "
                                   "ELSE string_split(a0, a1) END, lambda _e: nullif(_e, a2))")],
     "strpos": [signature("text text", "int", "strpos(a0, a1)")],
@@ -94,12 +111,18 @@ def _concat_ws(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Exp
     return Value(call("concat_ws", *[output(a, ctx, node) for a in arguments]), VARCHAR)
 
 
-def _array_to_string(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("array_to_string", arguments, (2, 3), node, ctx)
+def _array_to_string(name: str) -> Builder:
+    return lambda arguments, _nodes, node, ctx: _joined_array(name, arguments, node, ctx)
+
+
+def _joined_array(name: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
+    count_checked(name, arguments, (2, 3), node, ctx)
     element = arguments[0].type.element
     if element is None or element.name == "array":
-        raise mismatch_of("array_to_string", arguments, node, ctx, "It takes an array of one dimension.")
-    each = exp.Lambda(this=output(Value(exp.to_identifier("_e"), element), ctx, node), expressions=[exp.to_identifier("_e")])
+        raise mismatch_of(name, arguments, node, ctx, "It takes an array of one dimension.")
+    each = exp.Lambda(
+        this=output(Value(exp.to_identifier("_e"), element), ctx, node), expressions=[exp.to_identifier("_e")]
+    )
     texts = call("list_transform", arguments[0].expression, each)
     more = [cast(a, VARCHAR, ctx, node).expression for a in arguments[1:]]
     if len(more) == 1:
@@ -130,7 +153,9 @@ def _format(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
             continue
         match = _SPECIFIER.match(pattern, found.start())
         if match is None:
-            raise ctx.error("INVALID_VALUE", f'unrecognized format() type specifier "{pattern[found.start() + 1:][:1]}"', node)
+            raise ctx.error(
+                "INVALID_VALUE", f'unrecognized format() type specifier "{pattern[found.start() + 1 :][:1]}"', node
+            )
         if match[2]:
             raise ctx.not_supported("a width in format", node, hint="Use lpad or rpad.")
         pieces.append(string(pattern[position : match.start()]))
@@ -168,13 +193,9 @@ def _decode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     return Value(call(functions[kind], cast(arguments[0], VARCHAR, ctx, node).expression), BYTEA)
 
 
-def as_array(kind: SqlType) -> SqlType:
-    """The type of arrays of `kind`."""
-    return SqlType("array", element=kind)
-
-
 TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
-    **_BY_SIGNATURE, "array_to_string": _array_to_string, "concat": _concat, "concat_ws": _concat_ws, "decode": _decode,
-    "encode": _encode, "format": _format, "quote_literal": _quote_literal("quote_literal", None),
+    **_BY_SIGNATURE, "array_join": _array_to_string("array_join"),
+    "array_to_string": _array_to_string("array_to_string"), "concat": _concat, "concat_ws": _concat_ws,
+    "decode": _decode, "encode": _encode, "format": _format, "quote_literal": _quote_literal("quote_literal", None),
     "quote_nullable": _quote_literal("quote_nullable", "NULL"),
 }  # fmt: skip

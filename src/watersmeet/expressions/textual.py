@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.expressions import patterns, regexfunctions
+from watersmeet.expressions import jsonb, patterns, regexfunctions
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.functions import function
@@ -47,8 +47,9 @@ def _matched(node: Any, escape: exp.Expression | None, ctx: Context, bind: Bind)
     return boolean(_negated(node, _one_match(node, text, pattern, escape, ctx, bind)), text, pattern)
 
 
-def _one_match(node: Any, text: Value, pattern: Value, escape: exp.Expression | None, ctx: Context,
-               bind: Bind) -> exp.Expression:
+def _one_match(
+    node: Any, text: Value, pattern: Value, escape: exp.Expression | None, ctx: Context, bind: Bind
+) -> exp.Expression:
     match: exp.Expression = type(node)(this=wrap(text.expression), expression=wrap(pattern.expression))
     if escape is not None:
         return exp.Escape(this=match, expression=bind(escape, ctx).expression)
@@ -130,6 +131,7 @@ def _overlay(node: Any, ctx: Context, bind: Bind) -> Value:
 
 def _called(name: str) -> Reader:
     """An operator that is a function of its operand or operands."""
+
     def read(node: Any, ctx: Context, bind: Bind) -> Value:
         nodes = [n for n in (node.this, node.args.get("expression")) if n is not None]
         values = [bind(n, ctx) for n in nodes]
@@ -185,7 +187,7 @@ def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
         left, right = right, left
     if left.type == JSONB:
         right = cast(right, JSONB, ctx, node) if right.unknown else right
-        return Value(call("json_contains", left.expression, right.expression), BOOLEAN)
+        return jsonb.contains(left, right)
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "@>", left.type, right.type)
     return Value(call("list_has_all", left.expression, right.expression), BOOLEAN)

@@ -114,7 +114,9 @@ def family(kind: SqlType) -> str:
 
 
 def common_type(types: Sequence[SqlType]) -> SqlType | None:
-    """The type to which all of `types` are converted when they meet (CASE, UNION, comparisons); None if there is none."""
+    """The type to which all of `types` are converted when they meet (CASE, UNION, comparisons); None if there is
+    none.
+    """
     result = types[0]
     for kind in types[1:]:
         merged = _common(result, kind)
@@ -191,5 +193,3 @@ def integer_literal(value: int) -> Value:
     if value < 2**63:
         return Value(literal, BIGINT, nullable=False)
     return Value(literal, NUMERIC, nullable=False, exact=False)
-
-

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -14,6 +16,7 @@ from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
 
 from watersmeet.errors import did_you_mean, error
+from watersmeet.frames.arguments import check_names, check_side, check_watermark
 from watersmeet.frames.building import Bounds, Duration, Given, Options, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.durations import duration_us
@@ -34,36 +37,63 @@ _DELAY_MS: Final = "spark.watermarkDelayMs"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
 _DIFF: Final = "__watersmeet_diff"
+#: Whole numbers, the narrowest first.
+_WHOLE: Final = [t.ByteType, t.ShortType, t.IntegerType, t.LongType]
 _numbers: Final = itertools.count(1)
 _shipped: Final[set[str]] = set()
 
 
-def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[str, str]], how: str = "inner",
-         match: AsofMatch | LatestMatch | None = None, within: Bounds | None = None, window: Duration | None = None,
-         time: str | tuple[str, str] | None = None, as_of: str | tuple[str, str] | None = None,
-         emit: Literal["changes", "final", "arrival"] | None = None,
-         left_watermark: tuple[str, Duration] | None = None, right_watermark: tuple[str, Duration] | None = None,
-         left_diff: str | None = None, right_diff: str | None = None, buckets: int | None = None, suffix: str = "_right",
-         diff: str = "diff", name: str | None = None) -> DataFrame:
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str | tuple[str, str]],
+    how: str = "inner",
+    *,
+    match: AsofMatch | LatestMatch | None = None,
+    within: Bounds | None = None,
+    window: Duration | None = None,
+    time: str | tuple[str, str] | None = None,
+    as_of: str | tuple[str, str] | None = None,
+    emit: Literal["changes", "final", "arrival"] | None = None,
+    left_watermark: tuple[str, Duration] | None = None,
+    right_watermark: tuple[str, Duration] | None = None,
+    left_diff: str | None = None,
+    right_diff: str | None = None,
+    buckets: int | None = None,
+    suffix: str = "_right",
+    diff: str = "diff",
+    name: str | None = None,
+) -> DataFrame:
     """A streaming DataFrame: the join of two, of which one may be static.
 
-    on: names of columns that must be equal, or pairs (left name, right name). how: inner, left, right, full, semi, anti.
+    on: names of columns that must be equal, or pairs (left name, right name). how: inner, left, right, full, semi,
+    anti.
     match: `asof(…)` or `latest()`; without it every pair counts. within: bounds of right time - left time, a pair
-    (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the columns of
-    the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the one of its time.
+    (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the
+    columns of
+    the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the one of its
+    time.
     left_watermark, right_watermark: (column, delay): how far behind the greatest time rows may come; by default that of
-    `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be taken back, such as the result of
-    another join. emit: "changes", "final" or "arrival". buckets: how many parts the state has, for the life of the checkpoint; by default
-    spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name: of the figures that the
+    `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be taken back, such as the
+    result of
+    another join. emit: "changes", "final" or "arrival". buckets: how many parts the state has, for the life of the
+    checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name:
+    of the figures that the
     query's progress shows among `observedMetrics`.
 
-    Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1 for
-    a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
+    Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1
+    for a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
     """
     if is_remote():
         raise error("FEATURE_NOT_SUPPORTED", "joins of DataFrames of Spark Connect", hint="Use a classic SparkSession.")
+    for frame, watermark, side in ((left, left_watermark, "left"), (right, right_watermark, "right")):
+        check_side(frame, side)
+        check_watermark(watermark, side)
+    check_names(on)
     options = Options(on, how, match, within, window, time, as_of, emit, suffix, diff)
+    left, right = _widened(left, right, options)
     spark = left.sparkSession
+    _own_python(spark)
     parts = buckets if buckets is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     sides = [_signed(frame, column) for frame, column in ((left, left_diff), (right, right_diff))]
     left, right = (s.drop(_DIFF) for s in sides)
@@ -77,12 +107,45 @@ def join(left: DataFrame, right: DataFrame, *, on: str | Sequence[str | tuple[st
         return stream.mapInArrow(LookUp(shape, rows, uuid.uuid4().hex, decoder), schema)
     _check_session(spark)
     keys = bucket_keys(shape.buckets)
-    pieces = [frame.withColumn(_NOW, f.current_timestamp()).mapInArrow(Encoder(shape, i, keys), PIECE)
-              for i, frame in enumerate(sides)]
-    changes = pieces[0].union(pieces[1]).groupBy("bucket").transformWithStateInPandas(
-        Buckets(shape, keys), CHANGES, "Append", "None")
+    pieces = [
+        frame.withColumn(_NOW, f.current_timestamp()).mapInArrow(Encoder(shape, i, keys), PIECE)
+        for i, frame in enumerate(sides)
+    ]
+    changes = (
+        pieces[0]
+        .union(pieces[1])
+        .groupBy("bucket")
+        .transformWithStateInPandas(Buckets(shape, keys), CHANGES, "Append", "None")
+    )
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
     return observed.mapInArrow(decoder, schema)
+
+
+def _widened(left: DataFrame, right: DataFrame, options: Options) -> tuple[DataFrame, DataFrame]:
+    """The sides with the narrower of two keys that are whole numbers in the type of the wider one."""
+    for item in [options.on] if isinstance(options.on, str) else options.on:
+        one, other = (item, item) if isinstance(item, str) else (item[0], item[-1])
+        widths = _width(left, one), _width(right, other)
+        if -1 not in widths and widths[0] < widths[1]:
+            left = left.withColumn(one, left[one].cast(_WHOLE[widths[1]]()))
+        elif -1 not in widths and widths[0] > widths[1]:
+            right = right.withColumn(other, right[other].cast(_WHOLE[widths[0]]()))
+    return left, right
+
+
+def _width(frame: DataFrame, column: str) -> int:
+    """The place in `_WHOLE` of a column's type; -1 for another type, or if there is no such column."""
+    found = [type(x.dataType) for x in frame.schema if x.name.lower() == column.lower()]
+    return _WHOLE.index(found[0]) if len(found) == 1 and found[0] in _WHOLE else -1
+
+
+def _own_python(spark: Any) -> None:
+    """Lets Spark's workers on this machine run the interpreter that runs this, unless another one was asked for."""
+    context = spark.sparkContext
+    if str(context.master).startswith("local") and not (
+        os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    ):
+        context.pythonExec = sys.executable
 
 
 def _signed(frame: DataFrame, diff: str | None) -> DataFrame:
@@ -90,8 +153,12 @@ def _signed(frame: DataFrame, diff: str | None) -> DataFrame:
     if diff is None:
         return frame
     if diff not in frame.columns:
-        raise error("UNDEFINED_COLUMN", f'the side has no column "{diff}"', detail=f"It has: {', '.join(frame.columns)}.",
-                    hint=did_you_mean(diff, frame.columns))
+        raise error(
+            "UNDEFINED_COLUMN",
+            f'the side has no column "{diff}"',
+            detail=f"It has: {', '.join(frame.columns)}.",
+            hint=did_you_mean(diff, frame.columns),
+        )
     return frame.withColumn(_DIFF, frame[diff].cast("bigint")).drop(diff)
 
 
@@ -102,7 +169,9 @@ def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str |
     else:
         found = [(x.name, int(x.metadata[_DELAY_MS]) * 1000) for x in fields if _DELAY_MS in (x.metadata or {})]
         delay = found[0] if found else None
-    return Given(tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields), frame.isStreaming, delay, diff is not None)
+    return Given(
+        tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields), frame.isStreaming, delay, diff is not None
+    )
 
 
 def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t.StructType:
@@ -116,6 +185,7 @@ def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t
         assert shape.left.time is not None
         time = sides["l"][shape.left.time].dataType
         return t.StructType([t.StructField("start", time), t.StructField("end", time)])
+
     fields = [t.StructField(o.name, kind(o)) for o in shape.outputs]
     return t.StructType(fields if appends(shape) else [*fields, t.StructField(diff, t.IntegerType(), nullable=False)])
 
@@ -133,18 +203,31 @@ def _check_session(spark: Any) -> None:
     """STATE_STORE or RUNTIME_UNAVAILABLE if Spark's stateful operator can't run in this session."""
     provider = spark.conf.get("spark.sql.streaming.stateStore.providerClass", "")
     if provider != _ROCKSDB:
-        raise error("STATE_STORE", "the session keeps its state in another store than RocksDB",
-                    detail="Spark's transformWithState, which runs the join, needs it.",
-                    hint=f'spark.conf.set("spark.sql.streaming.stateStore.providerClass", "{_ROCKSDB}")')
+        raise error(
+            "STATE_STORE",
+            "the session keeps its state in another store than RocksDB",
+            detail="Spark's transformWithState, which runs the join, needs it.",
+            hint=f'spark.conf.set("spark.sql.streaming.stateStore.providerClass", "{_ROCKSDB}")',
+        )
     version = spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")
     if version == "1" and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise error("STATE_STORE", "with speculation, two attempts of a task could write one version of the state",
-                    hint='spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")')
-    for module, package in (("google.protobuf", "protobuf"), ("google.api", "googleapis-common-protos"), ("pandas", "pandas")):
+        raise error(
+            "STATE_STORE",
+            "with speculation, two attempts of a task could write one version of the state",
+            hint='spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")',
+        )
+    for module, package in (
+        ("google.protobuf", "protobuf"),
+        ("google.api", "googleapis-common-protos"),
+        ("pandas", "pandas"),
+    ):
         try:
             found = importlib.util.find_spec(module)
         except ModuleNotFoundError:
             found = None
         if found is None:
-            raise error("RUNTIME_UNAVAILABLE", f"Spark's transformWithState needs the package {package}",
-                        hint="pip install 'watersmeet[frames]'")
+            raise error(
+                "RUNTIME_UNAVAILABLE",
+                f"Spark's transformWithState needs the package {package}",
+                hint="pip install 'watersmeet[frames]'",
+            )

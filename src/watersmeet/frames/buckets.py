@@ -57,7 +57,9 @@ class Store(BlobStore, Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """delta: the result's changes. late: rows dropped, by side. rows: rows taken in, by side. state: (rows, bytes) after.
+    """delta: the result's changes. late: rows dropped, by side. rows: rows taken in, by side.
+
+    state: (rows, bytes) after.
 
     watermarks: by side, in microseconds, for sides that have one.
     """
@@ -97,7 +99,9 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
     store.keep_manifest(json.dumps({"epoch": epoch, "watermarks": marks, "state": kept}, separators=(",", ":")))
     sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
     delta = result.published.get(JOINED) or Delta.empty(arrow_schema(circuit.sinks[0].schema, positional=True))
-    return Step(delta, (rows[0], rows[1]), (late[0], late[1]), (sum(s[0] for s in sizes), sum(s[1] for s in sizes)), marks)
+    return Step(
+        delta, (rows[0], rows[1]), (late[0], late[1]), (sum(s[0] for s in sizes), sum(s[1] for s in sizes)), marks
+    )
 
 
 def repeated(delta: Delta) -> Delta:
@@ -118,15 +122,25 @@ def _plan(shape: JoinShape, bucket: int, store: Store) -> tuple[Circuit, bool]:
         return circuit, True
     plan = json.loads(text)
     if plan["format"] != FORMAT:
-        raise error("STATE_MISMATCH", f"the checkpoint's state has format {plan['format']}, this is {FORMAT}",
-                    hint="Start the query with a new checkpoint.")
+        raise error(
+            "STATE_MISMATCH",
+            f"the checkpoint's state has format {plan['format']}, this is {FORMAT}",
+            hint="Start the query with a new checkpoint.",
+        )
     if plan["buckets"] != shape.buckets:
-        raise error("STATE_MISMATCH", f"the checkpoint was written with buckets={plan['buckets']}, this is {shape.buckets}",
-                    detail=f"Seen in bucket {bucket}.", hint=f"Call join(…, buckets={plan['buckets']}).")
+        raise error(
+            "STATE_MISMATCH",
+            f"the checkpoint was written with buckets={plan['buckets']}, this is {shape.buckets}",
+            detail=f"Seen in bucket {bucket}.",
+            hint=f"Call join(…, buckets={plan['buckets']}).",
+        )
     if plan["join"] != shape.fingerprint:
-        raise error("STATE_MISMATCH", "the checkpoint was written by another join",
-                    detail="The columns, types, keys or options of the join are not what they were.",
-                    hint="Call join as before, or start the query with a new checkpoint.")
+        raise error(
+            "STATE_MISMATCH",
+            "the checkpoint was written by another join",
+            detail="The columns, types, keys or options of the join are not what they were.",
+            hint="Call join as before, or start the query with a new checkpoint.",
+        )
     return Circuit.from_json(plan["circuit"]), False
 
 
@@ -164,7 +178,9 @@ def _advanced(shape: JoinShape, marks: Mapping[str, int], pieces: Sequence[Piece
 
 
 def _numbered(shape: JoinShape, delta: Delta) -> Delta:
-    """The rows with the number that decides which of them came last: by the order asked for, then as rows are ordered."""
+    """The rows with the number that decides which of them came last: by the order asked for, then as rows are
+    ordered.
+    """
     rows = consolidate(delta)
     assert isinstance(shape.match, Newest)
     number = np.arange(rows.num_rows)

@@ -7,23 +7,41 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from watersmeet.circuit.operators import Comparison
+from watersmeet.circuit.operators import AsofComparison
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.frames.circuits import waiting
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.matches import AsofMatch, LatestMatch
-from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, Output, Side, Within
+from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, Output, Side, Tolerance, Within
+from watersmeet.frames.tolerances import has_distance, tolerance_of
 from watersmeet.types import Field, Schema
 
 Duration = timedelta | str
 Bounds = Duration | tuple[Duration | None, Duration | None]
 
 KINDS: Final = ("inner", "left", "right", "full", "semi", "anti")
-_ALIASES: Final = {"leftouter": "left", "left_outer": "left", "rightouter": "right", "right_outer": "right", "outer": "full",
-                   "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
-                   "left_anti": "anti"}
-_COMPARISONS: Final[dict[tuple[str, bool], Comparison]] = {
-    ("backward", True): ">=", ("backward", False): ">", ("forward", True): "<=", ("forward", False): "<"}
+_ALIASES: Final = {
+    "leftouter": "left",
+    "left_outer": "left",
+    "rightouter": "right",
+    "right_outer": "right",
+    "outer": "full",
+    "fullouter": "full",
+    "full_outer": "full",
+    "leftsemi": "semi",
+    "left_semi": "semi",
+    "leftanti": "anti",
+    "left_anti": "anti",
+}
+_COMPARISONS: Final[dict[tuple[str, bool], AsofComparison]] = {
+    ("backward", True): ">=",
+    ("backward", False): ">",
+    ("forward", True): "<=",
+    ("forward", False): "<",
+    ("nearest", True): "<=>",
+    ("nearest", False): "<>",
+}
+_WHOLE: Final = ("smallint", "integer", "bigint")
 _TIMES: Final = ("timestamp", "timestamptz")
 
 
@@ -86,41 +104,72 @@ class _Builder:
                 positions = (*positions, len(schema) - 1)
             delay_us = given.watermark[1] if given.watermark is not None and given.streaming else None
             if delay_us is not None and delay_us < 0:
-                raise error("INVALID_PARAMETER", "the delay of a watermark can't be negative",
-                            detail="Then every row would be late as soon as it has come.", hint=f'{SIDES[index]}_watermark=("ts", "10 seconds")')
+                raise error(
+                    "INVALID_PARAMETER",
+                    "the delay of a watermark can't be negative",
+                    detail="Then every row would be late as soon as it has come.",
+                    hint=f'{SIDES[index]}_watermark=("ts", "10 seconds")',
+                )
             sides.append(Side(schema, positions, times[index], delay_us, given.signed))
-        shape = JoinShape(sides[0], sides[1], self._how, self._emit(match), buckets, self._outputs(keys, window_us), match,
-                          self._within(times), window_us, static)
+        shape = JoinShape(
+            sides[0],
+            sides[1],
+            self._how,
+            self._emit(match),
+            buckets,
+            self._outputs(keys, window_us),
+            match,
+            self._within(times),
+            window_us,
+            static,
+        )
         self._check(shape)
         return shape
 
     def _static(self) -> Any:
         streaming = [g.streaming for g in self._given]
         if not any(streaming):
-            raise error("STREAM_MISSING", "neither side of the join is a stream",
-                        hint="Read one with spark.readStream, or use DataFrame.join.")
+            raise error(
+                "STREAM_MISSING",
+                "neither side of the join is a stream",
+                hint="Read one with spark.readStream, or use DataFrame.join.",
+            )
         return None if all(streaming) else SIDES[streaming.index(False)]
 
     def _column(self, index: int, name: str) -> int:
         """The position of a column of a side. UNDEFINED_COLUMN if it has none, AMBIGUOUS_COLUMN if it has several."""
         names = [f.name for f in self._given[index].columns]
-        found = [i for i, n in enumerate(names) if n == name] or [i for i, n in enumerate(names) if n.lower() == name.lower()]
+        found = [i for i, n in enumerate(names) if n == name] or [
+            i for i, n in enumerate(names) if n.lower() == name.lower()
+        ]
         if not found:
-            raise error("UNDEFINED_COLUMN", f'the {SIDES[index]} side has no column "{name}"',
-                        detail=f"It has: {', '.join(names)}.", hint=did_you_mean(name, names))
+            raise error(
+                "UNDEFINED_COLUMN",
+                f'the {SIDES[index]} side has no column "{name}"',
+                detail=f"It has: {', '.join(names)}.",
+                hint=did_you_mean(name, names),
+            )
         if len(found) > 1:
-            raise error("AMBIGUOUS_COLUMN", f'the {SIDES[index]} side has more than one column "{name}"', hint="Rename one.")
+            raise error(
+                "AMBIGUOUS_COLUMN", f'the {SIDES[index]} side has more than one column "{name}"', hint="Rename one."
+            )
         return found[0]
 
     def _keys(self) -> list[tuple[int, int]]:
         on = [self._options.on] if isinstance(self._options.on, str) else list(self._options.on)
         if not on:
-            raise error("JOIN_WITHOUT_EQUALITY", "the join has no columns that must be equal", hint='Name them: on=["id"].')
+            raise error(
+                "JOIN_WITHOUT_EQUALITY", "the join has no columns that must be equal", hint='Name them: on=["id"].'
+            )
         pairs = []
         for item in on:
             names = (item, item) if isinstance(item, str) else tuple(item)
             if len(names) != 2:
-                raise error("INVALID_PARAMETER", f"on has {item!r}", hint='Use a name, or a pair of names: ("left_id", "right_id").')
+                raise error(
+                    "INVALID_PARAMETER",
+                    f"on has {item!r}",
+                    hint='Use a name, or a pair of names: ("left_id", "right_id").',
+                )
             pairs.append((self._column(0, names[0]), self._column(1, names[1])))
         for pair in pairs:
             self._one_type(pair, "are compared")
@@ -130,7 +179,9 @@ class _Builder:
         fields = [g.columns[i] for g, i in zip(self._given, pair, strict=True)]
         if fields[0].type != fields[1].type:
             detail = " and ".join(f'"{f.name}" is {f.type.sql}' for f in fields)
-            raise error("DATATYPE_MISMATCH", f"columns of different types {why}", detail=f"{detail}.", hint="Cast one of them.")
+            raise error(
+                "DATATYPE_MISMATCH", f"columns of different types {why}", detail=f"{detail}.", hint="Cast one of them."
+            )
 
     def _times(self) -> tuple[int | None, int | None]:
         """The positions of the event times: of `time`, of `as_of`, or of the watermarks."""
@@ -143,19 +194,28 @@ class _Builder:
             if position is not None:
                 kind = given.columns[position].type
                 if kind.name not in _TIMES:
-                    raise error("DATATYPE_MISMATCH", f'the time "{name}" of the {SIDES[index]} side is {kind.sql}',
-                                hint="It must be a timestamp.")
+                    raise error(
+                        "DATATYPE_MISMATCH",
+                        f'the time "{name}" of the {SIDES[index]} side is {kind.sql}',
+                        hint="It must be a timestamp.",
+                    )
                 if given.watermark is not None and self._column(index, given.watermark[0]) != position:
-                    raise error("INVALID_PARAMETER", f'the {SIDES[index]} side has its watermark on "{given.watermark[0]}" '
-                                f'and its time is "{name}"', hint="They must be one column.")
+                    raise error(
+                        "INVALID_PARAMETER",
+                        f'the {SIDES[index]} side has its watermark on "{given.watermark[0]}" and its time is "{name}"',
+                        hint="They must be one column.",
+                    )
             found.append(position)
         return found[0], found[1]
 
     def _needs_times(self, times: tuple[int | None, int | None], what: str) -> tuple[int, int]:
         for index, position in enumerate(times):
             if position is None:
-                raise error("INVALID_PARAMETER", f"{what} needs the time of the {SIDES[index]} side",
-                            hint='Name the columns: time=("left_ts", "right_ts").')
+                raise error(
+                    "INVALID_PARAMETER",
+                    f"{what} needs the time of the {SIDES[index]} side",
+                    hint='Name the columns: time=("left_ts", "right_ts").',
+                )
         pair = (_known(times[0]), _known(times[1]))
         self._one_type(pair, "are the times")
         return pair
@@ -176,14 +236,21 @@ class _Builder:
         self._needs_times(times, "within")
         if isinstance(given, tuple):
             if len(given) != 2:
-                raise error("INVALID_PARAMETER", f"within={given!r}", hint="within=(lower, upper), or one length for both directions.")
+                raise error(
+                    "INVALID_PARAMETER",
+                    f"within={given!r}",
+                    hint="within=(lower, upper), or one length for both directions.",
+                )
             low, high = (None if b is None else duration_us(b, "within") for b in given)
         else:
             high = duration_us(given, "within")
             low = -high
         if low is not None and high is not None and low > high:
-            raise error("INVALID_PARAMETER", "within has a lower bound above its upper bound, which no pair meets",
-                        hint="within=(lower, upper): lower <= right time - left time <= upper.")
+            raise error(
+                "INVALID_PARAMETER",
+                "within has a lower bound above its upper bound, which no pair meets",
+                hint="within=(lower, upper): lower <= right time - left time <= upper.",
+            )
         return Within(low, high)
 
     def _match(self) -> Nearest | Newest | None:
@@ -192,10 +259,13 @@ class _Builder:
             if match is not None:
                 raise error("INVALID_PARAMETER", "as_of and match exclude each other")
             names = (as_of, as_of) if isinstance(as_of, str) else as_of
-            match = AsofMatch(names[0], names[1], "backward", allow_exact=True, tolerance=None)
+            match = AsofMatch(names[0], names[1], "backward", allow_exact_matches=True, tolerance=None)
         if match is not None and (self._options.within is not None or self._options.window is not None):
-            raise error("FEATURE_NOT_SUPPORTED", "within or window together with match",
-                        hint="asof(…, tolerance=…) bounds how far the nearest row may be away.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "within or window together with match",
+                hint="asof(…, tolerance=…) bounds how far the nearest row may be away.",
+            )
         if isinstance(match, AsofMatch):
             return self._nearest(match)
         if isinstance(match, LatestMatch):
@@ -212,19 +282,27 @@ class _Builder:
         pair = (self._column(0, match.left), self._column(1, match.right))
         self._one_type(pair, "are matched by asof")
         kind = self._given[0].columns[pair[0]].type
-        tolerance = None if match.tolerance is None else duration_us(match.tolerance, "tolerance")
-        if tolerance is not None and (kind.name not in _TIMES or tolerance < 0):
-            raise error("INVALID_PARAMETER", f"a tolerance of {match.tolerance!r} between values of type {kind.sql}",
-                        hint="A tolerance is at least 0 and between timestamps.")
-        return Nearest(_COMPARISONS[match.direction, match.allow_exact], pair[0], pair[1], tolerance)
+        if match.direction == "nearest" and not has_distance(kind):
+            raise error(
+                "INVALID_PARAMETER",
+                f'direction "nearest" of asof between values of type {kind.sql}',
+                detail="They have an order, but no distance.",
+                hint='Use "backward" or "forward".',
+            )
+        tolerance = Tolerance() if match.tolerance is None else tolerance_of(match.tolerance, kind)
+        return Nearest(_COMPARISONS[match.direction, match.allow_exact_matches], pair[0], pair[1], tolerance)
 
     def _emit(self, match: Nearest | Newest | None) -> Emit:
         emit: Any = self._options.emit or ("arrival" if isinstance(match, Newest) else "changes")
         if emit not in ("changes", "final", "arrival"):
             raise error("INVALID_PARAMETER", f"emit={emit!r}", hint='It is "changes", "final" or "arrival".')
         if isinstance(match, Newest) and emit != "arrival":
-            raise error("FEATURE_NOT_SUPPORTED", f'emit="{emit}" with latest()',
-                        detail="What is the newest row is decided when the left row comes.", hint='Leave it at "arrival".')
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'emit="{emit}" with latest()',
+                detail="What is the newest row is decided when the left row comes.",
+                hint='Leave it at "arrival".',
+            )
         result: Emit = emit
         return result
 
@@ -237,20 +315,40 @@ class _Builder:
         merged = {theirs: mine for mine, theirs in keys if left[mine].name == right[theirs].name}
         both = self._how not in ("semi", "anti")
         partner = {mine: theirs for theirs, mine in merged.items()} if both and self._how in ("right", "full") else {}
-        found = [Output(f.name, (f"l{i}", f"r{partner[i]}") if i in partner else (f"l{i}",)) for i, f in enumerate(left)]
+        found = [
+            Output(f.name, (f"l{i}", f"r{partner[i]}") if i in partner else (f"l{i}",)) for i, f in enumerate(left)
+        ]
         if both:
             taken = {f.name.lower() for f in left}
-            found += [Output(f.name + (self._options.suffix if f.name.lower() in taken else ""), (f"r{i}",))
-                      for i, f in enumerate(right) if i not in merged]
+            found += [
+                Output(f.name + (self._options.suffix if f.name.lower() in taken else ""), (f"r{i}",))
+                for i, f in enumerate(right)
+                if i not in merged
+            ]
         if window_us is not None:
-            found.append(Output("window", (f"l{len(left)}", f"r{len(right)}") if self._how in ("right", "full")
-                                else (f"l{len(left)}",), window=True))
+            found.append(
+                Output(
+                    "window",
+                    (f"l{len(left)}", f"r{len(right)}") if self._how in ("right", "full") else (f"l{len(left)}",),
+                    window=True,
+                )
+            )
         names = [o.name.lower() for o in found] + [self._options.diff.lower()]
         twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
         if twice is not None:
-            raise error("DUPLICATE_COLUMN", f'the result would have two columns "{twice}"',
-                        hint="Rename a column, or choose another suffix= or diff=.")
+            raise error("DUPLICATE_COLUMN", f'the result would have two columns "{twice}"', hint=self._hint_for(twice))
         return tuple(found)
+
+    def _hint_for(self, twice: str) -> str:
+        """What to do about two columns of a name: `diff` is most often that of a join before this one."""
+        if twice == self._options.diff.lower():
+            for side, given in zip(SIDES, self._given, strict=True):
+                if any(f.name.lower() == twice and f.type.name in _WHOLE for f in given.columns):
+                    return (
+                        f'If the {side} side is the result of a join, its "{twice}" says which rows are taken back: '
+                        f'{side}_diff="{twice}". Otherwise rename the column, or choose another diff=.'
+                    )
+        return "Rename a column, or choose another suffix= or diff=."
 
     def _check(self, shape: JoinShape) -> None:
         for problem in (_signed_problem(shape), _static_problem(shape), _emit_problem(shape)):
@@ -269,8 +367,12 @@ def _signed_problem(shape: JoinShape) -> Error | None:
     if shape.emit != "changes":
         return error("EMIT_NOT_POSSIBLE", f'emit="{shape.emit}" and {what}', hint='Use emit="changes".')
     if shape.sides[index].delay_us is not None:
-        return error("FEATURE_NOT_SUPPORTED", f"a watermark on {what}",
-                     detail="A row may be taken back at any time, however old it is.", hint="Leave the watermark out.")
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f"a watermark on {what}",
+            detail="A row may be taken back at any time, however old it is.",
+            hint="Leave the watermark out.",
+        )
     return None
 
 
@@ -279,17 +381,28 @@ def _static_problem(shape: JoinShape) -> Error | None:
     if shape.static is None:
         return None
     if isinstance(shape.match, Newest):
-        return error("FEATURE_NOT_SUPPORTED", "latest() with a static side",
-                     detail="A static side has no newest row.", hint="Use asof(…), or a regular join.")
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            "latest() with a static side",
+            detail="A static side has no newest row.",
+            hint="Use asof(…), or a regular join.",
+        )
     if shape.emit == "final":
-        return error("FEATURE_NOT_SUPPORTED", 'emit="final" with a static side',
-                     detail="The static side never changes: what comes out is final at once.", hint="Leave emit out.")
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            'emit="final" with a static side',
+            detail="The static side never changes: what comes out is final at once.",
+            hint="Leave emit out.",
+        )
     allowed = ("inner", "left", "semi", "anti") if shape.static == "right" else ("inner", "right")
     if shape.how not in allowed or (shape.match is not None and shape.static == "left"):
         kind = f'how="{shape.how}"' + (" with asof(…)" if shape.match is not None else "")
-        return error("FEATURE_NOT_SUPPORTED", f"{kind} with a static {shape.static} side",
-                     detail="Rows of the static side would wait for all that the stream may still bring.",
-                     hint=f"With a static {shape.static} side how is one of: {', '.join(allowed)}.")
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f"{kind} with a static {shape.static} side",
+            detail="Rows of the static side would wait for all that the stream may still bring.",
+            hint=f"With a static {shape.static} side how is one of: {', '.join(allowed)}.",
+        )
     return None
 
 
@@ -298,18 +411,43 @@ def _emit_problem(shape: JoinShape) -> Error | None:
     if shape.emit != "final" or all(w.decided for w in waiting(shape)):
         return None
     if isinstance(shape.match, Nearest):
-        if shape.match.comparison in ("<", "<=") and shape.match.tolerance_us is None:
-            return error("EMIT_NOT_POSSIBLE", 'emit="final" with asof(…, direction="forward") and without a tolerance',
-                         detail="A left row without partner could still find one, however much later.", hint="Give a tolerance.")
-        return error("EMIT_NOT_POSSIBLE", 'emit="final" needs a watermark on the right column of asof(…)',
-                     detail="A left row is final when no nearer right row can come.",
-                     hint='right_watermark=("ts", "10 seconds"), or withWatermark on that column.')
+        kind = shape.left.schema[shape.match.left].type
+        if kind.name not in _TIMES:
+            return error(
+                "EMIT_NOT_POSSIBLE",
+                f'emit="final" with asof(…) of columns of type {kind.sql}',
+                detail="They have no watermark: a nearer right row may come at any time.",
+                hint='Use "changes" or "arrival".',
+            )
+        if shape.match.looks_ahead and shape.match.tolerance.us is None:
+            direction = "nearest" if shape.match.looks_back else "forward"
+            return error(
+                "EMIT_NOT_POSSIBLE",
+                f'emit="final" with asof(…, direction="{direction}") and without a tolerance',
+                detail="A left row without partner could still find one, however much later.",
+                hint="Give a tolerance.",
+            )
+        return error(
+            "EMIT_NOT_POSSIBLE",
+            'emit="final" needs a watermark on the right column of asof(…)',
+            detail="A left row is final when no nearer right row can come.",
+            hint='right_watermark=("ts", "10 seconds"), or withWatermark on that column.',
+        )
     if shape.within is None and shape.window_us is None:
-        return error("EMIT_NOT_POSSIBLE", f'emit="final" with how="{shape.how}" needs a bound between the times of both sides',
-                     detail="Without one, a row without partner may find one at any time.", hint="Give within=… or window=….")
-    return error("EMIT_NOT_POSSIBLE", f'emit="final" with how="{shape.how}": some rows never become final',
-                 detail="A row without partner is final when the other side's watermark has passed all times that could meet it.",
-                 hint="Give both sides a watermark, and within=… a bound on that side.")
+        return error(
+            "EMIT_NOT_POSSIBLE",
+            f'emit="final" with how="{shape.how}" needs a bound between the times of both sides',
+            detail="Without one, a row without partner may find one at any time.",
+            hint="Give within=… or window=….",
+        )
+    return error(
+        "EMIT_NOT_POSSIBLE",
+        f'emit="final" with how="{shape.how}": some rows never become final',
+        detail=(
+            "A row without partner is final when the other side's watermark has passed all times that could meet it."
+        ),
+        hint="Give both sides a watermark, and within=… a bound on that side.",
+    )
 
 
 def _known(position: int | None) -> int:

@@ -11,6 +11,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange, Comparison, Operator, Scan, Sink
 from watersmeet.frames.horizons import Horizon, horizons
 from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side
+from watersmeet.frames.tolerances import tolerance_sql
 from watersmeet.types import BIGINT, Field, Schema
 from watersmeet.watermarks import Watermark
 
@@ -46,7 +47,10 @@ def residual(shape: JoinShape) -> str | None:
         return None
     left, right = f"epoch_us(l{shape.left.time})", f"epoch_us(r{shape.right.time})"
     low, high = shape.within.lower_us, shape.within.upper_us
-    bounds = [f"{right} - {left} >= {low}" if low is not None else "", f"{right} - {left} <= {high}" if high is not None else ""]
+    bounds = [
+        f"{right} - {left} >= {low}" if low is not None else "",
+        f"{right} - {left} <= {high}" if high is not None else "",
+    ]
     return " AND ".join(b for b in bounds if b) or f"({left} IS NOT NULL AND {right} IS NOT NULL)"
 
 
@@ -56,23 +60,38 @@ def output_schema(shape: JoinShape, tokens: Sequence[str]) -> Schema:
     return tuple(Field(f"c{i}", sides[t[0]].schema[int(t[1:])].type) for i, t in enumerate(tokens))
 
 
-def join_operator(shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ...]) -> operators.Join | operators.AsofJoin:
+def join_operator(
+    shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ...]
+) -> operators.Join | operators.AsofJoin:
     """The join, of which `tokens` come out."""
     arrives = shape.emit == "arrival"
-    common: dict[str, Any] = {"schema": output_schema(shape, tokens), "left_keys": shape.left.keys, "output": tokens,
-                              "right_keys": shape.right.keys, "null_safe": (False,) * len(shape.left.keys)}
+    common: dict[str, Any] = {
+        "schema": output_schema(shape, tokens),
+        "left_keys": shape.left.keys,
+        "output": tokens,
+        "right_keys": shape.right.keys,
+        "null_safe": (False,) * len(shape.left.keys),
+    }
     match = shape.match
     if isinstance(match, Nearest):
         assert shape.how in ("inner", "left")
-        near = None
-        if match.tolerance_us is not None:
-            near = f"abs(epoch_us(l{match.left}) - epoch_us(r{match.right})) <= {match.tolerance_us}"
+        kind = shape.left.schema[match.left].type
         nearest = operators.ArrivalAsofJoin if arrives else operators.AsofJoin
-        return nearest(tuple(inputs), append_only=arrives, join_kind=shape.how, comparison=match.comparison,
-                       left_value=match.left, right_value=match.right, residual=near, ties=tuple(range(len(shape.right.schema))), **common)
+        return nearest(
+            tuple(inputs),
+            append_only=arrives,
+            join_kind=shape.how,
+            comparison=match.comparison,
+            left_value=match.left,
+            right_value=match.right,
+            residual=tolerance_sql(match.tolerance, kind, f"l{match.left}", f"r{match.right}"),
+            ties=tuple(range(len(shape.right.schema))),
+            **common,
+        )
     regular = operators.ArrivalJoin if arrives and shape.how != "inner" else operators.Join
-    return regular(tuple(inputs), append_only=arrives or _grows(shape), join_kind=shape.how,
-                   residual=residual(shape), **common)
+    return regular(
+        tuple(inputs), append_only=arrives or _grows(shape), join_kind=shape.how, residual=residual(shape), **common
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +136,9 @@ class _Compiler:
         if isinstance(shape.match, Newest):
             return self._newest(left, right)
         waits = waiting(shape) if shape.emit == "final" else ()
-        tokens = tuple(dict.fromkeys([*shape.tokens, *(t for w in waits for t in (w.time, w.partner) if t is not None)]))
+        tokens = tuple(
+            dict.fromkeys([*shape.tokens, *(t for w in waits for t in (w.time, w.partner) if t is not None)])
+        )
         kept = horizons(shape)
         if not (shape.emit == "arrival" and (shape.how in ("semi", "anti") or isinstance(shape.match, Nearest))):
             left = self._arrange(left, shape.left, kept[0])  # otherwise left rows are decided when they come
@@ -137,18 +158,40 @@ class _Compiler:
 
     def _arrange(self, op: Operator, side: Side, horizon: Horizon) -> Operator:
         time = horizon.time if horizon.retain else None
-        return self._add(Arrange((op.id,), op.schema, op.append_only, side.keys, (False,) * len(side.keys), 0, time, horizon.retain,
-                                 horizon.newest))
+        return self._add(
+            Arrange(
+                (op.id,),
+                op.schema,
+                op.append_only,
+                side.keys,
+                (False,) * len(side.keys),
+                0,
+                time,
+                horizon.retain,
+                horizon.newest,
+            )
+        )
 
     def _newest(self, left: Operator, right: Operator) -> Operator:
         shape = self._shape
         current = self._add(operators.Upsert((right.id,), shape.right.schema, False, shape.right.keys))
         arranged = self._arrange(current, shape.right, Horizon())
         assert shape.how in ("inner", "left")
-        return self._add(operators.TemporalJoin(
-            (left.id, arranged.id), output_schema(shape, shape.tokens), True, join_kind=shape.how, left_keys=shape.left.keys,
-            right_keys=shape.right.keys, null_safe=(False,) * len(shape.left.keys), residual=None, memo=False, owner="",
-            output=shape.tokens))
+        return self._add(
+            operators.TemporalJoin(
+                (left.id, arranged.id),
+                output_schema(shape, shape.tokens),
+                True,
+                join_kind=shape.how,
+                left_keys=shape.left.keys,
+                right_keys=shape.right.keys,
+                null_safe=(False,) * len(shape.left.keys),
+                residual=None,
+                memo=False,
+                owner="",
+                output=shape.tokens,
+            )
+        )
 
     def _final(self, joined: Operator, tokens: tuple[str, ...], waits: Sequence[Waiting]) -> Operator:
         """Rows that may be taken back wait until they are decided; all others come out at once."""
@@ -161,9 +204,15 @@ class _Compiler:
             if w.partner is not None:
                 test += f" AND c{tokens.index(w.partner)} IS NULL"
             tests.append(test)
-        parts = [self._add(operators.Map((joined.id,), schema, True, names[:count], " AND ".join(f"NOT ({t})" for t in tests)))]
+        parts = [
+            self._add(
+                operators.Map((joined.id,), schema, True, names[:count], " AND ".join(f"NOT ({t})" for t in tests))
+            )
+        ]
         for w, test in zip(waits, tests, strict=True):
             held = self._add(operators.Map((joined.id,), joined.schema, False, names, test))
             column = tokens.index(w.time)
-            parts.append(self._add(operators.TimeFilter((held.id,), schema, True, column, w.comparison, w.decided, keep)))
+            parts.append(
+                self._add(operators.TimeFilter((held.id,), schema, True, column, w.comparison, w.decided, keep))
+            )
         return self._add(operators.Union(tuple(p.id for p in parts), schema, True))

@@ -58,15 +58,17 @@ def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
 
 def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
     marks = [_mark(shape, i) if shape.sides[i].time == p else () for i, p in enumerate((match.left, match.right))]
-    tolerance = match.tolerance_us
-    backward = match.comparison in (">=", ">")
-    decided = marks[1] if backward else _moved(marks[1], None if tolerance is None else -tolerance)
+    tolerance = match.tolerance.us
+    decided = _moved(marks[1], None if tolerance is None else -tolerance) if match.looks_ahead else marks[1]
     comparison: Comparison = "<=" if match.comparison == ">" else "<"
-    # Left rows that are not decided, or are still to come, look back to the newest row, but not further than the tolerance.
+    # Left rows that are not decided, or are still to come, look back to the newest row, but not further than the
+    # tolerance. What is below that row is further away from them, also where a row ahead could be nearer.
     asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
-    retain = _moved(asking, -(tolerance or 0) if backward else 0)
-    return (Horizon(match.left, decided, comparison, decided),
-            Horizon(match.right, (), "<", retain, newest=backward and tolerance is None and bool(retain)))
+    retain = _moved(asking, -(tolerance or 0) if match.looks_back else 0)
+    return (
+        Horizon(match.left, decided, comparison, decided),
+        Horizon(match.right, (), "<", retain, newest=match.looks_back and tolerance is None and bool(retain)),
+    )
 
 
 def _mark(shape: JoinShape, index: int) -> Watermark:

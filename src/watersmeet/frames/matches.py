@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from decimal import Decimal
+from typing import Any, Literal, get_args
 
 from watersmeet.errors import error
+
+Direction = Literal["backward", "forward", "nearest"]
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,9 @@ class AsofMatch:
 
     left: str
     right: str
-    direction: Literal["backward", "forward"]
-    allow_exact: bool
-    tolerance: timedelta | str | None
+    direction: Direction
+    allow_exact_matches: bool
+    tolerance: timedelta | str | float | Decimal | None
 
 
 @dataclass(frozen=True)
@@ -27,18 +30,41 @@ class LatestMatch:
     order: str | None
 
 
-def asof(left: str, right: str, *, direction: Literal["backward", "forward"] = "backward", allow_exact: bool = True,
-         tolerance: timedelta | str | None = None) -> AsofMatch:
-    """Each left row with the one right row of its key that is nearest in time.
+def asof(
+    left: str,
+    right: str,
+    *,
+    direction: Direction = "backward",
+    allow_exact_matches: bool = True,
+    tolerance: timedelta | str | float | Decimal | None = None,
+) -> AsofMatch:
+    """Each left row with the one right row of its key whose value is nearest.
 
-    left, right: columns of one type, mostly times. direction: `backward` looks for the greatest right value at or before
-    the left one, `forward` for the least at or after it. allow_exact: whether an equal value counts. tolerance: how far the
-    right value may be away, a timedelta or a text such as "10 minutes". Of right rows with equal values the one that
-    is first by its columns, in order, counts. NULL meets nothing. INVALID_PARAMETER for another direction.
+    left, right: columns of one type, mostly times. direction: `backward` looks for the greatest right value at or
+    before the left one, `forward` for the least at or after it, `nearest` for the nearer one of these two; if they are
+    equally near, the one before counts. allow_exact_matches: whether an equal value counts.
+    tolerance: how far the right value may be away, the bound included: for times a timedelta or a text such as
+    "10 minutes", for numbers a number. Of right rows with equal values the one that is first by its columns, in order,
+    counts. NULL meets nothing. INVALID_PARAMETER for another direction.
     """
-    if direction not in ("backward", "forward"):
-        raise error("INVALID_PARAMETER", f'direction "{direction}" of asof', hint='Use "backward" or "forward".')
-    return AsofMatch(left, right, direction, allow_exact, tolerance)
+    _check_name(left)
+    _check_name(right)
+    if direction not in get_args(Direction):
+        raise error(
+            "INVALID_PARAMETER",
+            f'direction "{direction}" of asof',
+            hint='Use "backward", "forward" or "nearest".',
+        )
+    return AsofMatch(left, right, direction, allow_exact_matches, tolerance)
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise error(
+            "INVALID_PARAMETER",
+            f"asof has a {type(name).__name__} where the name of a column stands",
+            hint='Name the columns: asof("left_ts", "right_ts").',
+        )
 
 
 def latest(order: str | None = None) -> LatestMatch:

@@ -1,4 +1,7 @@
-"""Pieces: what travels to the buckets. A piece of rows is an Arrow frame; a clock says how far a side's time has come."""
+"""Pieces: what travels to the buckets.
+
+A piece of rows is an Arrow frame; a clock says how far a side's time has come.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def time_us(array: pa.Array) -> pa.Array:
 def window_starts(times: pa.Array, size_us: int) -> pa.Array:
     """The start of the tumbling window of each time, aligned at 1970-01-01 00:00, of the times' type; NULL for NULL."""
     us = col.words(time_us(times))
-    starts = pa.array(us - us % size_us, pa.int64(), mask=None if times.null_count == 0 else ~np.asarray(times.is_valid()))
+    starts = pa.array(
+        us - us % size_us, pa.int64(), mask=None if times.null_count == 0 else ~np.asarray(times.is_valid())
+    )
     return starts.view(times.type)
 
 
@@ -96,7 +101,9 @@ class Cutter:
 
 def clock(pieces: Iterable[Piece], index: int) -> int | None:
     """The greatest time that tasks saw on a side, in microseconds."""
-    return max((int.from_bytes(p.body, "little", signed=True) for p in pieces if p.channel == CLOCK[index]), default=None)
+    return max(
+        (int.from_bytes(p.body, "little", signed=True) for p in pieces if p.channel == CLOCK[index]), default=None
+    )
 
 
 def bodies(delta: Delta, most_bytes: int = 8 << 20) -> Iterator[bytes]:

@@ -35,8 +35,11 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803, ARG002
         bucket = self._numbers[int(key[0])]
-        pieces = [Piece(bucket, int(channel), bytes(body)) for frame in rows
-                  for channel, body in zip(frame["channel"], frame["body"], strict=True)]
+        pieces = [
+            Piece(bucket, int(channel), bytes(body))
+            for frame in rows
+            for channel, body in zip(frame["channel"], frame["body"], strict=True)
+        ]
         store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
         yield from frames(run_bucket(self._shape, bucket, pieces, store))
 

@@ -35,13 +35,18 @@ def sql_type(kind: spark.DataType, column: str) -> SqlType:
         return SqlType("numeric", kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
         return SqlType("array", element=sql_type(kind.elementType, column))
+    if isinstance(kind, spark.MapType):  # as the array of its entries
+        entry = (("key", sql_type(kind.keyType, column)), ("value", sql_type(kind.valueType, column)))
+        return SqlType("array", element=SqlType("struct", fields=entry))
     if isinstance(kind, spark.StructType) and kind.fields:
         return SqlType("struct", fields=tuple((f.name, sql_type(f.dataType, column)) for f in kind.fields))
     found = next((t for cls, t in _SIMPLE.items() if type(kind) is cls), None)
     if found is None:
-        hint = f"Use map_entries({column}), an array of structs." if isinstance(kind, spark.MapType) else "Cast or drop the column."
-        raise error("FEATURE_NOT_SUPPORTED", f'column "{column}" has type {kind.simpleString()}, which a join can\'t carry',
-                    hint=hint)
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{column}" has type {kind.simpleString()}, which a join can\'t carry',
+            hint="Cast or drop the column.",
+        )
     return found
 
 
@@ -51,8 +56,38 @@ def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:
 
 
 def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in the type `kind`; nothing is done if they have it."""
-    return array if array.type == kind else array.cast(kind)
+    """The same values in the type `kind`; nothing is done if they have it. The entries of a map become a map."""
+    if array.type == kind:
+        return array
+    if pa.types.is_map(kind) and pa.types.is_list(array.type):
+        return _map_of(array, kind)
+    if pa.types.is_list(kind) and _has_map(kind) and pa.types.is_list(array.type):
+        return _with_items(array, converted(array.values, kind.value_type), kind)
+    if pa.types.is_struct(kind) and _has_map(kind):
+        parts = [converted(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    return array.cast(kind)
+
+
+def _map_of(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A map of lists of entries, which PyArrow can't cast."""
+    entries = array.values
+    parts = [converted(entries.field(0), kind.key_type), converted(entries.field(1), kind.item_type)]
+    return _with_items(array, pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field]), kind)
+
+
+def _with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The lists of `array` over other items."""
+    buffers = array.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(array), buffers, null_count=-1, offset=array.offset, children=[items])
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    if pa.types.is_list(kind):
+        return _has_map(kind.value_type)
+    return pa.types.is_struct(kind) and any(_has_map(field.type) for field in kind)
 
 
 def result_schema(schema: spark.StructType) -> pa.Schema:
@@ -62,4 +97,6 @@ def result_schema(schema: spark.StructType) -> pa.Schema:
 
 def batch_of(arrays: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """A batch for Spark: values in the types of `schema`."""
-    return pa.RecordBatch.from_arrays([converted(col.flat(a), f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [converted(col.flat(a), f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema
+    )

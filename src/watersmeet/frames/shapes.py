@@ -1,4 +1,6 @@
-"""What a join of two DataFrames is asked to do: plain values, the same on the driver, in every task and in the state."""
+"""What a join of two DataFrames is asked to do: plain values, the same on the driver, in every task and in the
+state.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Final, Literal
 
-from watersmeet.circuit.operators import Comparison, JoinKind
+from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, JoinKind
 from watersmeet.types import Schema
 
 Emit = Literal["changes", "final", "arrival"]
@@ -34,13 +36,34 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Nearest:
-    """Of the right rows with `left value comparison right value` the nearest one, at most `tolerance_us` away."""
+class Tolerance:
+    """How far two values may be apart, the bound included. us: of times, in microseconds. number: of numbers, written.
 
-    comparison: Comparison
+    Without either there is no bound.
+    """
+
+    us: int | None = None
+    number: str | None = None
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Of the right rows with `left value comparison right value` the nearest one, if it is within `tolerance`."""
+
+    comparison: AsofComparison
     left: int
     right: int
-    tolerance_us: int | None = None
+    tolerance: Tolerance = Tolerance()
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether smaller right values count."""
+        return self.comparison in BACKWARD
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether greater right values count."""
+        return self.comparison in FORWARD
 
 
 @dataclass(frozen=True)

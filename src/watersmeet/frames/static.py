@@ -59,7 +59,9 @@ class LookUp:
         circuit = compile_join(replace(self.shape, static=None, emit="changes"))
         for table in gathered(batches):
             columns = cutter.complete(arrow_columns(table, cutter.given))
-            yield self.decoder.rows(self._join(circuit, Delta(col.positional(columns), np.ones(table.num_rows, np.int64))))
+            yield self.decoder.rows(
+                self._join(circuit, Delta(col.positional(columns), np.ones(table.num_rows, np.int64)))
+            )
 
     def _join(self, circuit: Circuit, delta: Delta) -> Delta:
         static = _index(self.shape)
@@ -68,7 +70,9 @@ class LookUp:
         state = StageState()
         state.trace(kept.id, ROWS).replace([self._static(kept)])
         context = EpochContext(0, initial=True, fresh=frozenset(o.id for o in circuit.operators))
-        found = run_stage(circuit, 0, 0, {scans[SIDES[1 - static]].id: [delta]}, (), state, context).published.get(JOINED)
+        found = run_stage(circuit, 0, 0, {scans[SIDES[1 - static]].id: [delta]}, (), state, context).published.get(
+            JOINED
+        )
         return Delta.empty(arrow_schema(circuit.sinks[0].schema, positional=True)) if found is None else repeated(found)
 
     def _static(self, kept: Arrange) -> Run:

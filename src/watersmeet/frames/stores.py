@@ -132,8 +132,12 @@ class SparkStore:
         body = b"".join(bytes(p[0]) for p in parts if p is not None)
         buffer = pa.py_buffer(body)
         if len(body) != ref.length_bytes or name_of(buffer) != ref.file:
-            raise error("STATE_DAMAGED", f"a run of {ref.length_bytes} bytes that the state names is not in the state store",
-                        detail=f"{ref}.", hint="Restore the checkpoint, or start the query with a new one.")
+            raise error(
+                "STATE_DAMAGED",
+                f"a run of {ref.length_bytes} bytes that the state names is not in the state store",
+                detail=f"{ref}.",
+                hint="Restore the checkpoint, or start the query with a new one.",
+            )
         if self._local is not None:
             self._local.put(ref, buffer)
             return self._local.get(ref) or buffer

@@ -26,7 +26,9 @@ _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("bo
 
 @dataclass(frozen=True)
 class Encoder:
-    """Rows of one side into pieces. The last column of the rows is the time of the micro-batch, the one before it maybe their diff.
+    """Rows of one side into pieces.
+
+    The last column of the rows is the time of the micro-batch, the one before it maybe their diff.
 
     ids: the key of each bucket in Spark.
     """
@@ -49,8 +51,13 @@ class Encoder:
 
     def _batch(self, piece: Piece) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
-            [pa.array([self.ids[piece.bucket]], pa.int32()), pa.array([piece.channel], pa.int32()), pa.array([piece.body])],
-            schema=_PIECE)
+            [
+                pa.array([self.ids[piece.bucket]], pa.int32()),
+                pa.array([piece.channel], pa.int32()),
+                pa.array([piece.body]),
+            ],
+            schema=_PIECE,
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,9 @@ class Decoder:
 def differences(column: pa.ChunkedArray) -> Diffs:
     """The diffs of rows. INVALID_VALUE if one is NULL."""
     if column.null_count:
-        raise error("INVALID_VALUE", "a row whose diff is NULL", hint="It is 1 for a row that comes and -1 for one that goes.")
+        raise error(
+            "INVALID_VALUE", "a row whose diff is NULL", hint="It is 1 for a row that comes and -1 for one that goes."
+        )
     return np.array(col.flat(column).cast(pa.int64()))
 
 

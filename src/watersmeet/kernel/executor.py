@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Versions
+from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
-from watersmeet.kernel.operators import STATEFUL, STEPS, UNPROMPTED, Output
+from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, Output
 from watersmeet.kernel.operators.arrange import told
+from watersmeet.kernel.runs.amplification import TooManyRowsError
+from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import Frame, receive, send
-from watersmeet.kernel.runs.state import ScopedState, StageState
+from watersmeet.kernel.runs.sliced import Sliced, Slicing, slices_of
+from watersmeet.kernel.runs.spool import Spool, consolidated, spooled, whole
+from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.types import arrow_schema
 
 #: The state of an operator's scratch copy has this before the operator's id.
 SCRATCH: Final = "scratch!"
 
 _EVALUATOR: Final = Evaluator()
+
+#: What comes for a bucket is taken at once up to so many slices: two million rows, the largest epoch.
+_MANY_SLICES: Final = 2
+
+
+@dataclass(frozen=True)
+class MostRows:
+    """How many rows a join makes at most in one epoch and bucket; 0 is any number.
+
+    told: if all buckets together may make more than that, it tells of which key it makes most.
+    """
+
+    told: int
+    made: int
+
+
+_ANY_NUMBER: Final = MostRows(0, 0)
 
 
 @dataclass(frozen=True)
@@ -35,9 +56,11 @@ class EpochContext:
     initial: the first epoch in the life of the active operators. active: which operators run; None: all.
     scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
     given: operators that do not run, because their output comes with the sources, with the keys by whose hash it
-    goes to the buckets: each the first of some columns that is not NULL. told: arrangements that give their readers what they keep, in `part[1]` epochs of which this is
-    number `part[0]`. watermarks, before: see `StepContext`. rebuilding: all operators read history, as those of a
-    backfill do.
+    goes to the buckets: each the first of some columns that is not NULL. told: arrangements that give their readers
+    what they keep, in `part[1]` epochs of which this is number `part[0]`. watermarks, before: see `StepContext`.
+    rebuilding: all operators read history, as those of a
+    backfill do. most_rows: by join; others may make any number. stopped:
+    operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`.
     """
 
     epoch: int
@@ -51,6 +74,13 @@ class EpochContext:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
     rebuilding: bool = False
+    most_rows: Mapping[str, MostRows] = field(default_factory=dict)
+    stopped: frozenset[str] = frozenset()
+    slicing: Slicing = field(default_factory=Slicing)
+
+    def runs(self, operator_id: str) -> bool:
+        """True if the operator runs in this epoch."""
+        return (self.active is None or operator_id in self.active) and operator_id not in self.stopped
 
     @property
     def filling(self) -> bool:
@@ -60,11 +90,24 @@ class EpochContext:
 
 @dataclass(frozen=True)
 class StageResult:
-    """frames: for later stages. published: changes by relation, consolidated unless append-only. metrics: by operator."""
+    """frames: for later stages. published: changes by relation, consolidated unless append-only.
+
+    metrics: by operator. hottest: by join that may have made too many rows, with the other buckets or alone. In the
+    latter case it has made none, and what is above it in the plan is of no use.
+    """
 
     frames: list[Frame]
-    published: dict[str, Delta]
-    metrics: dict[str, OperatorMetrics]
+    published: dict[str, Delta] = field(default_factory=dict)
+    metrics: dict[str, OperatorMetrics] = field(default_factory=dict)
+    hottest: dict[str, HottestKey] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HottestKey:
+    """The key of which a join makes most rows. values: as texts, None for NULL; none if it has no key."""
+
+    rows: int
+    values: tuple[str | None, ...]
 
 
 @dataclass(eq=False)
@@ -86,52 +129,163 @@ class _Inputs:
         return Delta.empty(arrow_schema(operator.schema, positional=True)) if found is None else found
 
 
-def run_stage(circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, Sequence[Delta]],
-              frames: Iterable[Frame], state: StageState, ctx: EpochContext) -> StageResult:
+def run_stage(
+    circuit: Circuit,
+    stage: int,
+    bucket: int,
+    sources: Mapping[str, Sequence[Delta]],
+    frames: Iterable[Frame],
+    state: StageState,
+    ctx: EpochContext,
+) -> StageResult:
     """Runs the active operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
-    sources: by id of scan or given operator, changes with columns c0, c1, … frames: those that came for this bucket, in any order.
-    The state is changed, not persisted. Raises Error STATE_MISMATCH if the state of an operator
+    sources: by id of scan or given operator, changes with columns c0, c1, … frames: those that came for this bucket, in
+    any order. The state is changed, not persisted. Raises Error STATE_MISMATCH if the state of an operator
     that must have one is missing.
     """
-    operators = [o for o in circuit.in_stage(stage) if ctx.active is None or o.id in ctx.active]
+    operators = [o for o in circuit.in_stage(stage) if ctx.runs(o.id)]
     if stage > 0 or circuit.buckets == 1:
         _claim(operators, state, ctx)
     inputs = _Inputs(_count_readers(operators))
-    result = StageResult(_receive(circuit, stage, frames, ctx, inputs), {}, {})
+    result = StageResult(_receive(circuit, stage, frames, ctx, inputs))
     if stage == 0:
         _hand_out(circuit, bucket, sources, ctx, inputs, result.frames)
     scoped = ScopedState(state, {i: SCRATCH + i for i in ctx.scratch})
+    tallies: dict[str, _Tally] = {}
     for op in operators:
-        given = [inputs.get(circuit.by_id[i]) for i in op.inputs]
-        counters = Counters()
+        tally = tallies[op.id] = _Tally(f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}")
+        given = [tally.coming(inputs.get(circuit.by_id[i])) for i in op.inputs]
         out: Output
         try:
             if isinstance(op, Scan):
                 out = _read(op, sources)
             elif isinstance(op, Exchange):
-                out = given[0]
-                result.frames.extend(send(op, given[0], circuit.buckets, bucket))
+                result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx.slicing))
+                out = Delta.empty(arrow_schema(op.schema, positional=True))
             elif isinstance(op, Sink):
-                out = _publish(op, given[0], result.published)
+                out = _publish(op, given[0], result.published, ctx.slicing)
             elif isinstance(op, (Arrange, Versions)) and op.id in ctx.told:
                 out = told(op, state, *ctx.part)
-            elif ctx.initial or op.is_timed or op.kind in UNPROMPTED or any(d.num_rows for d in given):
+            elif ctx.initial or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
-                step = StepContext(bucket, ctx.initial, _EVALUATOR, schemas, counters, flags, ctx.epoch,
-                                   ctx.watermarks, ctx.before, filling=ctx.filling)
-                out = STEPS[op.kind](op, given, scoped, step)
+                step = StepContext(
+                    bucket,
+                    ctx.initial,
+                    _EVALUATOR,
+                    schemas,
+                    tally.counters,
+                    flags,
+                    ctx.epoch,
+                    ctx.watermarks,
+                    ctx.before,
+                    filling=ctx.filling,
+                    most_rows=ctx.most_rows.get(op.id, _ANY_NUMBER).made,
+                    slicing=ctx.slicing,
+                )
+                out = _stepped(op, given, scoped, step)
             else:
                 out = Delta.empty(arrow_schema(op.schema, positional=True))
+        except TooManyRowsError:
+            out = Delta.empty(arrow_schema(op.schema, positional=True))
         except Exception as e:
-            e.add_note(f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}")
+            e.add_note(tally.note)
             raise
-        rows, size_bytes = state.size(_state_id(op, ctx)) if op.kind in STATEFUL else (0, 0)
-        result.metrics[op.id] = OperatorMetrics(sum(d.num_rows for d in given), out.num_rows, rows, size_bytes,
-                                                counters.expression_errors, counters.waits_for_us)
+        if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).told > 0:
+            # If all buckets together make more, there is one for which this is true.
+            result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
+        out = tally.going(out)
+        if isinstance(out, Sliced) and inputs.readers.get(op.id, 0) > 1:
+            out = _kept(out, ctx.slicing)
         inputs.put(op.id, out)
+    for op in operators:
+        size = state.size(_state_id(op, ctx)) if op.kind in STATEFUL else (0, 0)
+        result.metrics[op.id] = tallies[op.id].metrics(*size)
     return result
+
+
+class _Tally:
+    """What one operator takes and gives. note: of errors in it. Slices count when they are read."""
+
+    def __init__(self, note: str) -> None:
+        self.note = note
+        self.counters = Counters()
+        self._rows_in = 0
+        self._rows_out = 0
+
+    def coming(self, changes: Any) -> Any:
+        """What an operator reads, counted as input."""
+        if not isinstance(changes, Sliced):
+            self._rows_in += changes.num_rows
+            return changes
+
+        def counted() -> Iterator[Delta]:
+            for piece in changes:
+                self._rows_in += piece.num_rows
+                yield piece
+
+        return Sliced(counted)
+
+    def going(self, changes: Any) -> Any:
+        """What an operator gives, counted as output."""
+        if not isinstance(changes, Sliced):
+            self._rows_out += changes.num_rows
+            return changes
+
+        def counted() -> Iterator[Delta]:
+            try:
+                for piece in changes:
+                    self._rows_out += piece.num_rows
+                    yield piece
+            except Exception as e:
+                e.add_note(self.note)
+                raise
+
+        return Sliced(counted)
+
+    def metrics(self, state_rows: int, state_bytes: int) -> OperatorMetrics:
+        counters = self.counters
+        return OperatorMetrics(
+            self._rows_in,
+            self._rows_out,
+            state_rows,
+            state_bytes,
+            counters.expression_errors,
+            counters.waits_for_us,
+            counters.made_rows,
+        )
+
+
+def _has_rows(changes: Any) -> bool:
+    return isinstance(changes, Sliced) or changes.num_rows > 0
+
+
+def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext) -> Output:
+    """One step of an operator. What works on each row alone does so slice by slice, when the slices are read."""
+    step = STEPS[op.kind]
+    if op.kind in TAKE_SLICES or not any(isinstance(g, Sliced) for g in given):
+        return step(op, given, state, ctx)
+    if isinstance(op, Union):
+        return Sliced(lambda: (piece for g in given for piece in slices_of(g)))
+    if op.kind in PIECEWISE:
+        return Sliced(lambda: _piecewise(op, given[0], state, ctx))
+    schemas = [arrow_schema(s, positional=True) for s in ctx.schemas]
+    held = [whole(g, s, ctx.slicing) if isinstance(g, Sliced) else g for g, s in zip(given, schemas, strict=True)]
+    return step(op, held, state, ctx)
+
+
+def _piecewise(op: Operator, slices: Sliced, state: State, ctx: StepContext) -> Iterator[Delta]:
+    for piece in slices:
+        made = STEPS[op.kind](op, [piece], state, ctx)
+        assert not isinstance(made, Arranged), f"{op.kind} gives an arrangement"
+        yield from slices_of(made)
+
+
+def _kept(changes: Sliced, slicing: Slicing) -> Sliced:
+    """The same slices, for several readers."""
+    found = spooled(changes, slicing)
+    return Sliced(lambda: found)
 
 
 def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
@@ -139,8 +293,14 @@ def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
     return Delta.concat(found) if found else Delta.empty(arrow_schema(op.schema, positional=True))
 
 
-def _hand_out(circuit: Circuit, task: int, sources: Mapping[str, Sequence[Delta]], ctx: EpochContext, inputs: _Inputs,
-              frames: list[Frame]) -> None:
+def _hand_out(
+    circuit: Circuit,
+    task: int,
+    sources: Mapping[str, Sequence[Delta]],
+    ctx: EpochContext,
+    inputs: _Inputs,
+    frames: list[Frame],
+) -> None:
     """The output of given operators goes to their readers, wherever these run."""
     for operator_id, keys in ctx.given.items():
         op = circuit.by_id[operator_id]
@@ -149,7 +309,10 @@ def _hand_out(circuit: Circuit, task: int, sources: Mapping[str, Sequence[Delta]
             inputs.put(operator_id, delta)
         else:
             exchange = Exchange((operator_id,), op.schema, op.append_only, tuple(k[0] for k in keys))
-            columns = [delta.columns.column(k[0]) if len(k) == 1 else pc.coalesce(*[delta.columns.column(i) for i in k]) for k in keys]
+            columns = [
+                delta.columns.column(k[0]) if len(k) == 1 else pc.coalesce(*[delta.columns.column(i) for i in k])
+                for k in keys
+            ]
             frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns))
 
 
@@ -165,9 +328,12 @@ def _claim(operators: Sequence[Operator], state: StageState, ctx: EpochContext) 
         name = _state_id(op, ctx)
         may_be_new = op.id in ctx.fresh or (op.id in ctx.scratch and ctx.initial)
         if name not in state.operators and not may_be_new:
-            raise error("STATE_MISMATCH", f"the stored state has nothing of operator {name}",
-                        detail="It was written for another plan, or part of it is missing.",
-                        hint="Restore the database's files, or drop the views and create them again.")
+            raise error(
+                "STATE_MISMATCH",
+                f"the stored state has nothing of operator {name}",
+                detail="It was written for another plan, or part of it is missing.",
+                hint="Restore the database's files, or drop the views and create them again.",
+            )
         state.declare(name)
 
 
@@ -187,23 +353,57 @@ def _receive(circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochCo
         if frame.channel not in circuit.by_id:
             passed.append(frame)
             continue
-        readers = [r for r in circuit.consumers[frame.channel] if ctx.active is None or r in ctx.active]
+        readers = [r for r in circuit.consumers[frame.channel] if ctx.runs(r)]
         stages = {circuit.stages[r] for r in readers}
         if stage in stages:
             mine.setdefault(frame.channel, []).append(frame)
         if max(stages, default=0) > stage:
             passed.append(frame)
     for channel in list(mine):
-        inputs.put(channel, receive(mine.pop(channel)))
+        inputs.put(channel, _received(mine.pop(channel), ctx.slicing))
     return passed
 
 
-def _publish(op: Sink, delta: Delta, published: dict[str, Delta]) -> Delta:
-    kept = delta if op.append_only else consolidate(delta)
-    if op.append_only and not kept.diff.all():
-        kept = kept.take(np.flatnonzero(kept.diff))
+def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, slicing: Slicing) -> Iterable[Frame]:
+    """The frames of the changes. Those of slices wait in a file."""
+    if isinstance(changes, Delta):
+        return send(op, changes, buckets, sender)
+    spool = Spool(slicing.directory)
+    sent = [0] * buckets
+    frames: list[tuple[Frame, int]] = []
+    for piece in changes:
+        body, number = None, 0
+        for frame in send(op, piece, buckets, sender, sent=sent):
+            if frame.body is not body:  # what goes to all buckets is one body
+                body, number = frame.body, spool.add(frame.body)
+            frames.append((replace(frame, body=b""), number))
+    bodies = spool.buffers()
+    return [replace(frame, body=bodies[number]) for frame, number in frames]
+
+
+def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
+    """The changes that came for this bucket. More than any epoch reads is the output of a join: it stays in frames."""
+    if len(frames) == 1:
+        return receive(frames)
+    pieces = [receive([f]) for f in frames]
+    if sum(p.num_rows for p in pieces) <= _MANY_SLICES * slicing.rows:
+        return Delta.concat(pieces)
+    return Sliced(lambda: pieces)
+
+
+def _publish(op: Sink, changes: Delta | Sliced, published: dict[str, Delta], slicing: Slicing) -> Delta:
+    """What a relation shows of the changes. Of slices it is in a file, the same as if they had been one."""
+    if isinstance(changes, Sliced):
+        shown = map(_without_zeros, changes) if op.append_only else consolidated(changes, None, slicing)
+        kept = whole(shown, arrow_schema(op.schema, positional=True), slicing)
+    else:
+        kept = _without_zeros(changes) if op.append_only else consolidate(changes)
     if kept.num_rows:
         earlier = published.get(op.relation_id)
         assert earlier is None, f"two sinks publish {op.relation_id}"
         published[op.relation_id] = kept
     return kept
+
+
+def _without_zeros(delta: Delta) -> Delta:
+    return delta if delta.diff.all() else delta.take(np.flatnonzero(delta.diff))

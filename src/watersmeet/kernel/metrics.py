@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,17 +11,24 @@ from typing import Any
 class Counters:
     """What happened in one step of one operator. The executor makes one per step and reports it.
 
-    expression_errors: cells that became NULL, and predicates that became false, because of an error. waits_for_us: of a time
-    filter, the least time that its bound has not passed; None if nothing waits.
+    expression_errors: cells that became NULL, and predicates that became false, because of an error. waits_for_us: of a
+    time filter, the least time that its bound has not passed; None if nothing waits. made_rows: that a join makes or
+    would have made, counted by key; hottest_rows: the most of one key; hottest_key: gives that as texts.
     """
 
     expression_errors: int = 0
     waits_for_us: int | None = None
+    made_rows: int = 0
+    hottest_rows: int = 0
+    hottest_key: Callable[[], tuple[str | None, ...]] = tuple
 
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch. waits_for_us: as in `Counters`."""
+    """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
+
+    waits_for_us, made_rows: as in `Counters`.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
@@ -28,15 +36,29 @@ class OperatorMetrics:
     state_bytes: int = 0
     expression_errors: int = 0
     waits_for_us: int | None = None
+    made_rows: int = 0
 
     def __add__(self, other: OperatorMetrics) -> OperatorMetrics:
         """Totals over buckets."""
         waiting = [w for w in (self.waits_for_us, other.waits_for_us) if w is not None]
-        return OperatorMetrics(self.rows_in + other.rows_in, self.rows_out + other.rows_out,
-                               self.state_rows + other.state_rows, self.state_bytes + other.state_bytes,
-                               self.expression_errors + other.expression_errors, min(waiting, default=None))
+        return OperatorMetrics(
+            self.rows_in + other.rows_in,
+            self.rows_out + other.rows_out,
+            self.state_rows + other.state_rows,
+            self.state_bytes + other.state_bytes,
+            self.expression_errors + other.expression_errors,
+            min(waiting, default=None),
+            self.made_rows + other.made_rows,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value."""
-        return {"rows_in": self.rows_in, "rows_out": self.rows_out, "state_rows": self.state_rows,
-                "state_bytes": self.state_bytes, "expression_errors": self.expression_errors, "waits_for_us": self.waits_for_us}
+        return {
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "state_rows": self.state_rows,
+            "state_bytes": self.state_bytes,
+            "expression_errors": self.expression_errors,
+            "waits_for_us": self.waits_for_us,
+            "made_rows": self.made_rows,
+        }

@@ -29,7 +29,9 @@ _VALUE: Final = "$value"
 class AsofLowering(Arranging):
     """Lowers ASOF joins of the view `view` into the builder."""
 
-    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, frozenset[str]], Stream], view: str) -> None:
+    def __init__(
+        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, frozenset[str]], Stream], view: str
+    ) -> None:
         super().__init__(builder, sharing, lower_input)
         self.view = view
 
@@ -39,33 +41,61 @@ class AsofLowering(Arranging):
         reads = needed if node.residual is None else needed | node.residual.columns
         # What is decided when it comes is not kept.
         keep = unarranged if node.arrival else _keeping(of_asof(node, grows=False)[0], newest=False)
-        left = self._input(node.left, reads, [k.left for k in pairs], keep=keep, movable=False, more={_VALUE: node.left_value})
+        left = self._input(
+            node.left, reads, [k.left for k in pairs], keep=keep, movable=False, more={_VALUE: node.left_value}
+        )
         keys, found = [k.right for k in pairs], reads.union(node.ties)
-        right = self._versions(node, node.right, keys) if isinstance(node.right, Versions) else self._right(node, found, keys)
+        right = (
+            self._versions(node, node.right, keys)
+            if isinstance(node.right, Versions)
+            else self._right(node, found, keys)
+        )
         one, other, order = self._arranged((left, right), [k.null_safe for k in pairs])
         ties = tuple(dict.fromkeys(other.positions[c.id] for c in node.right.columns if c.id in (node.ties or found)))
-        return self._joined(node, needed, (one, other), tuple(pairs[i].null_safe for i in order),
-                            () if isinstance(node.right, Versions) else ties)
+        return self._joined(
+            node,
+            needed,
+            (one, other),
+            tuple(pairs[i].null_safe for i in order),
+            () if isinstance(node.right, Versions) else ties,
+        )
 
-    def _joined(self, node: AsofJoin, needed: _Ids, sides: tuple[Side, Side], null_safe: tuple[bool, ...],
-                ties: tuple[int, ...]) -> Stream:
+    def _joined(
+        self, node: AsofJoin, needed: _Ids, sides: tuple[Side, Side], null_safe: tuple[bool, ...], ties: tuple[int, ...]
+    ) -> Stream:
         left, right = sides
         places = {i: ("l", left.positions[i]) for i in needed & node.left.ids}
         places |= {i: ("r", right.positions[i]) for i in needed & node.right.ids}
         tokens = sorted(set(places.values())) or [("l", left.keys[0])]
         schemas = {"l": left.operator.schema, "r": right.operator.schema}
-        schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
+        schema = positional(
+            (schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens
+        )
         kind: Callable[..., operators.AsofJoin] = operators.AsofJoin
         append_only = False  # a later right row may be nearer
         if node.arrival:
             append_only = left.operator.append_only
             versions = kept_versions(node)
-            kind = partial(operators.ArrivalAsofJoin, depth=None if versions is None else versions.limit, history=self.view)
-        made = self.builder.add(kind(
-            (left.operator.id, right.operator.id), schema, append_only=append_only, join_kind=node.kind, left_keys=left.keys,
-            right_keys=right.keys, null_safe=null_safe, comparison=node.comparison, left_value=left.positions[_VALUE],
-            right_value=right.positions[_VALUE], ties=ties, output=tuple(f"{s}{p}" for s, p in tokens),
-            residual=None if node.residual is None else _residual(node.residual, left, right)))
+            kind = partial(
+                operators.ArrivalAsofJoin, depth=None if versions is None else versions.limit, history=self.view
+            )
+        made = self.builder.add(
+            kind(
+                (left.operator.id, right.operator.id),
+                schema,
+                append_only=append_only,
+                join_kind=node.kind,
+                left_keys=left.keys,
+                right_keys=right.keys,
+                null_safe=null_safe,
+                comparison=node.comparison,
+                left_value=left.positions[_VALUE],
+                right_value=right.positions[_VALUE],
+                ties=ties,
+                output=tuple(f"{s}{p}" for s, p in tokens),
+                residual=None if node.residual is None else _residual(node.residual, left, right),
+            )
+        )
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
     def _right(self, join: AsofJoin, reads: _Ids, keys: list[Scalar]) -> Input:
@@ -87,21 +117,46 @@ class AsofLowering(Arranging):
         time = places[node.time]
 
         def keep(builder: Builder, side: Side, keys: tuple[int, ...], _: tuple[bool, ...], stage: int) -> Operator:
-            return builder.add(operators.Versions((side.operator.id,), fields, append_only=False, keys=keys, time=time,
-                                                  source=node.scan.relation_id, stage=stage, retain=retain))
+            return builder.add(
+                operators.Versions(
+                    (side.operator.id,),
+                    fields,
+                    append_only=False,
+                    keys=keys,
+                    time=time,
+                    source=node.scan.relation_id,
+                    stage=stage,
+                    retain=retain,
+                )
+            )
 
         stream = of_operator(op, [(c, places[c.id]) for c in node.scan.columns])
         chosen = tuple(stream.resolve(k) for k in keys)
-        return Input(stream, frozenset(), chosen, keep, movable=False, places={**places, _VALUE: places[value.column or ""]})
+        return Input(
+            stream, frozenset(), chosen, keep, movable=False, places={**places, _VALUE: places[value.column or ""]}
+        )
 
     def _changes(self, scan: Scan) -> Operator:
         """What an upsert reads as well, if a connector feeds the table."""
         fields = tuple(Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True))
-        read = next((o for o in self.builder.operators.values()
-                     if isinstance(o, operators.Scan) and o.ordered and o.relation_id == scan.relation_id), None)
-        return read or self.builder.add(operators.Scan(
-            (), (*fields, Field("_seq", BIGINT, nullable=False)), append_only=False, relation_id=scan.relation_id,
-            names=scan.source_names, ordered=True))
+        read = next(
+            (
+                o
+                for o in self.builder.operators.values()
+                if isinstance(o, operators.Scan) and o.ordered and o.relation_id == scan.relation_id
+            ),
+            None,
+        )
+        return read or self.builder.add(
+            operators.Scan(
+                (),
+                (*fields, Field("_seq", BIGINT, nullable=False)),
+                append_only=False,
+                relation_id=scan.relation_id,
+                names=scan.source_names,
+                ordered=True,
+            )
+        )
 
 
 def _keeping(bound: Watermark, *, newest: bool) -> Keep | None:
@@ -110,13 +165,16 @@ def _keeping(bound: Watermark, *, newest: bool) -> Keep | None:
         return None
 
     def keep(builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
-        return builder.arrange(side.operator, keys, null_safe, stage, time=side.positions[_VALUE], retain=bound, newest=newest)
+        return builder.arrange(
+            side.operator, keys, null_safe, stage, time=side.positions[_VALUE], retain=bound, newest=newest
+        )
 
     return keep
 
 
 def _best(versions: TopN, ties: tuple[str, ...]) -> Keep:
     """The arrangement of the versions that a join on arrival keeps."""
+
     def keep(builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
         order = (SortKey(side.positions[_VALUE], descending=True), *(SortKey(side.positions[i]) for i in ties))
         return builder.arrange(side.operator, keys, null_safe, stage, depth=versions.limit or 0, order=order)
@@ -125,5 +183,7 @@ def _best(versions: TopN, ties: tuple[str, ...]) -> Keep:
 
 
 def _residual(residual: Scalar, left: Side, right: Side) -> str:
-    places = {i: position(p, "l") for i, p in left.positions.items()} | {i: position(p, "r") for i, p in right.positions.items()}
+    places = {i: position(p, "l") for i, p in left.positions.items()} | {
+        i: position(p, "r") for i, p in right.positions.items()
+    }
     return sql(residual.substitute({i: p for i, p in places.items() if i != _VALUE}).expression)

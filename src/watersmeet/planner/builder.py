@@ -19,7 +19,8 @@ def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
 class Builder:
     """Operators by id, with what is known about their placement. buckets: 1 needs no exchange.
 
-    late: by relation, as in `Scan`, for the scans that are added from then on. left_out: the `Punctual` operators that have left rows out, or
+    late: by relation, as in `Scan`, for the scans that are added from then on. left_out: the `Punctual` operators that
+    have left rows out, or
     let them pass as late: those that are added from then on are others.
     """
 
@@ -50,11 +51,38 @@ class Builder:
         """`op` spread evenly over the buckets, where nothing asks for a key."""
         return self.exchange(op, range(len(op.schema)))
 
-    def arrange(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, *, time: int | None = None,
-                retain: Watermark = (), newest: bool = False, depth: int = 1, order: tuple[SortKey, ...] = ()) -> Operator:
-        """The arrangement of `op` by `keys` in `stage`. time, retain, newest, depth, order: see `Arrange`; without `retain` the first three say nothing."""
-        return self.add(Arrange((op.id,), _canonical(op), op.append_only, keys, null_safe, stage, time if retain else None, retain,
-                                newest and bool(retain), depth if retain or order else 1, order))
+    def arrange(
+        self,
+        op: Operator,
+        keys: tuple[int, ...],
+        null_safe: tuple[bool, ...],
+        stage: int,
+        *,
+        time: int | None = None,
+        retain: Watermark = (),
+        newest: bool = False,
+        depth: int = 1,
+        order: tuple[SortKey, ...] = (),
+    ) -> Operator:
+        """The arrangement of `op` by `keys` in `stage`.
+
+        time, retain, newest, depth, order: see `Arrange`; without `retain` the first three say nothing.
+        """
+        return self.add(
+            Arrange(
+                (op.id,),
+                _canonical(op),
+                op.append_only,
+                keys,
+                null_safe,
+                stage,
+                time if retain else None,
+                retain,
+                newest and bool(retain),
+                depth if retain or order else 1,
+                order,
+            )
+        )
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
         """`top` and all that it reads, inputs first."""

@@ -17,7 +17,9 @@ _ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz
 
 @dataclass(frozen=True)
 class Compared:
-    """`left comparison right`, both of one type with an order; left over a join's left input, right over its right one."""
+    """`left comparison right`, both of one type with an order; left over a join's left input, right over its right
+    one.
+    """
 
     left: Scalar
     comparison: Comparison

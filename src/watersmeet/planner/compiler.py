@@ -20,10 +20,19 @@ from watersmeet.types import BIGINT, Field
 Producers = Mapping[str, Sequence[Operator]]
 
 
-def compile_view(tree: Relation, sink: CatalogRelation, producers: Producers, buckets: int,
-                 join_order: JoinOrder = "bushy", *, catalog: Catalog | None = None,
-                 share: bool = True, multiway: bool = True, late: Mapping[str, int] | None = None,
-                 left_out: frozenset[str] = frozenset()) -> tuple[Operator, ...]:
+def compile_view(
+    tree: Relation,
+    sink: CatalogRelation,
+    producers: Producers,
+    buckets: int,
+    join_order: JoinOrder = "bushy",
+    *,
+    catalog: Catalog | None = None,
+    share: bool = True,
+    multiway: bool = True,
+    late: Mapping[str, int] | None = None,
+    left_out: frozenset[str] = frozenset(),
+) -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`, inputs first, the Sink last.
 
     `tree` is as the binder gives it: rewrites happen here. Its columns are those of `sink`, in
@@ -52,8 +61,7 @@ def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Op
         top = builder.add(Scan((), relation.columns, append_only=True, relation_id=relation.id, names=names))
     else:
         schema = (*relation.columns, Field("_seq", BIGINT, nullable=False))
-        top = builder.add(
-            Scan((), schema, append_only=True, relation_id=relation.id, names=names, ordered=True))
+        top = builder.add(Scan((), schema, append_only=True, relation_id=relation.id, names=names, ordered=True))
         keys = tuple(names.index(k) for k in relation.primary_key)
         if buckets > 1:
             top = builder.exchange(top, keys)

@@ -14,7 +14,8 @@ from watersmeet.planner.texts import sql
 _TYPES: Final = {
     "BOOLEAN": "Boolean", "SMALLINT": "Int16", "INT": "Int32", "BIGINT": "Int64", "FLOAT": "Float32",
     "DOUBLE": "Float64", "DECIMAL": "Decimal", "VARCHAR": "Varchar", "TEXT": "Varchar", "VARBINARY": "Bytea",
-    "BLOB": "Bytea", "DATE": "Date", "TIME": "Time", "TIMESTAMP": "Timestamp", "TIMESTAMPNTZ": "Timestamp", "TIMESTAMPTZ": "Timestamptz",
+    "BLOB": "Bytea", "DATE": "Date", "TIME": "Time", "TIMESTAMP": "Timestamp", "TIMESTAMPNTZ": "Timestamp",
+    "TIMESTAMPTZ": "Timestamptz",
     "INTERVAL": "Interval", "JSON": "Jsonb",
 }  # fmt: skip
 
@@ -93,7 +94,10 @@ def _call(node: exp.Expression, names: Mapping[str, str]) -> str:
     if isinstance(node, exp.In) and node.expressions:
         return f"In({shown(node.this, *node.expressions)})"
     if isinstance(node, exp.Between):
-        return f"(({shown(node.this)} >= {shown(node.args['low'])}) AND ({shown(node.this)} <= {shown(node.args['high'])}))"
+        return (
+            f"(({shown(node.this)} >= {shown(node.args['low'])}) AND ({shown(node.this)} <= "
+            f"{shown(node.args['high'])}))"
+        )
     if isinstance(node, exp.Coalesce):
         return f"Coalesce({shown(node.this, *node.expressions)})"
     if isinstance(node, exp.Case) and node.this is None:

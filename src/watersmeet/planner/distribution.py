@@ -1,10 +1,9 @@
 """Where the rows of an operator are: by the hash of which columns they were sent to their buckets.
 
-A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in
-order; a class holds the texts (over the operator's columns) that have the key's value in every
-row, and behind `?` those that have it or are NULL (the right key of a LEFT JOIN): enough for a
-join in which NULL meets nothing. `()` means that all rows are in bucket 0, None that nothing is
-known.
+A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order; a class holds the
+texts (over the operator's columns) that have the key's value in every row, and behind `?` those that have it or are
+NULL (the right key of a LEFT JOIN): enough for a join in which NULL meets nothing. `()` means that all rows are in
+bucket 0, None that nothing is known.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     Arrivals,
     AsofJoin,
+    Changes,
     Cut,
     DynamicFilter,
     Exchange,
@@ -61,7 +61,9 @@ class Placement:
         if operator_id not in self._stages:
             op = self._operators[operator_id]
             steps = [self.arrival(i) for i in op.inputs]
-            self._stages[operator_id] = max([op.stage, *steps] if isinstance(op, (Arrange, Versions)) else steps, default=0)
+            self._stages[operator_id] = max(
+                [op.stage, *steps] if isinstance(op, (Arrange, Versions)) else steps, default=0
+            )
         return self._stages[operator_id]
 
     def arrival(self, operator_id: str) -> int:
@@ -87,12 +89,19 @@ class Placement:
             return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(op, (Arrange, Arrivals, Cut, Punctual, Repartition, Upsert, Repeat, TopN, Window, Sink)):  # what a window adds comes after the input's columns
+        if isinstance(
+            op, (Arrange, Arrivals, Cut, Punctual, Repartition, Upsert, Repeat, TopN, Window, Sink)
+        ):  # what a window adds comes after the input's columns
             width = len(self._operators[op.inputs[0]].schema)
             return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])
         if isinstance(op, Records):  # a record without value has NULL in the other columns
-            width = len(self._operators[op.inputs[0]].schema)
-            return translated(self.distribution(op.inputs[0]), [f"c{i}" if op.keys is None or i in op.kept else None for i in range(width)])
+            width = len(op.schema) - 2
+            return translated(
+                self.distribution(op.inputs[0]),
+                [f"c{i}" if op.keys is None or i in op.kept else None for i in range(width)],
+            )
+        if isinstance(op, Changes):
+            return self._through(op, [f"c{i}" for i in range(len(op.schema) - 2)])
         if isinstance(op, Versions):
             return self._through(op, [f"c{i}" for i in range(len(op.schema) - 2)])
         if isinstance(op, Map):
@@ -137,7 +146,6 @@ class Placement:
             return tuple(_coalesced(a, b) | _weak(a) | _weak(b) for a, b in pairs)
         return tuple(a | _weak(b) for a, b in pairs)
 
-
     def _joined_by_one_key(self, op: MultiJoin) -> Distribution | None:
         found: Distribution | None = None
         for side, (i, keys) in enumerate(zip(op.inputs, op.keys, strict=True)):
@@ -173,8 +181,9 @@ def translated(distribution: Distribution | None, outputs: Sequence[str | None])
     return tuple(found)
 
 
-def matching(distribution: Distribution | None, keys: Sequence[int],
-             null_safe: Sequence[bool] | None = None) -> list[int] | None:
+def matching(
+    distribution: Distribution | None, keys: Sequence[int], null_safe: Sequence[bool] | None = None
+) -> list[int] | None:
     """For each class the index in `keys` (column positions) of a member; None if a class has none.
 
     null_safe: for the keys of a join; where it is False, rows with a NULL key may be anywhere.
@@ -183,8 +192,14 @@ def matching(distribution: Distribution | None, keys: Sequence[int],
         return None
     found = []
     for members in distribution:
-        index = next((i for i, k in enumerate(keys) if f"c{k}" in members or (
-            null_safe is not None and not null_safe[i] and f"?c{k}" in members)), None)
+        index = next(
+            (
+                i
+                for i, k in enumerate(keys)
+                if f"c{k}" in members or (null_safe is not None and not null_safe[i] and f"?c{k}" in members)
+            ),
+            None,
+        )
         if index is None:
             return None
         found.append(index)
@@ -205,9 +220,12 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
 
 
 def key_columns(distribution: Distribution | None) -> tuple[tuple[int, ...], ...] | None:
-    """For each class the columns of which the first that is not NULL says where a row is. None: nobody can tell from a row.
+    """For each class the columns of which the first that is not NULL says where a row is.
 
-    Where all are NULL, rows may be anywhere if nobody relies on more, and are where NULL is sent if somebody relies on a COALESCE of them.
+    None: nobody can tell from a row.
+
+    Where all are NULL, rows may be anywhere if nobody relies on more, and are where NULL is sent if somebody relies on
+    a COALESCE of them.
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
@@ -216,7 +234,9 @@ def key_columns(distribution: Distribution | None) -> tuple[tuple[int, ...], ...
         texts = [m for m in members if not m.removeprefix("?")[1:].isdecimal()]
         if plain:
             found.append((plain[0],))
-        elif weak and all(_COALESCED.fullmatch(t) and columns_of(t.removeprefix("?")) <= {f"c{k}" for k in weak} for t in texts):
+        elif weak and all(
+            _COALESCED.fullmatch(t) and columns_of(t.removeprefix("?")) <= {f"c{k}" for k in weak} for t in texts
+        ):
             found.append(tuple(weak))
         else:
             return None

@@ -11,7 +11,7 @@ from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.relations import Scan as TreeScan
 from watersmeet.algebra.rewrites import JoinOrder, rewrite, rewriting
 from watersmeet.algebra.trees import walk
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import MOST_JOIN_ROWS, Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.operators import Operator, Scan
 from watersmeet.drawing import to_dot
@@ -42,29 +42,58 @@ class ExplainOptions:
     multiway: bool = True
 
 
-def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
-            options: ExplainOptions | None = None) -> list[str]:
+def explain(
+    tree: Relation,
+    sink: CatalogRelation,
+    catalog: Catalog,
+    producers: Producers,
+    buckets: int,
+    options: ExplainOptions | None = None,
+) -> list[str]:
     """The lines that EXPLAIN gives for a view: the tree, an empty line, the stages and the state.
 
     The tree shows the exchanges of a plan with several buckets even where `buckets` is 1; what
     follows it is about `buckets`. Raises what `compile_view` raises.
     """
     options = options or ExplainOptions()
-    plan = logical_plan(tree, options.join_order) if options.level == "logical" else physical_plan(
-        tree, sink, catalog, producers, max(buckets, 2), options.join_order, verbose=options.verbose, share=options.share,
-        multiway=options.multiway)
+    plan = (
+        logical_plan(tree, options.join_order)
+        if options.level == "logical"
+        else physical_plan(
+            tree,
+            sink,
+            catalog,
+            producers,
+            max(buckets, 2),
+            options.join_order,
+            verbose=options.verbose,
+            share=options.share,
+            multiway=options.multiway,
+        )
+    )
     if options.format == "dot":
-        return to_dot(plan_diagram(plan)).splitlines()
+        return to_dot(plan_diagram(plan)).removesuffix("\n").split("\n")
     steps = trace(tree, options.join_order) if options.trace else []
     costs: dict[str, Any] = {}
     below: list[str] = []
     if options.level != "logical":
-        ops = compile_view(tree, sink, producers, buckets, options.join_order, catalog=catalog, share=options.share,
-                           multiway=options.multiway)
+        ops = compile_view(
+            tree,
+            sink,
+            producers,
+            buckets,
+            options.join_order,
+            catalog=catalog,
+            share=options.share,
+            multiway=options.multiway,
+        )
         circuit = assemble([ops], buckets)
         names = Names(circuit.by_id, catalog, leaves(circuit.by_id, catalog, _named(tree, producers)))
         found = footprint(circuit, names, _keepers(catalog, producers))
         costs, below = found.to_json(), found.lines()
+        if sink.most_join_rows != MOST_JOIN_ROWS:
+            costs["max_join_amplification_rows"] = sink.most_join_rows
+            below.append(f"Rows that each join may make in one epoch: {sink.most_join_rows or 'any number'}")
         if options.level == "distsql":
             printer = PhysicalPrinter(circuit.by_id, names, verbose=True)
             operators = [{"stage": circuit.stages[o.id], "operator": printer.tree(o).text} for o in circuit.operators]
@@ -74,7 +103,7 @@ def explain(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: 
         value = {"version": JSON_VERSION, "level": options.level, "plan": plan.to_json(), **costs}
         if options.trace:
             value["trace"] = [{"step": name, "plan": step.to_json()} for name, step in steps]
-        return json.dumps(value, indent=2, ensure_ascii=False).splitlines()
+        return json.dumps(value, indent=2, ensure_ascii=False).split("\n")
     traced = [line for name, step in steps for line in (f"{name}:", "", *step.lines(), "")]
     return traced + plan.lines() + (["", *below] if below else [])
 
@@ -94,9 +123,18 @@ def logical_plan(tree: Relation, join_order: JoinOrder = "bushy") -> PlanTree:
     return logical_tree(rewrite(tree, join_order))
 
 
-def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, producers: Producers, buckets: int,
-                  join_order: JoinOrder = "bushy", *, verbose: bool = False, share: bool = True,
-                  multiway: bool = True) -> PlanTree:
+def physical_plan(
+    tree: Relation,
+    sink: CatalogRelation,
+    catalog: Catalog,
+    producers: Producers,
+    buckets: int,
+    join_order: JoinOrder = "bushy",
+    *,
+    verbose: bool = False,
+    share: bool = True,
+    multiway: bool = True,
+) -> PlanTree:
     """The operators of a view as a tree whose leaves are the relations that it reads."""
     ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share, multiway=multiway)
     by_id = {op.id: op for op in ops}
@@ -105,7 +143,9 @@ def physical_plan(tree: Relation, sink: CatalogRelation, catalog: Catalog, produ
 
 
 def _named(tree: Relation, producers: Producers) -> Producers:
-    """The producers of the relations that the tree itself reads: another view with the same plan is none of its leaves."""
+    """The producers of the relations that the tree itself reads: another view with the same plan is none of its
+    leaves.
+    """
     read = {n.relation_id for n in walk(tree) if isinstance(n, TreeScan)}
     return {i: ops for i, ops in producers.items() if i in read}
 

@@ -72,14 +72,18 @@ class Footprint:
         found = [f"Stages: {len(self.stages)}, buckets: {self.buckets}"]
         found += [f"  stage {n}: {', '.join(ids)}" for n, ids in enumerate(self.stages)]
         found.append("Exchanges:" if self.transfers else "Exchanges: none")
-        found += [f"  {t.operator}: stage {t.stages[0]} to {t.stages[1]}, {t.distribution}, columns {listed(t.columns)}"
-                  for t in self.transfers]
+        found += [
+            f"  {t.operator}: stage {t.stages[0]} to {t.stages[1]}, {t.distribution}, columns {listed(t.columns)}"
+            for t in self.transfers
+        ]
         found.append("Arrangements:" if self.arrangements else "Arrangements: none, no state is kept")
         for a in self.arrangements:
             flag = ", append-only" if a.append_only else ""
             readers = f"; read by {', '.join(a.readers)}" if a.readers else ""
             shared = f"; shared with {', '.join(a.shared)}" if a.shared else ""
-            found.append(f"  {a.operator}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}{readers}{shared}")
+            found.append(
+                f"  {a.operator}: key {listed(a.key)}, columns {listed(a.columns)}{flag}; {a.bound}{readers}{shared}"
+            )
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -94,53 +98,102 @@ def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, .
     for op in circuit.operators:
         if isinstance(op, Exchange):
             arrives = min((circuit.stages[c] for c in circuit.consumers[op.id]), default=circuit.stages[op.id] + 1)
-            transfers.append(Transfer(op.id, (circuit.stages[op.id], arrives), distribution_text(op, names),
-                                      names.columns(op.id)))
-    arrangements = tuple(replace(a, shared=keepers.get(op.id, ())) for op in circuit.operators
-                         for a in _arrangements(op, circuit, names))
+            transfers.append(
+                Transfer(op.id, (circuit.stages[op.id], arrives), distribution_text(op, names), names.columns(op.id))
+            )
+    arrangements = tuple(
+        replace(a, shared=keepers.get(op.id, ())) for op in circuit.operators for a in _arrangements(op, circuit, names)
+    )
     return Footprint(circuit.buckets, stages, tuple(transfers), arrangements)
 
 
 def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arrangement]:
     if isinstance(op, TemporalJoin) and op.ttl_us is not None:
         columns = names.columns(op.inputs[1])
-        bound = "unbounded: keeps what each key was answered with" if op.ttl_us >= FOREVER_US else (
-            f"bounded: keeps what keys were answered with for {interval_text(op.ttl_us)}")
+        bound = (
+            "unbounded: keeps what each key was answered with"
+            if op.ttl_us >= FOREVER_US
+            else (f"bounded: keeps what keys were answered with for {interval_text(op.ttl_us)}")
+        )
         yield Arrangement(op.id, (), tuple(columns[k] for k in op.right_keys), columns, bound, append_only=True)
     if isinstance(op, Arrange):
         columns, readers = names.columns(op.id), circuit.consumers[op.id]
-        yield Arrangement(op.id, readers, tuple(columns[k] for k in op.keys), columns, _arrange_bound(op, circuit, names),
-                          op.append_only)
+        yield Arrangement(
+            op.id,
+            readers,
+            tuple(columns[k] for k in op.keys),
+            columns,
+            _arrange_bound(op, circuit, names),
+            op.append_only,
+        )
     elif isinstance(op, Versions):
         columns = names.columns(op.id)
-        yield Arrangement(op.id, circuit.consumers[op.id], tuple(columns[k] for k in op.keys), columns,
-                          _newest_bound("version") if op.retain else "unbounded: keeps every version of every row", append_only=False)
+        yield Arrangement(
+            op.id,
+            circuit.consumers[op.id],
+            tuple(columns[k] for k in op.keys),
+            columns,
+            _newest_bound("version") if op.retain else "unbounded: keeps every version of every row",
+            append_only=False,
+        )
     elif isinstance(op, TemporalJoin) and op.memo:
         columns = names.columns(op.inputs[0])
-        yield Arrangement(op.id, (), columns, names.columns(op.id),
-                          "unbounded: keeps what every left row met that is not deleted", append_only=False)
+        yield Arrangement(
+            op.id,
+            (),
+            columns,
+            names.columns(op.id),
+            "unbounded: keeps what every left row met that is not deleted",
+            append_only=False,
+        )
     elif isinstance(op, TemporalJoin) and op.waits:
         columns = names.columns(op.inputs[0])
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.left_keys), columns,
-                          "unbounded: keeps every left row that has met nothing yet", append_only=False)
+        yield Arrangement(
+            op.id,
+            (),
+            tuple(columns[k] for k in op.left_keys),
+            columns,
+            "unbounded: keeps every left row that has met nothing yet",
+            append_only=False,
+        )
     elif isinstance(op, DynamicFilter):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
         yield Arrangement(op.id, (), (columns[op.column],), columns, _kept_bound(source), source.append_only)
     elif isinstance(op, TimeFilter):
         columns, time = names.columns(op.inputs[0]), names.columns(op.inputs[0])[op.column]
-        yield Arrangement(op.id, (), (time,), columns,
-                          f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}", circuit.by_id[op.inputs[0]].append_only)
+        yield Arrangement(
+            op.id,
+            (),
+            (time,),
+            columns,
+            f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}",
+            circuit.by_id[op.inputs[0]].append_only,
+        )
     elif isinstance(op, Aggregate):
         columns = names.columns(op.inputs[0])
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _group_bound(op, circuit, names),
-                          circuit.by_id[op.inputs[0]].append_only)
+        yield Arrangement(
+            op.id,
+            (),
+            tuple(columns[k] for k in op.keys),
+            columns,
+            _group_bound(op, circuit, names),
+            circuit.by_id[op.inputs[0]].append_only,
+        )
     elif isinstance(op, TopN):
         columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns, _best_bound(op, source, names), source.append_only)
+        yield Arrangement(
+            op.id, (), tuple(columns[k] for k in op.keys), columns, _best_bound(op, source, names), source.append_only
+        )
     elif isinstance(op, Upsert):
         columns = names.columns(op.id)
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.keys), columns,
-                          "unbounded: keeps the last row of every key", append_only=False)
+        yield Arrangement(
+            op.id,
+            (),
+            tuple(columns[k] for k in op.keys),
+            columns,
+            "unbounded: keeps the last row of every key",
+            append_only=False,
+        )
 
 
 def _arrange_bound(op: Arrange, circuit: Circuit, names: Names) -> str:
@@ -182,9 +235,14 @@ def _group_bound(op: Aggregate, circuit: Circuit, names: Names) -> str:
     single = constant or not op.keys
     groups = "bounded: one entry" if single else "unbounded: one entry for every group"
     if op.time is not None:
-        groups = f"bounded: one entry for every group with {names.columns(op.id)[op.time]} >= {names.watermark(op.retain)}"
+        groups = (
+            f"bounded: one entry for every group with {names.columns(op.id)[op.time]} >= {names.watermark(op.retain)}"
+        )
     collected = sorted({c.function for c in op.calls} & COLLECTED)
-    kept = ["the values of min, max and DISTINCT"] if any(
-        c.function in ("min", "max") or (c.distinct and c.function not in COLLECTED) for c in op.calls) else []
+    kept = (
+        ["the values of min, max and DISTINCT"]
+        if any(c.function in ("min", "max") or (c.distinct and c.function not in COLLECTED) for c in op.calls)
+        else []
+    )
     kept += [f"all arguments of {', '.join(collected)}"] if collected else []
     return f"{groups}, and {' and '.join(kept)}" + (" (unbounded)" if single else "") if kept else groups

@@ -40,7 +40,10 @@ class JoinLowering(Arranging):
     """Lowers joins into the builder."""
 
     def lower(self, node: Join, needed: _Ids) -> Stream:
-        """The stream of `node` with at least the columns `needed`. JOIN_WITHOUT_EQUALITY if it would be a nested loop."""
+        """The stream of `node` with at least the columns `needed`.
+
+        JOIN_WITHOUT_EQUALITY if it would be a nested loop.
+        """
         node = _with_broadcast(node)
         compared = comparisons(node, needed)
         if compared is not None:
@@ -51,8 +54,10 @@ class JoinLowering(Arranging):
         reads |= {k.time.column for k in kept if k is not None and k.key is None and k.time.column is not None}
         # A full join shows rows of both sides without partners: a filter can't move out of them.
         movable = node.kind != "full"
-        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=movable),
-                  self._input(node.right, reads, [k.right for k in pairs], keep=keeping(kept[1]), movable=movable))
+        inputs = (
+            self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=movable),
+            self._input(node.right, reads, [k.right for k in pairs], keep=keeping(kept[1]), movable=movable),
+        )
         left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         residual = _residual(node, left, right)
@@ -70,8 +75,18 @@ class JoinLowering(Arranging):
             if node.kind in ("semi", "anti"):
                 (below,) = left.operator.inputs  # what is decided when it comes is not kept
         made = self.builder.add(
-            kind((below, right.operator.id), schema, append_only, node.kind, left.keys, right.keys,
-                 tuple(k.null_safe for k in pairs), residual, output))
+            kind(
+                (below, right.operator.id),
+                schema,
+                append_only,
+                node.kind,
+                left.keys,
+                right.keys,
+                tuple(k.null_safe for k in pairs),
+                residual,
+                output,
+            )
+        )
         return Stream(made, {i: at(made, p) for i, p in values.items()}, tuple(_above(above, output)))
 
     def _filtered(self, node: Join, compared: Sequence[Compared], needed: _Ids) -> Stream:
@@ -93,12 +108,17 @@ class JoinLowering(Arranging):
             places = {c: positions[identity(stream.values[c])] for c in kept}
             keep = tuple(sorted(set(places.values()))) or (column,)
             schema = positional((left.schema[k].type, left.schema[k].nullable) for k in keep)
-            made = self.builder.add(operators.DynamicFilter(
-                (left.id, right.id), schema, left.append_only and right.append_only, column, test.comparison, keep))
+            made = self.builder.add(
+                operators.DynamicFilter(
+                    (left.id, right.id), schema, left.append_only and right.append_only, column, test.comparison, keep
+                )
+            )
             stream = Stream(made, {c: at(made, keep.index(p)) for c, p in places.items()})
         return stream
 
-    def _both(self, node: Join, inputs: tuple[Input, Input], null_safe: Sequence[bool]) -> tuple[Side, Side, Sequence[int]]:
+    def _both(
+        self, node: Join, inputs: tuple[Input, Input], null_safe: Sequence[bool]
+    ) -> tuple[Side, Side, Sequence[int]]:
         """Arrangements of both inputs in one stage, and the order of the join's pairs in their keys."""
         if node.keys and not node.broadcast:
             return self._arranged(inputs, null_safe, node.spread)
@@ -108,7 +128,11 @@ class JoinLowering(Arranging):
         if self.builder.buckets > 1:
             left, right = self._placed(node, left, right)
         stage = max(self.builder.placement.arrival(s.operator.id) for s in (left, right))
-        return self._kept(left, inputs[0], left.keys, (), stage), self._kept(right, inputs[1], right.keys, (), stage), ()
+        return (
+            self._kept(left, inputs[0], left.keys, (), stage),
+            self._kept(right, inputs[1], right.keys, (), stage),
+            (),
+        )
 
     def _moves(self, left: Operator, right: Operator) -> bool:
         """True if the left side has to move to a stage in which copies of the right one have arrived."""
@@ -118,8 +142,11 @@ class JoinLowering(Arranging):
     def _scattered(self, given: Input, node: Join) -> Input:
         """The input with a column for each of the join's scatter."""
         extra = {f"{_SCATTER}{i}": given.stream.resolve(s) for i, s in enumerate(node.scatter)}
-        return replace(given, stream=replace(given.stream, values={**given.stream.values, **extra}),
-                       reads=given.reads | extra.keys())
+        return replace(
+            given,
+            stream=replace(given.stream, values={**given.stream.values, **extra}),
+            reads=given.reads | extra.keys(),
+        )
 
     def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
         """Both sides of a join without keys where their rows meet."""
@@ -131,14 +158,22 @@ class JoinLowering(Arranging):
         return replace(left, operator=one), replace(right, operator=other)
 
     def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
-        """The right side copied to every bucket; the left one stays if it can, else it is scattered, or goes as it lay."""
+        """The right side copied to every bucket; the left one stays if it can, else it is scattered, or goes as it
+        lay.
+        """
         placement = self.builder.placement
         known = placement.distribution(left.id)
         if known == placement.distribution(right.id) == () and placement.stage(left.id) == placement.stage(right.id):
             return left, right
         if self._moves(left, right):
             keys = scatter or plain_keys(known)
-            left = self._gathered(left) if known == () else self.builder.exchange(left, keys) if keys else self.builder.spread(left)
+            left = (
+                self._gathered(left)
+                if known == ()
+                else self.builder.exchange(left, keys)
+                if keys
+                else self.builder.spread(left)
+            )
         return left, self.builder.broadcast(right)
 
     def _gathered(self, op: Operator) -> Operator:
@@ -151,7 +186,11 @@ def keeping(kept: Retention | None) -> Keep | None:
         return None
 
     def keep(builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Operator:
-        time = side.positions[kept.time.column] if kept.key is None and kept.time.column is not None else side.keys[kept.key or 0]
+        time = (
+            side.positions[kept.time.column]
+            if kept.key is None and kept.time.column is not None
+            else side.keys[kept.key or 0]
+        )
         return builder.arrange(side.operator, keys, null_safe, stage, time=time, retain=kept.bound)
 
     return keep
@@ -169,14 +208,20 @@ def _with_broadcast(node: Join) -> Join:
         return replace(node, broadcast=True)
     if node.kind in ("inner", "right") and (is_single_row(node.left) or is_constant(node.left)):
         kind: JoinKind = "inner" if node.kind == "inner" else "left"
-        return Join(node.right, node.left, kind, (), node.residual, broadcast=True, scatter=node.scatter,
-                    arrival=node.arrival)
+        return Join(
+            node.right, node.left, kind, (), node.residual, broadcast=True, scatter=node.scatter, arrival=node.arrival
+        )
     raise _nested_loop(node)
 
 
 def _nested_loop(node: Join) -> Error:
-    return error("JOIN_WITHOUT_EQUALITY", "streaming nested-loop join", hint=_HINT, span=node.span,
-                 detail="The join has no equality between its two sides, so every row would meet every other.")
+    return error(
+        "JOIN_WITHOUT_EQUALITY",
+        "streaming nested-loop join",
+        hint=_HINT,
+        span=node.span,
+        detail="The join has no equality between its two sides, so every row would meet every other.",
+    )
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:
@@ -202,9 +247,12 @@ def _above(pending: Iterable[Scalar], output: Sequence[str]) -> Iterator[Scalar]
     return (p.substitute(places) for p in pending)
 
 
-def _output(node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: Side, right: Side,
-            filtered: Collection[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Which columns come out, each once, and where each needed column id is among them. filtered: those that filters read.
+def _output(
+    node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: Side, right: Side, filtered: Collection[str]
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Which columns come out, each once, and where each needed column id is among them.
+
+    filtered: those that filters read.
 
     Of two columns that an inner join makes equal only the left one comes out.
     """
@@ -212,9 +260,12 @@ def _output(node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: Side, righ
     if node.kind not in ("semi", "anti"):
         tokens |= {i: f"r{right.positions[i]}" for i in needed & node.right.ids}
     if node.kind == "inner":
-        same = {f"r{r}": f"l{p}" for p, r, k in zip(left.keys, right.keys, pairs, strict=True)
-                if is_identity(k.left.type)}
+        same = {
+            f"r{r}": f"l{p}" for p, r, k in zip(left.keys, right.keys, pairs, strict=True) if is_identity(k.left.type)
+        }
         kept_left = set(tokens.values())
         tokens = {i: same[t] if same.get(t) in kept_left else t for i, t in tokens.items()}
-    output = sorted({*tokens.values(), *filtered}, key=lambda t: (t[0], int(t[1:]))) or [f"l{left.keys[0] if left.keys else 0}"]
+    output = sorted({*tokens.values(), *filtered}, key=lambda t: (t[0], int(t[1:]))) or [
+        f"l{left.keys[0] if left.keys else 0}"
+    ]
     return tuple(output), {i: output.index(t) for i, t in tokens.items()}

@@ -12,6 +12,7 @@ from watersmeet.algebra.relations import (
     Apply,
     Arrivals,
     AsofJoin,
+    Changes,
     Cut,
     Expand,
     Filter,
@@ -43,7 +44,13 @@ from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.planner.times import watermark_text
 
 _Names = dict[str, str]
-_APPLY_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "semi": "LeftSemi", "anti": "LeftAnti", "mark": "LeftMark"}
+_APPLY_TYPES: Final = {
+    "inner": "Inner",
+    "left": "LeftOuter",
+    "semi": "LeftSemi",
+    "anti": "LeftAnti",
+    "mark": "LeftMark",
+}
 
 
 def logical_tree(tree: Relation) -> PlanTree:
@@ -109,9 +116,22 @@ def _(node: Records, names: _Names) -> PlanTree:
 
 
 @_print.register
+def _(node: Changes, names: _Names) -> PlanTree:
+    told = [_print(i, dict(names)) for i in node.inputs[1:]]
+    below = _print(node.input, names)
+    names.update({c.id: c.name for c in node.made})
+    causes = listed([listed([names[i] for i in c.match]) for c in node.causes])
+    return PlanTree("LogicalChanges", (("causes", causes),), (below, *told))
+
+
+@_print.register
 def _(node: Punctual, names: _Names) -> PlanTree:
     below = _print(node.input, names)
-    return PlanTree("LogicalPunctual", (("time", names[node.column]), ("before" if node.late else "not_before", watermark_text(node.bound, {}))), (below,))
+    return PlanTree(
+        "LogicalPunctual",
+        (("time", names[node.column]), ("before" if node.late else "not_before", watermark_text(node.bound, {}))),
+        (below,),
+    )
 
 
 @_print.register
@@ -143,7 +163,9 @@ def _(node: AsofJoin, names: _Names) -> PlanTree:
     on = f"{_shown([as_predicate(k) for k in node.keys], names)} AND ({values[0]} {node.comparison} {values[1]})"
     on += f" AND {_shown(conjuncts(node.residual), names)}" if node.residual is not None else ""
     output = listed([names[c.id] for c in node.columns])
-    return PlanTree("LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), *_emission(node), ("output", output)), inputs)
+    return PlanTree(
+        "LogicalJoin", (("type", ASOF_TYPES[node.kind]), ("on", on), *_emission(node), ("output", output)), inputs
+    )
 
 
 @_print.register
@@ -160,7 +182,9 @@ def _(node: TemporalJoin, names: _Names) -> PlanTree:
     output = listed([names[c.id] for c in node.columns])
     waits: Fields = (("waits_for_first_match", "true"),) if node.waits else ()
     waits += () if node.ttl_us is None else (("answers_serve", answers_text(node.ttl_us)),)
-    return PlanTree("LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), *waits, ("output", output)), inputs)
+    return PlanTree(
+        "LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), *waits, ("output", output)), inputs
+    )
 
 
 @_print.register
@@ -169,8 +193,11 @@ def _(node: Join, names: _Names) -> PlanTree:
     on = [as_predicate(k) for k in node.keys] + conjuncts(node.residual)
     output = listed([names[c.id] for c in node.columns])
     chosen = () if node.partners is None else (("partners", listed([_shown([p], names) for p in node.partners])),)
-    return PlanTree("LogicalJoin", (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), *chosen, *_emission(node), ("output", output)),
-                    inputs)
+    return PlanTree(
+        "LogicalJoin",
+        (("type", JOIN_TYPES[node.kind]), ("on", _shown(on, names)), *chosen, *_emission(node), ("output", output)),
+        inputs,
+    )
 
 
 @_print.register
@@ -215,8 +242,10 @@ def _call(call: AggregateCall, names: _Names) -> str:
         return call.function + condition
     distinct = "distinct " if call.distinct else ""
     arguments = [display(s.expression, names) for s in (call.argument, *call.extra)]
-    keys = [f"{display(k.value.expression, names)} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}"
-            for k in call.order]
+    keys = [
+        f"{display(k.value.expression, names)} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}"
+        for k in call.order
+    ]
     order = f" order_by({', '.join(keys)})" if keys else ""
     return f"{call.function}({distinct}{', '.join([*arguments, *constant_text(call.constant)])}{order}){condition}"
 
@@ -224,7 +253,9 @@ def _call(call: AggregateCall, names: _Names) -> str:
 @_print.register
 def _(node: Unnest, names: _Names) -> PlanTree:
     below = _print(node.input, names)
-    texts = [f"Unnest({display(a.expression, names)})" for a in node.arrays] + ["ordinality"] * (node.ordinality is not None)
+    texts = [f"Unnest({display(a.expression, names)})" for a in node.arrays] + ["ordinality"] * (
+        node.ordinality is not None
+    )
     names.update(zip([c.id for c in node.made], texts, strict=True))
     fields = [("select_list", listed([names[c.id] for c in node.columns]))]
     if node.outer:
@@ -254,16 +285,21 @@ def _(node: Window, names: _Names) -> PlanTree:
 @_print.register
 def _(node: TopN, names: _Names) -> PlanTree:
     below = _print(node.input, names)
-    fields = [("order", f"[{_order(node.order, names)}]"), ("limit", "ALL" if node.limit is None else str(node.limit)),
-              ("offset", str(node.offset))]
+    fields = [
+        ("order", f"[{_order(node.order, names)}]"),
+        ("limit", "ALL" if node.limit is None else str(node.limit)),
+        ("offset", str(node.offset)),
+    ]
     fields += [("with_ties", "true")] if node.with_ties else []
     fields += [("group_key", listed([display(k.expression, names) for k in node.partition]))] if node.partition else []
     return PlanTree("LogicalTopN", tuple(fields), (below,))
 
 
 def _order(keys: Sequence[SortKey], names: _Names) -> str:
-    return ", ".join(f"{display(k.value.expression, names)} "
-                     f"{sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in keys)
+    return ", ".join(
+        f"{display(k.value.expression, names)} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}"
+        for k in keys
+    )
 
 
 def _window(call: WindowCall, partition: list[str], names: _Names) -> str:

@@ -8,12 +8,14 @@ from functools import singledispatchmethod
 
 from sqlglot import exp
 
+from watersmeet.algebra.arriving import arrivals_below
 from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.relations import (
     Aggregate,
     AggregateCall,
     Arrivals,
     AsofJoin,
+    Changes,
     Column,
     Cut,
     Expand,
@@ -50,8 +52,8 @@ from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_
 from watersmeet.planner.temporal import TemporalLowering
 from watersmeet.planner.texts import position, sql
 from watersmeet.planner.windows import WindowLowering
-from watersmeet.planner.written import arrivals_below, is_last_written
-from watersmeet.types import BIGINT, INTEGER, Field
+from watersmeet.planner.written import is_last_written
+from watersmeet.types import BIGINT, INTEGER, Field, SqlType
 
 _Ids = frozenset[str]
 
@@ -71,8 +73,9 @@ class Lowering:
     multiway: whether inner joins by one key become one operator.
     """
 
-    def __init__(self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing, view: str, *,
-                 multiway: bool = True) -> None:
+    def __init__(
+        self, builder: Builder, producers: Mapping[str, Producer], sharing: Sharing, view: str, *, multiway: bool = True
+    ) -> None:
         self.builder = builder
         self.view = view
         self.sharing = sharing
@@ -109,7 +112,9 @@ class Lowering:
         return isinstance(op, operators.Scan) and op.late == self.builder.late.get(op.relation_id, 0)
 
     def _told_apart(self, op: Operator) -> Operator:
-        """A view's operator so that its reader may be filled with what the view shows, whose rows then have to say where they belong."""
+        """A view's operator so that its reader may be filled with what the view shows, whose rows then have to say
+        where they belong.
+        """
         known = self.builder.placement.distribution(op.id)
         return self.builder.spread(op) if known and all(known) and key_columns(known) is None else op
 
@@ -169,11 +174,28 @@ class Lowering:
         columns = [(c, n) for c, n in zip(node.scan.outputs, node.scan.source_names, strict=True) if c.id in needed]
         fields = tuple(Field(n, c.type, c.nullable) for c, n in columns)
         names = tuple(n for _, n in columns)
-        scan = self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), node.scan.append_only,
-                                               node.scan.relation_id, names, ordered=True))
-        made = self.builder.add(operators.Arrivals((scan.id,), positional([*((f.type, f.nullable) for f in fields), (BIGINT, False),
-                                                                           (BIGINT, False)]), append_only=True, moment=node.moment))
-        return of_operator(made, [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))])
+        scan = self.builder.add(
+            operators.Scan(
+                (),
+                (*fields, Field("_seq", BIGINT, nullable=False)),
+                node.scan.append_only,
+                node.scan.relation_id,
+                names,
+                ordered=True,
+            )
+        )
+        made = self.builder.add(
+            operators.Arrivals(
+                (scan.id,),
+                positional([*((f.type, f.nullable) for f in fields), (BIGINT, False), (BIGINT, False)]),
+                append_only=True,
+                moment=node.moment,
+            )
+        )
+        return of_operator(
+            made,
+            [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))],
+        )
 
     @lower.register(Cut)
     @lower.register(Repartition)
@@ -182,31 +204,106 @@ class Lowering:
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
         made = self.builder.add(
-            operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment) if isinstance(node, Cut) else
-            operators.Repartition((op.id,), op.schema, op.append_only, node.partitions))
+            operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment)
+            if isinstance(node, Cut)
+            else operators.Repartition((op.id,), op.schema, op.append_only, node.partitions)
+        )
         return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
 
     @lower.register
     def _(self, node: Punctual, needed: _Ids) -> Stream:
-        columns = [c for c in node.columns if c.id in needed | {node.column}]
+        columns = [c for c in node.columns if c.id in needed.union((node.column,), node.age)]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
-        made = self.builder.add(operators.Punctual((op.id,), op.schema, op.append_only, places[node.column], node.bound,
-                                                   node.relation_id, node.name, node.clock, node.late))
+        op = self._grouped(op, (), []) if node.age else op
+        made = self.builder.add(
+            operators.Punctual(
+                (op.id,),
+                op.schema,
+                op.append_only,
+                places[node.column],
+                node.bound,
+                node.relation_id,
+                node.name,
+                node.clock,
+                node.late,
+                tuple(places[i] for i in node.age),
+            )
+        )
         return of_operator(made, [(c, places[c.id]) for c in columns])
 
     @lower.register
     def _(self, node: Records, needed: _Ids) -> Stream:  # noqa: ARG002 - whether a record is a change depends on all of it
-        own = node.input.columns
         below = self.lower(node.input, node.input.ids)
-        op = emit_exactly(self.builder, below, [below.values[c.id] for c in own])
-        places = {c.id: i for i, c in enumerate(own)}
+        op = emit_exactly(self.builder, below, [below.values[c.id] for c in node.input.columns])
+        places = {c.id: i for i, c in enumerate(node.own)}
         keys = None if node.key is None else tuple(places[i] for i in node.key)
         op = op if keys is None else self._grouped(op, keys, [])
         schema = positional((c.type, c.nullable) for c in node.columns)
-        made = self.builder.add(operators.Records((op.id,), schema, append_only=True, keys=keys, kept=tuple(places[i] for i in node.kept)))
+        time = None if node.time is None else places[node.time]
+        kept = tuple(places[i] for i in node.kept)
+        made = self.builder.add(operators.Records((op.id,), schema, append_only=True, keys=keys, kept=kept, time=time))
         return of_operator(made, [(c, i) for i, c in enumerate(node.columns)])
+
+    @lower.register
+    def _(self, node: Changes, needed: _Ids) -> Stream:
+        columns = [c for c in node.input.columns if node.whole or c.id in needed | node.reads]
+        below = self.lower(node.input, frozenset(c.id for c in columns))
+        op = emit_exactly(self.builder, below, [below.values[c.id] for c in columns])
+        places = {c.id: i for i, c in enumerate(columns)}
+        width = len(node.together)
+        sides: list[tuple[Operator, Sequence[int]]] = [(op, [places[i] for i in node.together])]
+        for cause in node.causes:
+            if cause.changes is not None:
+                told = self._told(cause.changes, [op.schema[places[i]].type for i in cause.match])
+                sides.append((told, range(width)))
+        specs = tuple(
+            operators.CauseSpec(
+                tuple(places[i] for i in c.match), None if c.time is None else places[c.time], c.partners
+            )
+            for c in node.causes
+        )
+        inputs = tuple(o.id for o in self._together(sides))
+        fields = [*((f.type, f.nullable) for f in op.schema), *((c.type, c.nullable) for c in node.made)]
+        made = self.builder.add(operators.Changes(inputs, positional(fields), append_only=True, causes=specs))
+        return of_operator(
+            made,
+            [
+                *zip(columns, range(len(columns)), strict=True),
+                (node.made[0], len(columns)),
+                (node.made[1], len(columns) + 1),
+            ],
+        )
+
+    def _told(self, node: Relation, types: Sequence[SqlType]) -> Operator:
+        """All columns of `node`, the first ones in `types`."""
+        below = self.lower(node, node.ids)
+        kinds = [*types, *(c.type for c in node.columns[len(types) :])]
+        return emit_exactly(
+            self.builder, below, [cast(below.values[c.id], k) for c, k in zip(node.columns, kinds, strict=True)]
+        )
+
+    def _together(self, sides: Sequence[tuple[Operator, Sequence[int]]]) -> list[Operator]:
+        """The operators with rows that agree in their columns, which are of the same types, in one bucket of one
+        stage.
+        """
+        if self.builder.buckets == 1:
+            return [op for op, _ in sides]
+        placement = self.builder.placement
+        found = [
+            op
+            if matching(placement.distribution(op.id), keys) == list(range(len(keys)))
+            else self.builder.exchange(op, keys)
+            for op, keys in sides
+        ]
+        stage = max(placement.arrival(op.id) for op in found)
+        return [
+            op
+            if isinstance(op, operators.Exchange) or placement.stage(op.id) == stage
+            else self.builder.exchange(op, keys)
+            for op, (_, keys) in zip(found, sides, strict=True)
+        ]
 
     @lower.register
     def _(self, node: TimeFilter, needed: _Ids) -> Stream:
@@ -217,13 +314,28 @@ class Lowering:
         scatter = [below.resolve(s) for s in node.scatter] if moves else []
         op, positions = emit(self.builder, below, [*(below.values[c.id] for c in columns), time, *scatter])
         if moves and not self.builder.placement.arrival(op.id):  # nothing is kept where sources are read
-            op = self.builder.exchange(op, [positions[identity(s)] for s in scatter]) if scatter else self.builder.spread(op)
+            op = (
+                self.builder.exchange(op, [positions[identity(s)] for s in scatter])
+                if scatter
+                else self.builder.spread(op)
+            )
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         keep = tuple(sorted(set(places.values()))) or (positions[identity(time)],)
         schema = positional((op.schema[k].type, op.schema[k].nullable) for k in keep)
         append_only = node.final or node.stays or (op.append_only and node.comparison[0] == "<")
-        made = self.builder.add(operators.TimeFilter((op.id,), schema, append_only, positions[identity(time)], node.comparison,
-                                                     node.bound, keep, node.stays, node.untimed))
+        made = self.builder.add(
+            operators.TimeFilter(
+                (op.id,),
+                schema,
+                append_only,
+                positions[identity(time)],
+                node.comparison,
+                node.bound,
+                keep,
+                node.stays,
+                node.untimed,
+            )
+        )
         return of_operator(made, [(c, keep.index(places[c.id])) for c in columns])
 
     @lower.register
@@ -232,7 +344,9 @@ class Lowering:
 
     @lower.register
     def _(self, node: Window, needed: _Ids) -> Stream:
-        return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).window(node, needed)
+        return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).window(
+            node, needed
+        )
 
     @lower.register
     def _(self, node: TopN, needed: _Ids) -> Stream:
@@ -241,7 +355,9 @@ class Lowering:
         return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).topn(node, needed)
 
     def _last_written(self, node: TopN, needed: _Ids) -> Stream:
-        """Of each key the row that came last: what is there of a key is looked up and replaced, no other row is read."""
+        """Of each key the row that came last: what is there of a key is looked up and replaced, no other row is
+        read.
+        """
         partition = [k.column for k in node.partition if k.column is not None]
         columns = [c for c in node.input.columns if c.id in needed.union(partition)]
         op = self._written(node.input, columns)
@@ -257,8 +373,16 @@ class Lowering:
         if isinstance(node, Arrivals):
             names = dict(zip((c.id for c in node.scan.outputs), node.scan.source_names, strict=True))
             fields = tuple(Field(names[c.id], c.type, c.nullable) for c in columns)
-            return self.builder.add(operators.Scan((), (*fields, Field("_seq", BIGINT, nullable=False)), node.scan.append_only,
-                                                   node.scan.relation_id, tuple(f.name for f in fields), ordered=True))
+            return self.builder.add(
+                operators.Scan(
+                    (),
+                    (*fields, Field("_seq", BIGINT, nullable=False)),
+                    node.scan.append_only,
+                    node.scan.relation_id,
+                    tuple(f.name for f in fields),
+                    ordered=True,
+                )
+            )
         arrivals = arrivals_below(node)
         assert arrivals is not None
         newest_first = arrivals.age[1].id
@@ -294,11 +418,21 @@ class Lowering:
             places = {i: position(p, "l") for i, p in at_id.items()}
             places |= {c.id: position(j, "r") for j, c in enumerate(node.made)}
             text = sql(condition.substitute(places).expression)
-        schema = positional([*[(op.schema[k].type, op.schema[k].nullable) for k in keep],
-                             *[(c.type, c.nullable) for c in node.made]])
-        made = self.builder.add(operators.Unnest(
-            (op.id,), schema, op.append_only, tuple(positions[identity(a)] for a in resolved), keep,
-            node.ordinality is not None, node.outer, text))
+        schema = positional(
+            [*[(op.schema[k].type, op.schema[k].nullable) for k in keep], *[(c.type, c.nullable) for c in node.made]]
+        )
+        made = self.builder.add(
+            operators.Unnest(
+                (op.id,),
+                schema,
+                op.append_only,
+                tuple(positions[identity(a)] for a in resolved),
+                keep,
+                node.ordinality is not None,
+                node.outer,
+                text,
+            )
+        )
         columns = [(c, keep.index(at_id[c.id])) for c in node.input.columns if c.id in at_id and c.id in needed]
         return of_operator(made, columns + [(c, len(keep) + j) for j, c in enumerate(node.made)])
 
@@ -356,13 +490,22 @@ class Lowering:
         append_only = not specs and op.append_only  # DISTINCT of rows that stay
         marked = of_aggregate(node)
         time = None if marked is None else keys.index(positions[identity(resolved[id(node.keys[marked[0]])])])
-        made = self.builder.add(operators.Aggregate((op.id,), positional(fields), append_only, keys, tuple(s for s, _ in specs), time,
-                                                    () if marked is None else marked[1]))
-        at_key = [(c, keys.index(positions[identity(resolved[id(k)])]))
-                  for c, k in zip(node.outputs, node.keys, strict=False)]
+        made = self.builder.add(
+            operators.Aggregate(
+                (op.id,),
+                positional(fields),
+                append_only,
+                keys,
+                tuple(s for s, _ in specs),
+                time,
+                () if marked is None else marked[1],
+            )
+        )
+        at_key = [
+            (c, keys.index(positions[identity(resolved[id(k)])])) for c, k in zip(node.outputs, node.keys, strict=False)
+        ]
         order = list(specs)
-        at_call = [(c, len(keys) + order.index((_spec(call, place), call.type)))
-                   for c, call in calls]
+        at_call = [(c, len(keys) + order.index((_spec(call, place), call.type))) for c, call in calls]
         return of_operator(made, at_key + at_call)
 
     def _grouped(self, op: Operator, keys: tuple[int, ...], spread: list[int]) -> Operator:
@@ -383,7 +526,9 @@ class Lowering:
 def _spec(call: AggregateCall, place: Callable[[Scalar], int]) -> AggregateSpec:
     argument, condition = (None if part is None else place(part) for part in (call.argument, call.filter))
     order = tuple(SortKey(place(item.value), item.descending, item.nulls_first) for item in call.order)
-    return AggregateSpec(call.function, argument, condition, call.distinct, tuple(map(place, call.extra)), order, call.constant)
+    return AggregateSpec(
+        call.function, argument, condition, call.distinct, tuple(map(place, call.extra)), order, call.constant
+    )
 
 
 def _number(value: int) -> Scalar:

@@ -29,7 +29,10 @@ _Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Cluster:
-    """An inner join of `inputs` by `keys[i]`, expressions over input i, pairwise equal. conditions: what else must hold."""
+    """An inner join of `inputs` by `keys[i]`, expressions over input i, pairwise equal.
+
+    conditions: what else must hold.
+    """
 
     inputs: tuple[Relation, ...]
     keys: tuple[tuple[Scalar, ...], ...]
@@ -46,11 +49,15 @@ def cluster_of(node: Relation) -> Cluster | None:
     if any(of_join(node)):
         return None  # it forgets rows by its own bounds, and gives a watermark to joins above it
     sides = [tuple(k.left for k in node.keys), tuple(k.right for k in node.keys)]
-    parts = [_aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())
-             for below, keys in zip((node.left, node.right), sides, strict=True)]
+    parts = [
+        _aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())
+        for below, keys in zip((node.left, node.right), sides, strict=True)
+    ]
     one, other = parts
     own = () if node.residual is None else (node.residual,)
-    return Cluster(one.inputs + other.inputs, one.keys + other.keys, (*one.conditions, *other.conditions, *own), node.spread)
+    return Cluster(
+        one.inputs + other.inputs, one.keys + other.keys, (*one.conditions, *other.conditions, *own), node.spread
+    )
 
 
 def _aligned(cluster: Cluster | None, keys: Sequence[Scalar]) -> Cluster | None:
@@ -58,8 +65,10 @@ def _aligned(cluster: Cluster | None, keys: Sequence[Scalar]) -> Cluster | None:
     if cluster is None or len(keys) != len(cluster.keys[0]):
         return None
     classes = list(zip(*cluster.keys, strict=True))
-    order = [next((i for i, members in enumerate(classes) if key.expression in [m.expression for m in members]), -1)
-             for key in keys]
+    order = [
+        next((i for i, members in enumerate(classes) if key.expression in [m.expression for m in members]), -1)
+        for key in keys
+    ]
     if sorted(order) != list(range(len(keys))):
         return None
     return replace(cluster, keys=tuple(tuple(k[i] for i in order) for k in cluster.keys))
@@ -73,22 +82,40 @@ class MultiwayLowering(JoinLowering):
         reads = needed.union(*[c.columns for c in cluster.conditions])
         sides = self._arranged_sides(cluster, reads)
         tokens = {i: f"t{n}_{p}" for n, side in enumerate(sides) for i, p in side.positions.items()}
-        pending = [p.substitute({c: exp.column(f"t{n}_{c[1:]}") for c in p.columns})
-                   for n, side in enumerate(sides) for p in side.pending]
-        conditions = conjunction([c.substitute({i: exp.column(t) for i, t in tokens.items()}) for c in cluster.conditions])
-        same = {f"t{n}_{k}": f"t0_{first}" for n, side in enumerate(sides)
-                for k, first, key in zip(side.keys, sides[0].keys, cluster.keys[0], strict=True) if is_identity(key.type)}
+        pending = [
+            p.substitute({c: exp.column(f"t{n}_{c[1:]}") for c in p.columns})
+            for n, side in enumerate(sides)
+            for p in side.pending
+        ]
+        conditions = conjunction(
+            [c.substitute({i: exp.column(t) for i, t in tokens.items()}) for c in cluster.conditions]
+        )
+        same = {
+            f"t{n}_{k}": f"t0_{first}"
+            for n, side in enumerate(sides)
+            for k, first, key in zip(side.keys, sides[0].keys, cluster.keys[0], strict=True)
+            if is_identity(key.type)
+        }
         chosen = {i: same.get(tokens[i], tokens[i]) for i in needed if i in tokens}
         filtered = {c for p in pending for c in p.columns}
         output = sorted({*chosen.values(), *filtered}, key=_place) or [f"t0_{sides[0].keys[0]}"]
         fields = [sides[n].operator.schema[p] for n, p in map(_place, output)]
-        made = self.builder.add(operators.MultiJoin(
-            tuple(s.operator.id for s in sides), positional((f.type, f.nullable) for f in fields),
-            all(s.operator.append_only for s in sides), tuple(s.keys for s in sides),
-            None if conditions is None else sql(conditions.expression), tuple(output)))
+        made = self.builder.add(
+            operators.MultiJoin(
+                tuple(s.operator.id for s in sides),
+                positional((f.type, f.nullable) for f in fields),
+                all(s.operator.append_only for s in sides),
+                tuple(s.keys for s in sides),
+                None if conditions is None else sql(conditions.expression),
+                tuple(output),
+            )
+        )
         places = {t: position(i) for i, t in enumerate(output)}
-        return Stream(made, {i: at(made, output.index(t)) for i, t in chosen.items()},
-                      tuple(p.substitute(places) for p in pending))
+        return Stream(
+            made,
+            {i: at(made, output.index(t)) for i, t in chosen.items()},
+            tuple(p.substitute(places) for p in pending),
+        )
 
     def _arranged_sides(self, cluster: Cluster, reads: _Ids) -> list[Side]:
         """Arrangements of all inputs in one stage, by keys in one order."""
@@ -103,17 +130,34 @@ class MultiwayLowering(JoinLowering):
         placement, safe = self.builder.placement, tuple(plain)
         arranged = []
         for side, some in zip(sides, found, strict=True):
-            hit = next((f.side for f in some if f.order == order and placement.stage(f.side.operator.id) == stage and (
-                self.builder.buckets == 1 or matching(placement.distribution(f.side.operator.id), f.side.keys, safe) == spread)), None)
+            hit = next(
+                (
+                    f.side
+                    for f in some
+                    if f.order == order
+                    and placement.stage(f.side.operator.id) == stage
+                    and (
+                        self.builder.buckets == 1
+                        or matching(placement.distribution(f.side.operator.id), f.side.keys, safe) == spread
+                    )
+                ),
+                None,
+            )
             if hit is None:
-                op = side.operator if self.builder.buckets == 1 else self._brought(side.operator, side.keys, safe, spread, stage)
+                op = (
+                    side.operator
+                    if self.builder.buckets == 1
+                    else self._brought(side.operator, side.keys, safe, spread, stage)
+                )
                 assert op is not None, "the stage is such that all can be brought there"
                 hit = replace(side, operator=self.builder.arrange(op, side.keys, safe, stage))
             arranged.append(hit)
         return arranged
 
     def _meeting_place(self, sides: Sequence[Side], wanted: list[int]) -> tuple[int, list[int]]:
-        """(stage, by which keys rows are spread there): the earliest stage, then the fewest exchanges, then all keys or `wanted`."""
+        """(stage, by which keys rows are spread there): the earliest stage, then the fewest exchanges, then all keys or
+        `wanted`.
+        """
         if self.builder.buckets == 1:
             return 0, []
         placement = self.builder.placement

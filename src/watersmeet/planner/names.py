@@ -12,6 +12,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     Arrivals,
     AsofJoin,
+    Changes,
     Constant,
     Cut,
     DynamicFilter,
@@ -84,9 +85,14 @@ class Names:
     def watermark(self, bound: Watermark) -> str:
         """A watermark in terms of its sources, by their names: `watermark(t.ts)`."""
         relations = self._catalog.relations
-        clocks = {o.clock: f"{relations[o.relation_id].shown}.{o.name}" for o in self._operators.values()
-                  if isinstance(o, Punctual) and o.relation_id in relations}
-        return watermark_text(bound, {i: f"{r.shown}.{r.event_time.column}" for i, r in relations.items() if r.event_time} | clocks)
+        clocks = {
+            o.clock: f"{relations[o.relation_id].shown}.{o.name}"
+            for o in self._operators.values()
+            if isinstance(o, Punctual) and o.relation_id in relations
+        }
+        return watermark_text(
+            bound, {i: f"{r.shown}.{r.event_time.column}" for i, r in relations.items() if r.event_time} | clocks
+        )
 
     def by_position(self, operator_id: str, side: str = "c") -> dict[str, str]:
         """Positional names such as `c0` to the names shown."""
@@ -128,7 +134,9 @@ class Names:
         if isinstance(op, Versions):
             return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
         if isinstance(op, Records):
-            return (*below, "@deleted", "@offset")
+            return (*(below if op.keys is None else below[:-2]), "@deleted", "@offset")
+        if isinstance(op, Changes):
+            return (*below, "@went", "@at")
         if isinstance(op, Arrivals):
             return (*below[:-1], "_epoch", "_seq")
         assert isinstance(op, (Exchange, Arrange, Cut, Punctual, Repartition, Repeat, Upsert, TopN, Sink)), op.kind
@@ -151,8 +159,10 @@ class Names:
             return [*self.keys(op.inputs[0]), *self.keys(op.inputs[1]), *keys]
         if isinstance(op, MultiJoin):
             columns = [self.columns(i) for i in op.inputs]
-            return [*(k for i in op.inputs for k in self.keys(i)),
-                    *(names[k] for names, keys in zip(columns, op.keys, strict=True) for k in keys)]
+            return [
+                *(k for i in op.inputs for k in self.keys(i)),
+                *(names[k] for names, keys in zip(columns, op.keys, strict=True) for k in keys),
+            ]
         if isinstance(op, Unnest):
             return [*self.keys(op.inputs[0]), "projected_row_id"]
         if isinstance(op, (TopN, Window)):
@@ -188,7 +198,9 @@ def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:
 
 def order_text(order: Sequence[SortKey], columns: Sequence[str]) -> str:
     """`t.a ASC, t.b DESC NULLS LAST`; where NULLs come is shown if it is not PostgreSQL's default."""
-    return ", ".join(f"{columns[k.column]} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in order)
+    return ", ".join(
+        f"{columns[k.column]} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in order
+    )
 
 
 def sort_text(*, descending: bool, nulls_first: bool) -> str:

@@ -1,4 +1,6 @@
-"""Lowering of outer joins whose pairs do not all count as partners: pairs and rows that come out alone, from the same arrangements."""
+"""Lowering of outer joins whose pairs do not all count as partners: pairs and rows that come out alone, from the same
+arrangements.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _Ids = frozenset[str]
 
 
 class PartneredLowering(JoinLowering):
-    """Lowers joins with `partners` into the builder: an inner join and an anti join for each side that comes out alone."""
+    """Lowers joins with `partners` into the builder: an inner join and an anti join for each side that comes out
+    alone.
+    """
 
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`."""
@@ -30,41 +34,69 @@ class PartneredLowering(JoinLowering):
         conditions = [*node.partners, *conjuncts(node.residual)]
         reads = needed.union(*[s.columns for s in conditions])
         kept = of_join(node)
-        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=False),
-                  self._input(node.right, reads, [k.right for k in pairs], keep=keeping(kept[1]), movable=False))
+        inputs = (
+            self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=False),
+            self._input(node.right, reads, [k.right for k in pairs], keep=keeping(kept[1]), movable=False),
+        )
         left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         wanted = [c for c in node.columns if c.id in needed] or [node.columns[0]]
         # The pairs come last: of several joins the last one says what a view keeps of its left and right inputs.
-        parts = [self._alone(node.partners[0], node, pairs, left, right, wanted)] if node.kind in ("left", "full") else []
-        parts += [self._alone(node.partners[1], node, pairs, right, left, wanted)] if node.kind in ("right", "full") else []
+        parts = (
+            [self._alone(node.partners[0], node, pairs, left, right, wanted)] if node.kind in ("left", "full") else []
+        )
+        parts += (
+            [self._alone(node.partners[1], node, pairs, right, left, wanted)] if node.kind in ("right", "full") else []
+        )
         parts.append(self._pairs(node, pairs, left, right, wanted))
         fields = [(c.type, any(p.schema[i].nullable for p in parts)) for i, c in enumerate(wanted)]
         made = self.builder.add(operators.Union(tuple(p.id for p in parts), positional(fields), append_only=False))
         return of_operator(made, [(c, i) for i, c in enumerate(wanted)])
 
-    def _pairs(self, node: Join, pairs: Sequence[KeyPair], left: Side, right: Side, wanted: Sequence[Column]) -> Operator:
+    def _pairs(
+        self, node: Join, pairs: Sequence[KeyPair], left: Side, right: Side, wanted: Sequence[Column]
+    ) -> Operator:
         tokens = [f"l{left.positions[c.id]}" if c.id in node.left.ids else f"r{right.positions[c.id]}" for c in wanted]
         output = tuple(dict.fromkeys(tokens))
         sources = {"l": left.operator, "r": right.operator}
         fields = [sources[t[0]].schema[int(t[1:])] for t in output]
         append_only = left.operator.append_only and right.operator.append_only
-        made = self.builder.add(operators.Join(
-            (left.operator.id, right.operator.id), positional((f.type, f.nullable) for f in fields), append_only, "inner", left.keys,
-            right.keys, tuple(k.null_safe for k in pairs), _text(conjuncts(node.residual), left, right), output))
+        made = self.builder.add(
+            operators.Join(
+                (left.operator.id, right.operator.id),
+                positional((f.type, f.nullable) for f in fields),
+                append_only,
+                "inner",
+                left.keys,
+                right.keys,
+                tuple(k.null_safe for k in pairs),
+                _text(conjuncts(node.residual), left, right),
+                output,
+            )
+        )
         return self._exactly(made, [at(made, output.index(t)) for t in tokens], wanted)
 
-    def _alone(self, partner: Scalar, node: Join, pairs: Sequence[KeyPair], own: Side, other: Side,
-               wanted: Sequence[Column]) -> Operator:
+    def _alone(
+        self, partner: Scalar, node: Join, pairs: Sequence[KeyPair], own: Side, other: Side, wanted: Sequence[Column]
+    ) -> Operator:
         """The rows of `own` that have no partner in `other`, with NULLs."""
         tokens = {c.id: f"l{own.positions[c.id]}" for c in wanted if c.id in own.positions}
         output = tuple(dict.fromkeys(tokens.values())) or (f"l{own.keys[0]}",)
         fields = [own.operator.schema[int(t[1:])] for t in output]
-        made = self.builder.add(operators.Join(
-            (own.operator.id, other.operator.id), positional((f.type, f.nullable) for f in fields), False, "anti", own.keys, other.keys,
-            tuple(k.null_safe for k in pairs), _text([*conjuncts(node.residual), partner], own, other), output))
-        values = [at(made, output.index(tokens[c.id])) if c.id in tokens else
-                  null_of(c.type) for c in wanted]
+        made = self.builder.add(
+            operators.Join(
+                (own.operator.id, other.operator.id),
+                positional((f.type, f.nullable) for f in fields),
+                False,
+                "anti",
+                own.keys,
+                other.keys,
+                tuple(k.null_safe for k in pairs),
+                _text([*conjuncts(node.residual), partner], own, other),
+                output,
+            )
+        )
+        values = [at(made, output.index(tokens[c.id])) if c.id in tokens else null_of(c.type) for c in wanted]
         return self._exactly(made, values, wanted)
 
     def _exactly(self, op: Operator, values: Sequence[Scalar], wanted: Sequence[Column]) -> Operator:
@@ -73,6 +105,8 @@ class PartneredLowering(JoinLowering):
 
 def _text(parts: Sequence[Scalar], left: Side, right: Side) -> str | None:
     """The condition of a join over the columns of its sides."""
-    places = {i: position(p, "l") for i, p in left.positions.items()} | {i: position(p, "r") for i, p in right.positions.items()}
+    places = {i: position(p, "l") for i, p in left.positions.items()} | {
+        i: position(p, "r") for i, p in right.positions.items()
+    }
     condition = conjunction([p.substitute(places) for p in parts])
     return None if condition is None else sql(condition.expression)

@@ -14,6 +14,7 @@ from watersmeet.circuit.operators import (
     ArrivalJoin,
     Arrivals,
     AsofJoin,
+    Changes,
     Constant,
     Cut,
     DynamicFilter,
@@ -46,8 +47,14 @@ from watersmeet.planner.times import interval_text
 from watersmeet.types import BOOLEAN
 from watersmeet.watermarks import NOW
 
-JOIN_TYPES: Final = {"inner": "Inner", "left": "LeftOuter", "right": "RightOuter", "full": "FullOuter",
-                     "semi": "LeftSemi", "anti": "LeftAnti"}
+JOIN_TYPES: Final = {
+    "inner": "Inner",
+    "left": "LeftOuter",
+    "right": "RightOuter",
+    "full": "FullOuter",
+    "semi": "LeftSemi",
+    "anti": "LeftAnti",
+}
 
 ASOF_TYPES: Final = {"inner": "AsofInner", "left": "AsofLeftOuter"}
 
@@ -83,7 +90,9 @@ class PhysicalPrinter:
     verbose: adds the operators' ids and how relations are read. timed: the columns of the view that have a watermark.
     """
 
-    def __init__(self, operators: Mapping[str, Operator], names: Names, *, verbose: bool, timed: Collection[str] = ()) -> None:
+    def __init__(
+        self, operators: Mapping[str, Operator], names: Names, *, verbose: bool, timed: Collection[str] = ()
+    ) -> None:
         self._operators = operators
         self._timed = timed
         self._names = names
@@ -102,21 +111,32 @@ class PhysicalPrinter:
             return self._multi_join(op, inputs)
         flags: tuple[str, ...] = cleaning(op, self._operators, self._names)[0] if isinstance(op, Join) else ()
         if (isinstance(op, Join) and op.append_only and op.join_kind == "inner") or (
-                isinstance(op, (Aggregate, TopN)) and self._operators[op.inputs[0]].append_only):
+            isinstance(op, (Aggregate, TopN)) and self._operators[op.inputs[0]].append_only
+        ):
             flags = (*flags, "append_only")
         name, fields = self._described(op)
         node = self._node(op, name, fields, inputs, flags)
-        return self._filtered(op, self._residual(op), node) if isinstance(op, Join) and self._filters_above(op) else node
+        return (
+            self._filtered(op, self._residual(op), node) if isinstance(op, Join) and self._filters_above(op) else node
+        )
 
     def _filters_above(self, op: Join) -> bool:
-        """Whether the residual is shown as RisingWave shows it, as a filter above the join: in inner joins whose sides it does not clean."""
-        return op.join_kind == "inner" and bool(op.left_keys) and op.residual is not None and not cleaning(op, self._operators, self._names)[1]
+        """Whether the residual is shown as RisingWave shows it, as a filter above the join: in inner joins whose sides
+        it does not clean.
+        """
+        return (
+            op.join_kind == "inner"
+            and bool(op.left_keys)
+            and op.residual is not None
+            and not cleaning(op, self._operators, self._names)[1]
+        )
 
     def _filtered(self, op: Operator, parts: Sequence[str], node: PlanTree) -> PlanTree:
         return self._node(op, "StreamFilter", (("predicate", " AND ".join(parts)),), (node,)) if parts else node
 
-    def _node(self, op: Operator, name: str, fields: Fields, inputs: tuple[PlanTree, ...],
-              flags: tuple[str, ...] = ()) -> PlanTree:
+    def _node(
+        self, op: Operator, name: str, fields: Fields, inputs: tuple[PlanTree, ...], flags: tuple[str, ...] = ()
+    ) -> PlanTree:
         return PlanTree(name, (*fields, ("id", op.id)) if self._verbose else fields, inputs, flags)
 
     def _described(self, op: Operator) -> tuple[str, Fields]:
@@ -139,7 +159,9 @@ class PhysicalPrinter:
             return self._topn(op)
         if isinstance(op, Window):
             below = self._names.columns(op.inputs[0])
-            return "StreamOverWindow", (("window_functions", listed([window_text(f, op.keys, below) for f in op.functions])),)
+            return "StreamOverWindow", (
+                ("window_functions", listed([window_text(f, op.keys, below) for f in op.functions])),
+            )
         if isinstance(op, Union):
             return "StreamUnion", (("all", "true"),)
         if isinstance(op, Arrivals):
@@ -148,10 +170,16 @@ class PhysicalPrinter:
             return "StreamCut", (("keeps", op.keeps),)
         if isinstance(op, Punctual):
             time = self._names.columns(op.inputs[0])[op.column]
-            return "StreamPunctual", (("time", time), ("before" if op.late else "not_before", self._names.watermark(op.bound)))
+            return "StreamPunctual", (
+                ("time", time),
+                ("before" if op.late else "not_before", self._names.watermark(op.bound)),
+            )
         if isinstance(op, Records):
             below = self._names.columns(op.inputs[0])
             return "StreamRecords", () if op.keys is None else (("key", listed([below[k] for k in op.keys])),)
+        if isinstance(op, Changes):
+            below = self._names.columns(op.inputs[0])
+            return "StreamChanges", (("causes", listed([listed([below[k] for k in c.match]) for c in op.causes])),)
         if isinstance(op, Repartition):
             return "StreamRepartition", (("partitions", str(op.partitions)),)
         if isinstance(op, Repeat):
@@ -197,8 +225,11 @@ class PhysicalPrinter:
 
     def _topn(self, op: TopN) -> tuple[str, Fields]:
         below = self._names.columns(op.inputs[0])
-        fields: Fields = (("order", f"[{order_text(op.order, below)}]"), ("limit", "ALL" if op.limit is None else str(op.limit)),
-                          ("offset", str(op.offset)))
+        fields: Fields = (
+            ("order", f"[{order_text(op.order, below)}]"),
+            ("limit", "ALL" if op.limit is None else str(op.limit)),
+            ("offset", str(op.offset)),
+        )
         fields += (("with_ties", "true"),) if op.with_ties else ()
         if not op.keys:
             return "StreamTopN", fields
@@ -213,10 +244,14 @@ class PhysicalPrinter:
         parts = [*self._equalities(op), *self._residual(op)]
         waits: Fields = (("waits_for_first_match", "true"),) if op.waits else ()
         waits += () if op.ttl_us is None else (("answers_serve", answers_text(op.ttl_us)),)
-        return "StreamTemporalJoin", (("type", JOIN_TYPES[op.join_kind]), ("append_only", str(not op.memo).lower()), *waits,
-                                      ("predicate", " AND ".join(parts) or "true"),
-                                      ("nested_loop", str(not op.left_keys).lower()),
-                                      ("output", listed(self._names.shown(op.id))))
+        return "StreamTemporalJoin", (
+            ("type", JOIN_TYPES[op.join_kind]),
+            ("append_only", str(not op.memo).lower()),
+            *waits,
+            ("predicate", " AND ".join(parts) or "true"),
+            ("nested_loop", str(not op.left_keys).lower()),
+            ("output", listed(self._names.shown(op.id))),
+        )
 
     def _residual(self, op: AsofJoin | Join | TemporalJoin) -> list[str]:
         if op.residual is None:
@@ -227,15 +262,24 @@ class PhysicalPrinter:
     def _asof(self, op: AsofJoin) -> tuple[str, Fields]:
         left, right = (self._names.columns(i) for i in op.inputs)
         nearest = f"({left[op.left_value]} {op.comparison} {right[op.right_value]})"
-        depth: Fields = (("versions", str(op.depth)),) if isinstance(op, ArrivalAsofJoin) and op.depth is not None else ()
-        return "StreamAsOfJoin", (("type", ASOF_TYPES[op.join_kind]),
-                                  ("predicate", " AND ".join([*self._equalities(op), nearest, *self._residual(op)])),
-                                  *_emission(op), *depth,
-                                  ("output", listed(self._names.shown(op.id))))
+        depth: Fields = (
+            (("versions", str(op.depth)),) if isinstance(op, ArrivalAsofJoin) and op.depth is not None else ()
+        )
+        return "StreamAsOfJoin", (
+            ("type", ASOF_TYPES[op.join_kind]),
+            ("predicate", " AND ".join([*self._equalities(op), nearest, *self._residual(op)])),
+            *_emission(op),
+            *depth,
+            ("output", listed(self._names.shown(op.id))),
+        )
 
     def _join(self, op: Join) -> tuple[str, Fields]:
         parts = [*self._equalities(op), *([] if self._filters_above(op) else self._residual(op))]
-        fields: Fields = (("type", JOIN_TYPES[op.join_kind]), ("predicate", " AND ".join(parts) or "true"), *_emission(op))
+        fields: Fields = (
+            ("type", JOIN_TYPES[op.join_kind]),
+            ("predicate", " AND ".join(parts) or "true"),
+            *_emission(op),
+        )
         fields += cleaning(op, self._operators, self._names)[1]
         output = ("output", listed(self._names.shown(op.id)))
         if op.left_keys:
@@ -253,11 +297,16 @@ class PhysicalPrinter:
         by_clock = {t.source for t in op.bound} == {NOW} and self._operators[op.inputs[0]].append_only
         if op.comparison == "<" and op.append_only and not by_clock:
             return "StreamEowcSort", (("sort_column", time), ("watermark", self._names.watermark(op.bound)))
-        return "StreamDynamicFilter", (("predicate", f"({time} {op.comparison} {self._names.watermark(op.bound)})"),
-                                       ("output", listed(self._names.shown(op.id))), ("cleaned_by_watermark", "true"))
+        return "StreamDynamicFilter", (
+            ("predicate", f"({time} {op.comparison} {self._names.watermark(op.bound)})"),
+            ("output", listed(self._names.shown(op.id))),
+            ("cleaned_by_watermark", "true"),
+        )
 
     def _multi_join(self, op: MultiJoin, inputs: tuple[PlanTree, ...]) -> PlanTree:
-        """The lowest tree of the two-way joins that it stands for; they are one operator and keep nothing in between."""
+        """The lowest tree of the two-way joins that it stands for; they are one operator and keep nothing in
+        between.
+        """
         names = [self._names.columns(i) for i in op.inputs]
 
         def part(first: int, end: int) -> PlanTree:
@@ -272,7 +321,11 @@ class PhysicalPrinter:
             flags = ("append_only", "multi_way") if op.append_only else ("multi_way",)
             return self._node(op, "StreamHashJoin", fields, (part(first, middle), part(middle, end)), flags)
 
-        return self._filtered(op, [] if op.residual is None else [predicate_text(op.residual, self._names.by_token(op))], part(0, len(inputs)))
+        return self._filtered(
+            op,
+            [] if op.residual is None else [predicate_text(op.residual, self._names.by_token(op))],
+            part(0, len(inputs)),
+        )
 
     def _unnest(self, op: Unnest) -> tuple[str, Fields]:
         """RisingWave's ProjectSet, which walks several functions side by side; LEFT JOIN LATERAL is marked `outer`."""
@@ -292,8 +345,13 @@ class PhysicalPrinter:
         columns = [f.name for f in op.schema]
         columns += [f"{k}(hidden)" for k in keys if k not in columns]
         timed = [f.name for f in op.schema if f.name in self._timed]
-        return (("columns", listed(columns)), ("stream_key", listed(keys)), ("pk_columns", listed(keys)),
-                ("pk_conflict", "NoCheck"), *((("watermark_columns", listed(timed)),) if timed else ()))
+        return (
+            ("columns", listed(columns)),
+            ("stream_key", listed(keys)),
+            ("pk_columns", listed(keys)),
+            ("pk_conflict", "NoCheck"),
+            *((("watermark_columns", listed(timed)),) if timed else ()),
+        )
 
 
 def answers_text(ttl_us: int) -> str:

@@ -58,8 +58,12 @@ class PlanTree:
 
     def to_json(self) -> dict[str, Any]:
         """The same as a JSON value."""
-        return {"name": self.name, "flags": list(self.flags), "fields": dict(self.fields),
-                "children": [i.to_json() for i in self.inputs]}
+        return {
+            "name": self.name,
+            "flags": list(self.flags),
+            "fields": dict(self.fields),
+            "children": [i.to_json() for i in self.inputs],
+        }
 
 
 def plan_diagram(plan: PlanTree) -> Diagram:

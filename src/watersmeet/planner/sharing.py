@@ -1,4 +1,5 @@
-"""Arrangements that joins of several views read: which there are, which one covers a join, which columns a new one holds.
+"""Arrangements that joins of several views read: which there are, which one covers a join, which columns a new one
+holds.
 
 An arrangement can serve any join that needs the same relation by the same key and no column that it lacks: joins take
 the columns they want, and filters can be applied to what comes out. So the rule for a new arrangement is:
@@ -7,8 +8,8 @@ the columns they want, and filters can be applied to what comes out. So the rule
 - an index by the join's key says that others will come: then it holds the index's columns (all without INCLUDE);
 - where another view keeps the same relation by the same key but lacks a column, others came: then it holds all
   columns, and every later view reads it. So any number of views costs two copies at most;
-- an arrangement that forgets rows behind a watermark is for joins that ask for no others: for equal ones only, which have the same
-  operator anyway;
+- an arrangement that forgets rows behind a watermark is for joins that ask for no others: for equal ones only, which
+  have the same operator anyway;
 - with a filter below the join, a view keeps the rows that pass, by itself. It reads an arrangement of all rows only if
   the key is unique in it: then at most one row more than needed meets each of the other side.
 """
@@ -64,15 +65,24 @@ class Sharing:
     its own (equal ones are still the same operator).
     """
 
-    def __init__(self, builder: Builder, produced: Mapping[str, tuple[str, tuple[str, ...]]], catalog: Catalog, *,
-                 enabled: bool = True) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        produced: Mapping[str, tuple[str, tuple[str, ...]]],
+        catalog: Catalog,
+        *,
+        enabled: bool = True,
+    ) -> None:
         self._builder = builder
         self._produced = produced
         self._catalog = catalog
         self._enabled = enabled
 
-    def find(self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]) -> list[Found]:
-        """The arrangements that have all rows of `stream` by `keys` (over the operator's columns) and the columns `reads`.
+    def find(
+        self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
+    ) -> list[Found]:
+        """The arrangements that have all rows of `stream` by `keys` (over the operator's columns) and the columns
+        `reads`.
 
         Oldest first. What is pending in the stream is pending in the side.
         """
@@ -84,13 +94,21 @@ class Sharing:
             if wanted.columns.issubset(content.columns):
                 at = {name: i for i, name in enumerate(content.columns)}
                 moved = {f"c{i}": position(at[n]) for i, n in enumerate(wanted.content.columns) if n in at}
-                side = Side(held, {i: at[n] for i, n in wanted.reads.items()}, held.keys,
-                            tuple(p.substitute(moved) for p in stream.pending))
+                side = Side(
+                    held,
+                    {i: at[n] for i, n in wanted.reads.items()},
+                    held.keys,
+                    tuple(p.substitute(moved) for p in stream.pending),
+                )
                 found.append(Found(side, wanted.order(content, held)))
         return found
 
-    def widened(self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]) -> Side | None:
-        """The side with more columns than `reads`, if others will read its arrangement; None if it should be as needed."""
+    def widened(
+        self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
+    ) -> Side | None:
+        """The side with more columns than `reads`, if others will read its arrangement; None if it should be as
+        needed.
+        """
         wanted = None if stream.pending else self._wanted(stream, reads, keys)
         if wanted is None:
             return None
@@ -104,7 +122,9 @@ class Sharing:
             return None
         op = self._reading(stream.operator, columns)
         names = self._content(op).columns
-        return Side(op, {i: names.index(n) for i, n in wanted.reads.items()}, tuple(names.index(k) for k in wanted.keys))
+        return Side(
+            op, {i: names.index(n) for i, n in wanted.reads.items()}, tuple(names.index(k) for k in wanted.keys)
+        )
 
     def _wanted(self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar]) -> _Wanted | None:
         """What a join wants of a relation's rows; None if the stream is more than a relation's rows and filters."""
@@ -117,17 +137,24 @@ class Sharing:
             return None
         names = content.columns
         filters = {c for p in stream.pending for c in p.columns}
-        return _Wanted(content, {i: names[p] for i, p in read.items() if p is not None},
-                       tuple(names[p] for p in key if p is not None), frozenset(names[int(c[1:])] for c in filters))
+        return _Wanted(
+            content,
+            {i: names[p] for i, p in read.items() if p is not None},
+            tuple(names[p] for p in key if p is not None),
+            frozenset(names[int(c[1:])] for c in filters),
+        )
 
     def _same_key(self, wanted: _Wanted, null_safe: Sequence[bool]) -> Iterator[tuple[Arrange, _Content]]:
         for op in self._builder.operators.values():
             if isinstance(op, Arrange) and op.keys and op.keeps_all:
                 content = self._content(op)
                 names = tuple(content.columns[k] for k in op.keys)
-                if ((content.relation, content.append_only) == (wanted.content.relation, wanted.content.append_only)
-                        and len(names) == len(wanted.keys) and set(names) == set(wanted.keys)
-                        and op.null_safe == tuple(null_safe[i] for i in wanted.order(content, op))):
+                if (
+                    (content.relation, content.append_only) == (wanted.content.relation, wanted.content.append_only)
+                    and len(names) == len(wanted.keys)
+                    and set(names) == set(wanted.keys)
+                    and op.null_safe == tuple(null_safe[i] for i in wanted.order(content, op))
+                ):
                     yield op, content
 
     def _relation(self, wanted: _Wanted) -> Relation | None:
@@ -142,8 +169,12 @@ class Sharing:
         """The columns of an index by the key, if they are enough."""
         relation = self._relation(wanted)
         for index in self._catalog.relations.values():
-            if (relation is not None and index.kind == "index" and index.depends_on == (relation.id,)
-                    and set(index.index_columns) == set(wanted.keys)):
+            if (
+                relation is not None
+                and index.kind == "index"
+                and index.depends_on == (relation.id,)
+                and set(index.index_columns) == set(wanted.keys)
+            ):
                 names = tuple(c.name for c in index.columns)
                 held = tuple(n for n in names if not index.included or n in index.index_columns + index.included)
                 if wanted.columns.issubset(held):
@@ -163,10 +194,16 @@ class Sharing:
         return self._builder.add(Scan((), fields, op.append_only, op.relation_id, columns))
 
     def _content(self, op: Operator) -> _Content:
-        """The relation whose rows an operator has; it may be an arrangement, an exchange or a choice of columns of it."""
+        """The relation whose rows an operator has; it may be an arrangement, an exchange or a choice of columns of
+        it.
+        """
         chosen = list(range(len(op.schema)))
         while op.id not in self._produced:
-            if isinstance(op, Map) and op.predicate is None and all(e[0] == "c" and e[1:].isdecimal() for e in op.exprs):
+            if (
+                isinstance(op, Map)
+                and op.predicate is None
+                and all(e[0] == "c" and e[1:].isdecimal() for e in op.exprs)
+            ):
                 chosen = [int(op.exprs[i][1:]) for i in chosen]
             elif not isinstance(op, Arrange) and not (isinstance(op, Exchange) and op.mode == "hash"):
                 break

@@ -1,4 +1,5 @@
-"""The two sides of a join as operators that it reads: in one stage, rows with equal keys in one bucket, arrangements shared.
+"""The two sides of a join as operators that it reads: in one stage, rows with equal keys in one bucket, arrangements
+shared.
 
 Joins of all kinds come here: regular ones, ASOF joins, temporal joins.
 """
@@ -25,9 +26,13 @@ _Hits = tuple[Found | None, Found | None]
 
 
 class Keep(Protocol):
-    """Makes what a join reads of a side that is in place; `keys` are the side's in the order in which the join has them."""
+    """Makes what a join reads of a side that is in place; `keys` are the side's in the order in which the join has
+    them.
+    """
 
-    def __call__(self, builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, /) -> Operator: ...
+    def __call__(
+        self, builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, /
+    ) -> Operator: ...
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ class Input:
     """One input of a join before it is an operator: its rows, the columns that are read of them, the keys over them.
 
     keep: makes what the join reads; None: an arrangement of all rows, which other views may share. movable: filters
-    that are pending may be applied to what comes out of the join. places: the operator is taken as it is, and these are the
-    positions of the columns of what `keep` makes of it.
+    that are pending may be applied to what comes out of the join. places: the operator is taken as it is, and these are
+    the positions of the columns of what `keep` makes of it.
     """
 
     stream: Stream
@@ -48,24 +53,37 @@ class Input:
 
 
 class Arranging:
-    """Lowers the sides of joins into `builder`; `sharing` knows arrangements to read, `lower_input` lowers the inputs."""
+    """Lowers the sides of joins into `builder`; `sharing` knows arrangements to read, `lower_input` lowers the
+    inputs.
+    """
 
     def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream]) -> None:
         self.builder = builder
         self.sharing = sharing
         self.lower_input = lower_input
 
-    def _input(self, node: Relation, reads: _Ids, keys: Sequence[Scalar], *, keep: Keep | None = None, movable: bool = True,
-               more: Mapping[str, Scalar] | None = None) -> Input:
+    def _input(
+        self,
+        node: Relation,
+        reads: _Ids,
+        keys: Sequence[Scalar],
+        *,
+        keep: Keep | None = None,
+        movable: bool = True,
+        more: Mapping[str, Scalar] | None = None,
+    ) -> Input:
         """The input `node`. more: further values over its columns, by the ids that they get."""
         reads &= node.ids
         extra = more or {}
         stream = self.lower_input(node, reads.union(*[k.columns for k in keys], *[v.columns for v in extra.values()]))
         values = {**stream.values, **{i: stream.resolve(v) for i, v in extra.items()}}
-        return Input(replace(stream, values=values), reads | extra.keys(), tuple(stream.resolve(k) for k in keys), keep, movable)
+        return Input(
+            replace(stream, values=values), reads | extra.keys(), tuple(stream.resolve(k) for k in keys), keep, movable
+        )
 
-    def _arranged(self, inputs: tuple[Input, Input], null_safe: Sequence[bool],
-                  spread: Sequence[int] = ()) -> tuple[Side, Side, Sequence[int]]:
+    def _arranged(
+        self, inputs: tuple[Input, Input], null_safe: Sequence[bool], spread: Sequence[int] = ()
+    ) -> tuple[Side, Side, Sequence[int]]:
         """What the join reads of both sides, in one stage, and the order of the join's pairs in their keys.
 
         spread: by which of the keys rows are sent if both sides are; by all if it is empty.
@@ -76,9 +94,15 @@ class Arranging:
             met = meeting(self.builder, left, right, null_safe, spread)
             placed = [replace(s, operator=o) for s, o in zip(placed, met, strict=True)]
         stage = max(self.builder.placement.arrival(s.operator.id) for s in placed)
-        found = [[*(self.sharing.find(i.stream, i.reads, i.keys, null_safe) if _may_share(i) else ()), None] for i in inputs]
+        found = [
+            [*(self.sharing.find(i.stream, i.reads, i.keys, null_safe) if _may_share(i) else ()), None] for i in inputs
+        ]
         for one, other in product(*found):
-            sides = None if one is other else self._meeting_at((one, other), (left, right), inputs, null_safe, spread, stage)
+            sides = (
+                None
+                if one is other
+                else self._meeting_at((one, other), (left, right), inputs, null_safe, spread, stage)
+            )
             if sides is not None:
                 return sides
         safe = tuple(null_safe)
@@ -96,20 +120,34 @@ class Arranging:
         if wide is not None:
             return wide
         op, positions = emit(self.builder, stream, [*(values[i] for i in sorted(given.reads)), *given.keys])
-        return Side(op, {i: positions[identity(values[i])] for i in given.reads},
-                    tuple(positions[identity(k)] for k in given.keys))
+        return Side(
+            op,
+            {i: positions[identity(values[i])] for i in given.reads},
+            tuple(positions[identity(k)] for k in given.keys),
+        )
 
     def _kept(self, side: Side, given: Input, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Side:
         """The side with the operator that the join reads, by `keys`, which are its own in some order."""
-        op = given.keep(self.builder, side, keys, null_safe, stage) if given.keep is not None else self.builder.arrange(
-            side.operator, keys, null_safe, stage)
+        op = (
+            given.keep(self.builder, side, keys, null_safe, stage)
+            if given.keep is not None
+            else self.builder.arrange(side.operator, keys, null_safe, stage)
+        )
         return replace(side, operator=op, keys=keys)
 
-    def _meeting_at(self, hits: _Hits, sides: tuple[Side, Side], inputs: tuple[Input, Input], null_safe: Sequence[bool],
-                    wanted: Sequence[int], stage: int) -> tuple[Side, Side, Sequence[int]] | None:
+    def _meeting_at(
+        self,
+        hits: _Hits,
+        sides: tuple[Side, Side],
+        inputs: tuple[Input, Input],
+        null_safe: Sequence[bool],
+        wanted: Sequence[int],
+        stage: int,
+    ) -> tuple[Side, Side, Sequence[int]] | None:
         """Both sides where the arrangements found are; None if they don't meet there, or not before `stage` is over.
 
-        A side for which None is found is brought there. wanted: by which keys rows are spread if a join above counts on it.
+        A side for which None is found is brought there. wanted: by which keys rows are spread if a join above counts on
+        it.
         """
         found = [f for f in hits if f is not None]
         order, placement = found[0].order, self.builder.placement
@@ -130,14 +168,19 @@ class Arranging:
                 met.append(hit.side)
                 continue
             keys = tuple(side.keys[i] for i in order)
-            op = side.operator if self.builder.buckets == 1 else self._brought(side.operator, keys, safe, spread[0] or [], there)
+            op = (
+                side.operator
+                if self.builder.buckets == 1
+                else self._brought(side.operator, keys, safe, spread[0] or [], there)
+            )
             if op is None:
                 return None
             met.append(self._kept(replace(side, operator=op), given, keys, safe, there))
         return met[0], met[1], order
 
-    def _brought(self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int],
-                 stage: int) -> Operator | None:
+    def _brought(
+        self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int], stage: int
+    ) -> Operator | None:
         """`op` spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it comes later."""
         placement = self.builder.placement
         if placement.stage(op.id) == stage and matching(placement.distribution(op.id), keys, null_safe) == spread:
@@ -145,7 +188,9 @@ class Arranging:
         return self.builder.exchange(op, [keys[i] for i in spread]) if placement.stage(op.id) < stage else None
 
 
-def unarranged(_builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int) -> Operator:
+def unarranged(
+    _builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int
+) -> Operator:
     """The rows of a side that look up those of the other one when they come, and are not kept."""
     return side.operator
 
@@ -154,9 +199,11 @@ def _may_share(given: Input) -> bool:
     return given.keep is None and (given.movable or not given.stream.pending)
 
 
-def meeting(builder: Builder, left: Side, right: Side, null_safe: Sequence[bool],
-            spread: Sequence[int]) -> tuple[Operator, Operator]:
-    """The cheapest way for rows with equal keys to meet: the earliest stage, then the fewest exchanges, then the left side stays.
+def meeting(
+    builder: Builder, left: Side, right: Side, null_safe: Sequence[bool], spread: Sequence[int]
+) -> tuple[Operator, Operator]:
+    """The cheapest way for rows with equal keys to meet: the earliest stage, then the fewest exchanges, then the left
+    side stays.
 
     spread: by which of the keys rows are sent if both sides are; by all if it is empty.
     """
@@ -176,8 +223,10 @@ def meeting(builder: Builder, left: Side, right: Side, null_safe: Sequence[bool]
             moves = stages[stays] < target
             options.append((target, 1 + moves, order, (moves or stays == 1, moves or stays == 0)))
     _, _, order, moving = min(options, key=lambda o: (o[0], o[1]))
-    one, other = (builder.exchange(s.operator, [s.keys[i] for i in order]) if moves else s.operator
-                  for s, moves in zip((left, right), moving, strict=True))
+    one, other = (
+        builder.exchange(s.operator, [s.keys[i] for i in order]) if moves else s.operator
+        for s, moves in zip((left, right), moving, strict=True)
+    )
     return one, other
 
 
@@ -187,6 +236,5 @@ def one_type(pair: KeyPair) -> KeyPair:
         return pair
     same = paired(pair.left, pair.right, null_safe=pair.null_safe)
     if same is None:
-        raise error("DATATYPE_MISMATCH",
-                    f"a join cannot compare {pair.left.type.sql} with {pair.right.type.sql}")
+        raise error("DATATYPE_MISMATCH", f"a join cannot compare {pair.left.type.sql} with {pair.right.type.sql}")
     return same

@@ -1,8 +1,7 @@
 """A stream: an operator and what has still to be done to its rows.
 
-Filters and projections stay pending until an operator needs real columns; then they become one
-Map that gives just these. So maps are never stacked, run below exchanges and drop what nobody
-reads.
+Filters and projections stay pending until an operator needs real columns; then they become one Map that gives just
+these. So maps are never stacked, run below exchanges and drop what nobody reads.
 """
 
 from __future__ import annotations

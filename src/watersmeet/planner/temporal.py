@@ -17,14 +17,18 @@ from watersmeet.planner.streams import Stream, at
 from watersmeet.planner.texts import position, sql
 
 _Ids = frozenset[str]
-_KEY_HINT: Final = ("Use DESCRIBE <table_name> to view the table's key information.\n"
-                    "You can create an index on the lookup table to facilitate the temporal join if necessary.")
+_KEY_HINT: Final = (
+    "Use DESCRIBE <table_name> to view the table's key information.\n"
+    "You can create an index on the lookup table to facilitate the temporal join if necessary."
+)
 
 
 class TemporalLowering(Arranging):
     """Lowers temporal joins of the view `view` into the builder."""
 
-    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream], view: str) -> None:
+    def __init__(
+        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream], view: str
+    ) -> None:
         super().__init__(builder, sharing, lower_input)
         self.view = view
 
@@ -33,31 +37,55 @@ class TemporalLowering(Arranging):
         pairs = [one_type(k) for k in node.keys]
         _check_keys(node)
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
-        inputs = (self._input(node.left, reads, [k.left for k in pairs], keep=unarranged),
-                  self._input(node.right, reads, [k.right for k in pairs], movable=False))
+        inputs = (
+            self._input(node.left, reads, [k.left for k in pairs], keep=unarranged),
+            self._input(node.right, reads, [k.right for k in pairs], movable=False),
+        )
         memo = not inputs[0].stream.operator.append_only
         if memo and node.waits:
-            raise error("TEMPORAL_KIND", "rows that wait for their first match must only come, and rows of the left side go again",
-                        span=node.span, hint="Write an inner join, or a left side that only grows.")
+            raise error(
+                "TEMPORAL_KIND",
+                "rows that wait for their first match must only come, and rows of the left side go again",
+                span=node.span,
+                hint="Write an inner join, or a left side that only grows.",
+            )
         if memo and not pairs:
-            raise error("TEMPORAL_KIND", "Nested-loop Temporal join requires the left hash side to be append only",
-                        span=node.span, hint="Please ensure the left hash side is append only.")
+            raise error(
+                "TEMPORAL_KIND",
+                "Nested-loop Temporal join requires the left hash side to be append only",
+                span=node.span,
+                hint="Please ensure the left hash side is append only.",
+            )
         left, right, order = self._arranged(inputs, [k.null_safe for k in pairs]) if pairs else self._copied(inputs)
         places = {i: ("l", left.positions[i]) for i in needed & node.left.ids}
         places |= {i: ("r", right.positions[i]) for i in needed & node.right.ids}
         tokens = sorted(set(places.values())) or [("l", 0)]
         schemas = {"l": left.operator.schema, "r": right.operator.schema}
-        schema = positional((schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens)
+        schema = positional(
+            (schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens
+        )
         residual = None
         if node.residual is not None:
             columns = {i: position(p, "l") for i, p in left.positions.items()}
             columns |= {i: position(p, "r") for i, p in right.positions.items()}
             residual = sql(node.residual.substitute(columns).expression)
-        made = self.builder.add(operators.TemporalJoin(
-            (left.operator.id, right.operator.id), schema, append_only=not memo, join_kind=node.kind, left_keys=left.keys,
-            right_keys=right.keys, null_safe=tuple(pairs[i].null_safe for i in order), residual=residual, memo=memo,
-            owner=self.view, output=tuple(f"{s}{p}" for s, p in tokens),
-            waits=node.waits, ttl_us=node.ttl_us))
+        made = self.builder.add(
+            operators.TemporalJoin(
+                (left.operator.id, right.operator.id),
+                schema,
+                append_only=not memo,
+                join_kind=node.kind,
+                left_keys=left.keys,
+                right_keys=right.keys,
+                null_safe=tuple(pairs[i].null_safe for i in order),
+                residual=residual,
+                memo=memo,
+                owner=self.view,
+                output=tuple(f"{s}{p}" for s, p in tokens),
+                waits=node.waits,
+                ttl_us=node.ttl_us,
+            )
+        )
         return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
@@ -75,11 +103,21 @@ class TemporalLowering(Arranging):
 def _check_keys(node: TemporalJoin) -> None:
     """Rows of the right side must be looked up by the beginning of a key or index of it, or all be looked at."""
     if not node.keys and node.kind == "left" and not is_single_row(node.right):
-        raise error("TEMPORAL_KIND", "Temporal join requires an inner join", span=node.span, hint="Please use an inner join.",
-                    detail="The join has no equality between its two sides.")
+        raise error(
+            "TEMPORAL_KIND",
+            "Temporal join requires an inner join",
+            span=node.span,
+            hint="Please use an inner join.",
+            detail="The join has no equality between its two sides.",
+        )
     if not node.keys or node.looked_up is None:
         return
     covered = {k.right.cast_column for k in node.keys}
     if not any(key[0] in covered for key in node.looked_up):
-        raise error("TEMPORAL_KEY", "Temporal join requires the equivalence join condition includes the key columns that form "
-                    "the distribution key of the lookup table", span=node.span, hint=_KEY_HINT)
+        raise error(
+            "TEMPORAL_KEY",
+            "Temporal join requires the equivalence join condition includes the key columns that form "
+            "the distribution key of the lookup table",
+            span=node.span,
+            hint=_KEY_HINT,
+        )

@@ -9,6 +9,7 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
     AsofJoin,
+    Changes,
     DynamicFilter,
     Join,
     MultiJoin,
@@ -27,10 +28,12 @@ _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
-    """Tables, sources, materialised views and queries that run, with an arrow for each use of a relation by a view, and to what a view writes (INTO).
+    """Tables, sources, materialised views and queries that run, with an arrow for each use of a relation by a view, and
+    to what a view writes (INTO).
 
     An arrow says what the view does first with the relation: `left join on k`, `group by x`. Plain views are part
-    of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a relation, by id.
+    of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a
+    relation, by id.
     """
     shown = [r for r in catalog.relations.values() if r.kind in _STYLES and not r.owner]
     boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
@@ -68,9 +71,9 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
         if isinstance(op, Repartition):
             yield Arrow(op.id, target, use)
             use, target = "", op.id
-        for side, i in reversed(list(enumerate(op.inputs))):
+        content = op.inputs[:1] if isinstance(op, Changes) else op.inputs  # the others say when, not what
+        for side, i in reversed(list(enumerate(content))):
             pending.append((operators[i], _use(op, side, names) or use, target))
-
 
 
 def _use(op: Operator, side: int, names: Names) -> str:
@@ -83,7 +86,9 @@ def _use(op: Operator, side: int, names: Names) -> str:
         column = _listed([names.columns(op.inputs[0])[op.column]])
         return _short(f"bound of {column}" if side else f"dynamic filter on {column}")
     if isinstance(op, TimeFilter):
-        return _short(f"{op.comparison} {names.watermark(op.bound)} on {_listed([names.columns(op.inputs[0])[op.column]])}")
+        return _short(
+            f"{op.comparison} {names.watermark(op.bound)} on {_listed([names.columns(op.inputs[0])[op.column]])}"
+        )
     if isinstance(op, MultiJoin):
         return _short(f"inner join on {_listed([names.columns(op.inputs[side])[k] for k in op.keys[side]])}")
     if isinstance(op, Aggregate):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from watersmeet.algebra.arriving import is_by_arrival, lagging
 from watersmeet.algebra.relations import Relation, SortKey, TopN, Window, WindowCall
 from watersmeet.algebra.retention import of_order, of_partition
 from watersmeet.algebra.scalars import Scalar
@@ -44,7 +45,10 @@ class _Input:
 
 
 class WindowLowering:
-    """Lowers windows into `builder`. lower_input lowers what they read; grouped brings the rows of a key into one bucket."""
+    """Lowers windows into `builder`.
+
+    lower_input lowers what they read; grouped brings the rows of a key into one bucket.
+    """
 
     def __init__(self, builder: Builder, lower_input: LowerInput, grouped: Grouped) -> None:
         self.builder = builder
@@ -61,11 +65,15 @@ class WindowLowering:
         keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
         specs = dict.fromkeys((_spec(call, below), call.type) for _, call in calls)
         op = self.grouped(below.operator, keys)
-        op = self._kept(replace(node, calls=tuple(call for _, call in calls), outputs=tuple(c for c, _ in calls)), op, keys, below)
+        asked = replace(node, calls=tuple(call for _, call in calls), outputs=tuple(c for c, _ in calls))
+        append_only = op.append_only and is_by_arrival(asked)
+        op = self._kept(asked, op, keys, below)
         fields = [(f.type, f.nullable) for f in op.schema]
         fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
         functions = tuple(spec for spec, _ in specs)
-        made = self.builder.add(operators.Window((op.id,), positional(fields), append_only=False, keys=keys, functions=functions))
+        made = self.builder.add(
+            operators.Window((op.id,), positional(fields), append_only, keys=keys, functions=functions)
+        )
         order = list(specs)
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
         found += [(c, len(op.schema) + order.index((_spec(call, below), call.type))) for c, call in calls]
@@ -74,10 +82,16 @@ class WindowLowering:
     def _kept(self, node: Window, op: Operator, keys: tuple[int, ...], below: _Input) -> Operator:
         """The arrangement of what the window may still ask for."""
         stage, null_safe = self.builder.placement.arrival(op.id), (True,) * len(keys)
+        last = lagging(node) if op.append_only else None
+        if last is not None:
+            newest_first = tuple(replace(k, descending=False) for k in below.order(node.calls[0].order))
+            return self.builder.arrange(op, keys, null_safe, stage, depth=last, order=newest_first)
         newest = of_order(node)
         if newest is not None:
             time, retain, depth = newest
-            return self.builder.arrange(op, keys, null_safe, stage, time=below.at(time), retain=retain, newest=True, depth=depth)
+            return self.builder.arrange(
+                op, keys, null_safe, stage, time=below.at(time), retain=retain, newest=True, depth=depth
+            )
         closed, retain = _closed(node, below)
         return self.builder.arrange(op, keys, null_safe, stage, time=closed, retain=retain)
 
@@ -88,17 +102,31 @@ class WindowLowering:
         op = self.grouped(below.operator, keys)
         schema = positional((f.type, f.nullable) for f in op.schema)
         time, retain = _closed(node, below)
-        made = self.builder.add(operators.TopN((op.id,), schema, append_only=False, keys=keys, order=below.order(node.order),
-                                               limit=node.limit, offset=node.offset, with_ties=node.with_ties, time=time,
-                                               retain=retain))
+        made = self.builder.add(
+            operators.TopN(
+                (op.id,),
+                schema,
+                append_only=False,
+                keys=keys,
+                order=below.order(node.order),
+                limit=node.limit,
+                offset=node.offset,
+                with_ties=node.with_ties,
+                time=time,
+                retain=retain,
+            )
+        )
         return of_operator(made, [(c, below.columns[c.id]) for c in node.columns if c.id in below.columns])
 
     def _input(self, node: Relation, needed: _Ids, scalars: Sequence[Scalar]) -> _Input:
         stream = self.lower_input(node, needed.union(*[s.columns for s in scalars]))
         resolved = {id(s): stream.resolve(s) for s in scalars}
         op, positions = emit(self.builder, stream, [stream.values[i] for i in sorted(needed)] + list(resolved.values()))
-        return _Input(op, {i: positions[identity(stream.values[i])] for i in needed},
-                      {i: positions[identity(s)] for i, s in resolved.items()})
+        return _Input(
+            op,
+            {i: positions[identity(stream.values[i])] for i in needed},
+            {i: positions[identity(s)] for i, s in resolved.items()},
+        )
 
 
 def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
@@ -111,6 +139,10 @@ def _spec(call: WindowCall, below: _Input) -> operators.WindowSpec:
     frame = call.frame
     value, low, high = (None if s is None else below.at(s) for s in (frame.value, frame.low, frame.high))
     return operators.WindowSpec(
-        call.function, tuple(below.at(a) for a in call.arguments), call.number,
-        None if call.filter is None else below.at(call.filter), below.order(call.order),
-        operators.Frame(frame.mode, frame.start, frame.end, frame.exclude, value, low, high))
+        call.function,
+        tuple(below.at(a) for a in call.arguments),
+        call.number,
+        None if call.filter is None else below.at(call.filter),
+        below.order(call.order),
+        operators.Frame(frame.mode, frame.start, frame.end, frame.exclude, value, low, high),
+    )

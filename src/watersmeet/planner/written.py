@@ -1,22 +1,19 @@
-"""What can be said of the newest rows of a key without looking at all of its rows: joins with the last ones that were written."""
+"""What can be said of the newest rows of a key without looking at all of its rows: joins with the last ones that were
+written.
+"""
 
 from __future__ import annotations
 
-from watersmeet.algebra.relations import Arrivals, AsofJoin, Cut, Filter, Project, Relation, TopN
+from watersmeet.algebra.arriving import arrivals_below
+from watersmeet.algebra.relations import AsofJoin, Cut, Filter, Project, Relation, TopN
 from watersmeet.algebra.retention import of_partition
 
 _Ids = frozenset[str]
 
 
-def arrivals_below(node: Relation) -> Arrivals | None:
-    """What gives the rows of `node`, if they are what was written to a relation, maybe cut, filtered or projected."""
-    while isinstance(node, (Cut, Filter, Project)):
-        node = node.input
-    return node if isinstance(node, Arrivals) else None
-
-
 def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether the rows are those that came last of each key, and nobody asks when: of rows that only come, and whose order is known.
+    """Whether the rows are those that came last of each key, and nobody asks when: of rows that only come, and whose
+    order is known.
 
     In a backfill it is not where rows go again: what is there then has no order.
     """
@@ -30,14 +27,19 @@ def is_last_written(node: TopN, needed: _Ids) -> bool:
 
 
 def kept_versions(join: AsofJoin) -> TopN | None:
-    """The right side of a join on arrival, if it is the rows of each key with the greatest values, and those of one value by `ties`.
+    """The right side of a join on arrival, if it is the rows of each key with the greatest values, and those of one
+    value by `ties`.
 
     Of rows that only come: no other one can be a partner later.
     """
     top = join.right
     if not join.arrival or not isinstance(top, TopN) or top.limit is None or top.offset or top.with_ties:
         return None
-    if arrivals_below(top.input) is None or of_partition(top) is not None or any(k.left.type != k.right.type for k in join.keys):
+    if (
+        arrivals_below(top.input) is None
+        or of_partition(top) is not None
+        or any(k.left.type != k.right.type for k in join.keys)
+    ):
         return None
     value, *rest = top.order
     by_value = value.value == join.right_value and value.descending and not value.nulls_first

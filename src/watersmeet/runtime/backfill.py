@@ -63,10 +63,20 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same progress."""
-        return {"views": self.views, "checkpoint": self.checkpoint, "transaction": self.transaction,
-                "head": self.head, "stored": self.stored, "relations": self.relations, "cursor": self.cursor,
-                "part": self.part, "parts": self.parts, "started": self.started, "rebuild": self.rebuild,
-                "before": self.before}
+        return {
+            "views": self.views,
+            "checkpoint": self.checkpoint,
+            "transaction": self.transaction,
+            "head": self.head,
+            "stored": self.stored,
+            "relations": self.relations,
+            "cursor": self.cursor,
+            "part": self.part,
+            "parts": self.parts,
+            "started": self.started,
+            "rebuild": self.rebuild,
+            "before": self.before,
+        }
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Progress:
@@ -83,14 +93,24 @@ class Piece:
     more: bool
 
 
-def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], frontier: Frontier, *,
-          complete: frozenset[str] = frozenset(), first: frozenset[str] = frozenset(), parts: int = 0, rebuild: bool = False, before: str = "") -> Progress:
+def begin(
+    db: Database,
+    views: tuple[str, ...],
+    relations: Iterable[Relation],
+    frontier: Frontier,
+    *,
+    complete: frozenset[str] = frozenset(),
+    first: frozenset[str] = frozenset(),
+    parts: int = 0,
+    rebuild: bool = False,
+    before: str = "",
+) -> Progress:
     """The beginning of a backfill from `relations` as they are at `frontier`.
 
     complete: those written by the circuit that are read as the newest epoch left them. first: those that rows of others
     look up, so that they have to be there before. parts: as in `Progress`.
     """
-    checkpoint = newest_checkpoint(db.layout)
+    checkpoint = newest_checkpoint(db.layout, db.log)
     # A source that gave nothing yet has no history.
     read = [r for r in relations if r.id in complete or not r.connector or r.id in frontier.sources]
     head = db.log.head()
@@ -98,8 +118,17 @@ def begin(db: Database, views: tuple[str, ...], relations: Iterable[Relation], f
     # Sources last: what they give is usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     stored = tuple(r.id for r in order if r.id in complete)
-    return Progress(views, checkpoint.moment.head, frontier.transaction, head, stored, tuple(r.id for r in order),
-                    parts=parts, rebuild=rebuild, before=before)
+    return Progress(
+        views,
+        checkpoint.moment.head,
+        frontier.transaction,
+        head,
+        stored,
+        tuple(r.id for r in order),
+        parts=parts,
+        rebuild=rebuild,
+        before=before,
+    )
 
 
 @dataclass(frozen=True)
@@ -114,8 +143,8 @@ class Reach:
 def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int]) -> Reach:
     """What it takes to fill `views` where the content of the relations `complete` can be read.
 
-    late: by relation, how many rows were left out as late. Arrangements of other views are told, unless they lack rows that a join shows,
-    or forget rows.
+    late: by relation, how many rows were left out as late. Arrangements of other views are told, unless they lack rows
+    that a join shows, or forget rows.
     """
     filled, stored = set(views), set(complete)
     placement = Placement(circuit.by_id)
@@ -127,7 +156,9 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
         distribution = placement.distribution(top.id)
         keys = key_columns(distribution) if distribution is not None and all(distribution) else None
         # Nobody relies on where the rows are that lie anywhere, or by a key that is gone (`Lowering`): they are spread.
-        ends.setdefault(top.id, (sink.relation_id, keys if keys is not None else tuple((i,) for i in range(len(top.schema)))))
+        ends.setdefault(
+            top.id, (sink.relation_id, keys if keys is not None else tuple((i,) for i in range(len(top.schema))))
+        )
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
     later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # history gives them nothing
     looked_up = {i for o in circuit.operators for i in _first(o)}
@@ -143,8 +174,11 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
         if not lacking:
             break
         told -= lacking
-    return Reach(frozenset(reached - ends.keys()), dict(ends[o] for o in sorted(reached & ends.keys())),
-                 frozenset(told & reached))
+    return Reach(
+        frozenset(reached - ends.keys()),
+        dict(ends[o] for o in sorted(reached & ends.keys())),
+        frozenset(told & reached),
+    )
 
 
 def looked_up_first(circuit: Circuit, scope: Reach, *, live: bool = False) -> frozenset[str]:
@@ -152,15 +186,23 @@ def looked_up_first(circuit: Circuit, scope: Reach, *, live: bool = False) -> fr
 
     live: without those whose rows are found later, too: outer joins that are decided on arrival never wait for a side.
     """
-    joins = [i for o in circuit.operators if o.id in scope.active and not (
-        live and isinstance(o, ArrivalJoin) and o.join_kind in ("left", "right")) for i in _first(o)]
+    joins = [
+        i
+        for o in circuit.operators
+        if o.id in scope.active and not (live and isinstance(o, ArrivalJoin) and o.join_kind in ("left", "right"))
+        for i in _first(o)
+    ]
     tops = {circuit.by_id[s.inputs[0]].id: s.relation_id for s in circuit.sinks if s.relation_id in scope.given}
     reached = circuit.upstream(set(joins), tops.keys()) if joins else set()
-    return frozenset([*(o.relation_id for o in circuit.scans if o.id in reached), *(i for t, i in tops.items() if t in reached)])
+    return frozenset(
+        [*(o.relation_id for o in circuit.scans if o.id in reached), *(i for t, i in tops.items() if t in reached)]
+    )
 
 
 def _first(op: Operator) -> tuple[str, ...]:
-    """The inputs of an operator whose rows have to be there before those of the others, which are decided when they come."""
+    """The inputs of an operator whose rows have to be there before those of the others, which are decided when they
+    come.
+    """
     if isinstance(op, ArrivalJoin):
         return {"right": op.inputs[:1], "full": ()}.get(op.join_kind, op.inputs[1:])
     return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
@@ -170,8 +212,11 @@ def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]
     """The inputs of which rows with a NULL in the key come out, though no arrangement keeps them."""
     for arrangement, kinds in zip(join.inputs, (("left", "full", "anti"), ("right", "full")), strict=True):
         op = circuit.by_id[arrangement]
-        if join.join_kind in kinds and isinstance(op, Arrange) and any(
-                op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True)):
+        if (
+            join.join_kind in kinds
+            and isinstance(op, Arrange)
+            and any(op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True))
+        ):
             yield arrangement
 
 
@@ -214,8 +259,9 @@ def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, i
     return rows
 
 
-def _stored_slices(db: Database, progress: Progress, relation_id: str, cursor: Any, rows: int,
-                  size_bytes: int) -> tuple[list[Slice], Any]:
+def _stored_slices(
+    db: Database, progress: Progress, relation_id: str, cursor: Any, rows: int, size_bytes: int
+) -> tuple[list[Slice], Any]:
     """(slices, where to go on). cursor: ["file", number] in the snapshot, or ["commit", number, blob]."""
     slices: list[Slice] = []
     place, upto = _start(db, progress, relation_id) if cursor is None else (list(cursor), 0)
@@ -228,8 +274,15 @@ def _stored_slices(db: Database, progress: Progress, relation_id: str, cursor: A
             file = data[number]
             if slices and (rows < file.rows or size_bytes < file.size_bytes):
                 return slices, ["file", number]
-            slices.append({"kind": "snapshot", "relation": relation_id, "rows": file.rows, "bytes": file.size_bytes,
-                           "file": [file.name, file.rows, file.size_bytes]})
+            slices.append(
+                {
+                    "kind": "snapshot",
+                    "relation": relation_id,
+                    "rows": file.rows,
+                    "bytes": file.size_bytes,
+                    "file": [file.name, file.rows, file.size_bytes],
+                }
+            )
             rows -= file.rows
             size_bytes -= file.size_bytes
         place = ["commit", upto + 1, 0]

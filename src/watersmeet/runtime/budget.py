@@ -11,28 +11,36 @@ MAX_BYTES: Final = 256 << 20
 #: An epoch that takes longer is not followed by a larger one.
 LONG_EPOCH_S: Final = 5.0
 _TOO_LONG: Final = 3
+#: How much of what joins may make the next epoch is to use at most.
+_JOINABLE: Final = 0.5
 
 
 class Budget:
     """Rows and bytes of the next epoch.
 
     Starts small and doubles each time an epoch was cut short by it, up to the cap; halves when the
-    backlog is gone, or when an epoch took far too long.
+    backlog is gone, or when an epoch took far too long. No more rows than joins may make half of what they may of, if
+    they go on to make as many of a row as in the newest epoch: so a backlog, or the history of a new view, is read in
+    smaller epochs before a view is stopped for what a smaller one would not make.
     memory_bytes: what a worker may use; an epoch's input takes a quarter of it at most.
     """
 
-    def __init__(self, memory_bytes: int | None = None, *, first_rows: int = FIRST_ROWS, max_rows: int = MAX_ROWS) -> None:
+    def __init__(
+        self, memory_bytes: int | None = None, *, first_rows: int = FIRST_ROWS, max_rows: int = MAX_ROWS
+    ) -> None:
         cap = MAX_BYTES if memory_bytes is None else min(MAX_BYTES, max(FIRST_BYTES, memory_bytes // 4))
         self._most = max(1, min(cap // FIRST_BYTES, max_rows // first_rows))
         self._first_rows = first_rows
         self._max_rows = max_rows
         self._max_bytes = cap
         self._factor = 1
+        self._joinable_rows: int | None = None
 
     @property
     def rows(self) -> int:
         """The most rows of the next epoch."""
-        return min(self._first_rows * self._factor, self._max_rows)
+        rows = min(self._first_rows * self._factor, self._max_rows)
+        return rows if self._joinable_rows is None else min(rows, self._joinable_rows)
 
     @property
     def bytes(self) -> int:
@@ -49,3 +57,8 @@ class Budget:
             self._factor = max(1, self._factor // 4)
         elif duration_s > LONG_EPOCH_S:
             self._factor = max(1, self._factor // 2)
+
+    def joined(self, rows: int, used: float) -> None:
+        """Takes note of an epoch of so many rows. used: what the join nearest to its limit made of what it may make."""
+        if rows:
+            self._joinable_rows = max(1, int(rows * _JOINABLE / used)) if used > 0 else None

@@ -1,4 +1,4 @@
-"""The committer: makes one commit of an epoch's receipts."""
+"""The committer: from what was committed to the job of an epoch, from the receipts of its tasks to one commit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,30 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import clocks, late_rows, risen
 from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.limits import Held
+from watersmeet.runtime.limits import Verdict, stopped_operators
 from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.stopped import failed_views
+from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import RelationChange
 
 #: Keys of packs that a rebuild has made so far start so.
 _REBUILT: Final = "~"
+
+
+def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
+    """The epoch as its tasks see it: planned before, run on what was committed last."""
+    failed = failed_views(db.log.last_epoch()).keys()
+    return Job(
+        str(db.layout.root),
+        db.layout.durable,
+        intent,
+        packs_before(db, intent),
+        numbers_before(db),
+        db.log.writer,
+        stopped_operators(circuit, failed) if failed else (),
+    )
 
 
 def packs_before(db: Database, intent: Intent) -> dict[str, str]:
@@ -40,8 +56,9 @@ def numbers_before(db: Database) -> dict[str, int]:
     return dict(last.metrics.get("watermarks", {})) if last else {}
 
 
-def commit_epoch(db: Database, circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], *,
-                 duration_us: int) -> Commit:
+def commit_epoch(
+    db: Database, circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], *, duration_us: int
+) -> Commit:
     """Commits the epoch, or finds that it is committed already."""
     last = db.log.last_epoch()
     newest = (last.epoch or 0) if last else 0
@@ -56,16 +73,28 @@ def commit_epoch(db: Database, circuit: Circuit, intent: Intent, receipts: Itera
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
             relations[relation_id] = _add(relations.get(relation_id), change)
-    held = Held(db, circuit, intent, receipts, last, packs)
-    relations = {i: c for i, c in relations.items() if i not in held.failed}
-    return db.log.append(Commit(
-        "epoch", time_us=time.time_ns() // 1000, relations=relations, epoch=intent.epoch, frontier=intent.frontier,
-        packs=packs, circuit=intent.circuit, catalog_version=db.catalog().version,
-        metrics=_metrics(db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us, held), retired=retired))
+    verdict = Verdict(db, circuit, intent, receipts, last, packs)
+    relations = {i: c for i, c in relations.items() if i not in verdict.failed}
+    return db.log.append(
+        Commit(
+            "epoch",
+            time_us=time.time_ns() // 1000,
+            relations=relations,
+            epoch=intent.epoch,
+            frontier=intent.frontier,
+            packs=packs,
+            circuit=intent.circuit,
+            metrics=_metrics(
+                db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us, verdict
+            ),
+            retired=retired,
+        )
+    )
 
 
-def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str],
-           receipts: list[Receipt]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _packs(
+    circuit: Circuit, intent: Intent, packs: dict[str, str], receipts: list[Receipt]
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """(the current packs, the names of files that the state needs no longer)."""
     retired = {name for r in receipts for name in r.retired}
     mark = _REBUILT if intent.rebuilding else ""
@@ -86,13 +115,25 @@ def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str],
 def _add(before: RelationChange | None, change: RelationChange) -> RelationChange:
     if before is None:
         return change
-    return RelationChange(before.blobs + change.blobs, before.inserted_rows + change.inserted_rows,
-                          before.deleted_rows + change.deleted_rows)
+    return RelationChange(
+        before.blobs + change.blobs,
+        before.inserted_rows + change.inserted_rows,
+        before.deleted_rows + change.deleted_rows,
+    )
 
 
-def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any],
-             relations: dict[str, RelationChange], duration_us: int, held: Held) -> dict[str, Any]:
-    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices, idle inputs, waiting (`ticks`), held and failed (`limits`).
+def _metrics(
+    db: Database,
+    circuit: Circuit,
+    intent: Intent,
+    receipts: list[Receipt],
+    before: dict[str, Any],
+    relations: dict[str, RelationChange],
+    duration_us: int,
+    verdict: Verdict,
+) -> dict[str, Any]:
+    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices, idle inputs, waiting (`ticks`), held and
+    failed (`limits`).
 
     Since the beginning: totals by relation, errors.
 
@@ -130,14 +171,26 @@ def _metrics(db: Database, circuit: Circuit, intent: Intent, receipts: list[Rece
             if piece["kind"] not in ("commit", "snapshot"):
                 slices.setdefault(piece["relation"], []).append(piece)
     rows = sum(c["rows"] for r in receipts for c in r.sources.values())
-    return {"time_us": intent.time_us, "rows": rows, "bytes": intent.bytes, "duration_us": duration_us, "slices": slices,
-            "watermarks": _numbers(circuit, intent, receipts, before, known), "idle": sorted(intent.idle),
-            "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
-            "operators": {i: v for i, v in operators.items() if v}, "totals": totals, "errors": errors,
-            **({"held": held.bytes} if held.bytes else {}), **({"failed": held.failed} if held.failed else {})}
+    return {
+        "time_us": intent.time_us,
+        "rows": rows,
+        "bytes": intent.bytes,
+        "duration_us": duration_us,
+        "slices": slices,
+        "watermarks": _numbers(circuit, intent, receipts, before, known),
+        "idle": sorted(intent.idle),
+        "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
+        "operators": {i: v for i, v in operators.items() if v},
+        "totals": totals,
+        "errors": errors,
+        **({"held": verdict.held} if verdict.held else {}),
+        **({"failed": verdict.failed} if verdict.failed else {}),
+    }
 
 
-def _numbers(circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]) -> dict[str, int]:
+def _numbers(
+    circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]
+) -> dict[str, int]:
     """The sources' numbers with this epoch."""
     seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
     seen += [c["clocks"] for r in receipts for c in r.sources.values()]
@@ -151,8 +204,11 @@ def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, in
     scanned = {s.id: operators.get(s.id, {}).get("rows_out", 0) for s in circuit.scans}
     if not any(scanned.values()):
         return {}
-    return {s.relation_id: sum(scanned.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks
-            if intent.active is None or s.id in intent.active}
+    return {
+        s.relation_id: sum(scanned.get(o, 0) for o in circuit.upstream({s.id}))
+        for s in circuit.sinks
+        if intent.active is None or s.id in intent.active
+    }
 
 
 def _count_source(total: dict[str, Any], counts: dict[str, Any]) -> None:

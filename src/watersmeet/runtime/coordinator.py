@@ -21,10 +21,11 @@ from watersmeet.runtime.eventtimes import clocks, event_times, late_before, tota
 from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
-from watersmeet.runtime.limits import failed_views
+from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared
 from watersmeet.runtime.status import state_sizes
+from watersmeet.runtime.stopped import failed_views
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.sources.base import Slice
 from watersmeet.store.commits import Commit
@@ -125,8 +126,10 @@ class Coordinator:
     def install(self, circuit: Circuit) -> None:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
-        An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it is
-        through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. LateRowsError, with nothing done; STATE_MISMATCH if `circuit` would need other state for a live view than there is.
+        An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it
+        is
+        through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. LateRowsError, with
+        nothing done; STATE_MISMATCH if `circuit` would need other state for a live view than there is.
         """
         assert self.is_drained
         circuit = circuit.without(self._failed)
@@ -193,8 +196,11 @@ class Coordinator:
             self.budget.planned(limited=batch.more)
         prune, self._prune = self._prune, False
         slices = batch.slices if batch else ()
-        return self._intent(self.circuit, Intent(self.epoch + 1, self.circuit.fingerprint, self.inputs.frontier,
-                                                 everywhere=prune or tick), slices)
+        return self._intent(
+            self.circuit,
+            Intent(self.epoch + 1, self.circuit.fingerprint, self.inputs.frontier, everywhere=prune or tick),
+            slices,
+        )
 
     def _shed(self) -> bool:
         """Lets go of views that were stopped; False if that has to wait for planned epochs."""
@@ -207,7 +213,9 @@ class Coordinator:
     def _has_stopped(self) -> bool:
         """True if the circuit still has views that were stopped, and nothing keeps it from letting go of them."""
         filling = set() if self.progress is None else set(self.progress.views) - self._failed.keys()
-        return not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
+        return (
+            not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
+        )
 
     def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
         """True if an epoch without data is due because time has passed. at_once: however little that is."""
@@ -220,7 +228,10 @@ class Coordinator:
         if last is None:
             return False
         numbers = last.metrics.get("watermarks", {})
-        rises = circuit.is_timed and lifted(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
+        rises = (
+            circuit.is_timed
+            and lifted(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
+        )
         return rises or is_due(circuit, last.metrics, now_us)
 
     def lift(self, relation_id: str, time_us: int) -> None:
@@ -234,6 +245,8 @@ class Coordinator:
         self._last_commit = commit.number
         self._failed = failed_views(commit)
         self.budget.ran(duration_s)
+        if self.circuit is not None and self.circuit.fingerprint == commit.circuit:
+            self.budget.joined(commit.metrics["rows"], most_used(self._db, self.circuit, commit))
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)
         self._hold()
@@ -242,7 +255,10 @@ class Coordinator:
         return reach(circuit, views, complete, late_before(self._db.log))
 
     def _begin(self, views: tuple[str, ...], scope: Reach, complete: frozenset[str], **how: Any) -> None:
-        """Begins to fill the views of the circuit from its inputs and the content of the relations `complete`. how: as in `backfill.begin`."""
+        """Begins to fill the views of the circuit from its inputs and the content of the relations `complete`.
+
+        how: as in `backfill.begin`.
+        """
         circuit = self.circuit
         assert circuit is not None
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
@@ -252,9 +268,16 @@ class Coordinator:
         if missing := ids - known.keys():
             raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
         relations = [r for i, r in known.items() if i in ids]
-        self.progress = begin(self._db, views, relations, self.inputs.frontier, complete=complete,
-                              first=looked_up_first(circuit, scope),
-                              parts=self._parts(scope.told), **how)
+        self.progress = begin(
+            self._db,
+            views,
+            relations,
+            self.inputs.frontier,
+            complete=complete,
+            first=looked_up_first(circuit, scope),
+            parts=self._parts(scope.told),
+            **how,
+        )
         self._hold()
 
     def _parts(self, told: frozenset[str]) -> int:
@@ -270,16 +293,28 @@ class Coordinator:
         piece = next_piece(self._db, progress, self.inputs.sources, self.budget.rows, self.budget.bytes)
         self.budget.planned(limited=piece.more)
         frontier = replace(self.inputs.frontier, backfill=piece.after.to_json() if piece.after else None)
-        intent = Intent(self.epoch + 1, circuit.fingerprint, frontier, initial=not progress.started,
-                        everywhere=not progress.started, rebuilding=progress.rebuild,
-                        views_ready=progress.views if piece.after is None and not progress.rebuild else ())
+        intent = Intent(
+            self.epoch + 1,
+            circuit.fingerprint,
+            frontier,
+            initial=not progress.started,
+            everywhere=not progress.started,
+            rebuilding=progress.rebuild,
+            views_ready=progress.views if piece.after is None and not progress.rebuild else (),
+        )
         if not progress.rebuild:
             scope = self._reach(circuit, progress.views, progress.stored)
             owned = circuit.upstream({o.id for o in circuit.sinks if o.relation_id not in progress.views})
             intent = replace(
-                intent, active=tuple(sorted(scope.active)), scratch=tuple(sorted(scope.active & owned - scope.told)),
-                fresh=tuple(sorted(scope.active - owned)), given=scope.given, told=tuple(sorted(scope.told)),
-                part=(progress.part, progress.parts), everywhere=intent.everywhere or progress.part < progress.parts)
+                intent,
+                active=tuple(sorted(scope.active)),
+                scratch=tuple(sorted(scope.active & owned - scope.told)),
+                fresh=tuple(sorted(scope.active - owned)),
+                given=scope.given,
+                told=tuple(sorted(scope.told)),
+                part=(progress.part, progress.parts),
+                everywhere=intent.everywhere or progress.part < progress.parts,
+            )
         else:
             intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
         # What waits for all history to be in is told so, be there rows or not.
@@ -292,17 +327,27 @@ class Coordinator:
 
     def _intent(self, circuit: Circuit, intent: Intent, slices: tuple[Slice, ...]) -> Intent:
         known = self._db.catalog().relations
-        specs = {s["relation"]: self._spec(s, circuit, known) for s in slices if s["kind"] != "commit"}
+        specs = {s["relation"]: {"fills": f} for s in slices if (f := _fills(s, known))}
+        specs |= {s["relation"]: self._spec(s, circuit, known) for s in slices if s["kind"] != "commit"}
         tasks = divide(slices, circuit.buckets) if slices or intent.everywhere else ()
         self.epoch = intent.epoch
         if (intent.is_live and tasks) or not self.live_views:
-            # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never does.
-            # In a backfill it stands still: what the new views share with others, or read of them, is of that time. So it
+            # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never
+            # does.
+            # In a backfill it stands still: what the new views share with others, or read of them, is of that time. So
+            # it
             # does where no task is run that could let it pass.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
-        intent = replace(intent, tasks=tasks, specs=specs, time_us=self._time_us, event_times=event_times(circuit, known),
-                         clocks=clocks(circuit))
+        intent = replace(
+            intent,
+            tasks=tasks,
+            specs=specs,
+            time_us=self._time_us,
+            event_times=event_times(circuit, known),
+            clocks=clocks(circuit),
+            most_rows=most_rows(self._db, circuit),
+        )
         if not (intent.is_live and intent.has_work):
             return intent
         self._idleness.note(slices, self._time_us)
@@ -315,13 +360,15 @@ class Coordinator:
             arrivals = [c.name for c in known[relation_id].columns if c not in known[relation_id].written]
             return {**self.inputs.sources[relation_id].spec(), "arrivals": arrivals}
         columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
-        return {"columns": [c.to_json() for c in columns or known[relation_id].columns]}
+        return {"columns": [c.to_json() for c in columns or known[relation_id].columns], "fills": _fills(piece, known)}
 
     def _scan(self) -> None:
         if self.circuit is not None:
             known = self._db.catalog().relations
-            self.inputs.set_scanned([known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known],
-                                    looked_up_first(self.circuit, Reach(frozenset(self.circuit.by_id), {}, frozenset()), live=True))
+            self.inputs.set_scanned(
+                [known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known],
+                looked_up_first(self.circuit, Reach(frozenset(self.circuit.by_id), {}, frozenset()), live=True),
+            )
 
     def _newest_transaction(self) -> int:
         head = self._db.log.head()
@@ -342,6 +389,11 @@ class Coordinator:
         self._reader.hold(needed)
 
 
+def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:
+    relation = known.get(piece["relation"])
+    return {} if relation is None else relation.fills
+
+
 def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> None:
     """STATE_MISMATCH if a live view's operators are not those that the state was made for."""
     if stored.buckets != circuit.buckets:
@@ -350,6 +402,9 @@ def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> Non
         if circuit.by_id[o].kind not in STATEFUL:
             continue  # its id may change without harm
         if o not in stored.by_id or stored.stages[o] != circuit.stages[o]:
-            raise error("STATE_MISMATCH", f"there is no state for operator {o}",
-                        detail="The plan of a view is not the one that its state was made with.",
-                        hint="Use the plan that was saved with the view, or drop the view and create it again.")
+            raise error(
+                "STATE_MISMATCH",
+                f"there is no state for operator {o}",
+                detail="The plan of a view is not the one that its state was made with.",
+                hint="Use the plan that was saved with the view, or drop the view and create it again.",
+            )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import error
@@ -16,13 +17,16 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 
 MAX_PARALLELISM = 256
+_PARALLELISM: Final = "PARALLELISM"
 
 
 @dataclass(frozen=True)
 class Database:
-    """An open database. log: opened as its writer. catalog: gives the newest catalog. clock: gives the time of its epochs.
+    """An open database. log: opened as its writer. catalog: gives the newest catalog.
 
-    joins: where the joins of limited views keep their rows, for one circuit and catalog (`limits`): it is asked in every epoch.
+    clock: gives the time of its epochs.
+
+    joins: the joins of each view, for one circuit and catalog (`limits`): they are asked for in every epoch.
     """
 
     layout: Layout
@@ -30,13 +34,13 @@ class Database:
     packs: PackFiles
     catalog: Callable[[], Catalog]
     clock: Clock = field(default_factory=Clock)
-    joins: dict[tuple[str, int], dict[str, list[Any]]] = field(default_factory=dict)
+    joins: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
 
 def stored_parallelism(layout: Layout) -> int | None:
     """The number of buckets that the database was made with; None in a new one."""
     try:
-        text = files.read_file(layout.root / "PARALLELISM")
+        text = files.read_file(layout.root / _PARALLELISM)
     except FileNotFoundError:
         return None
     try:
@@ -52,21 +56,30 @@ def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
     database has another one: the state is cut by it, so that only a rebuild changes it.
     """
     if wanted is not None and not 1 <= wanted <= MAX_PARALLELISM:
-        raise error("INVALID_PARAMETER", f"parallelism can't be {wanted}",
-                    hint=f"It is between 1 and {MAX_PARALLELISM}.")
+        raise error(
+            "INVALID_PARAMETER", f"parallelism can't be {wanted}", hint=f"It is between 1 and {MAX_PARALLELISM}."
+        )
     stored = stored_parallelism(layout)
     if stored is None:
-        store_parallelism(layout, wanted or default)
-        return wanted or default
+        with contextlib.suppress(FileExistsError):  # Another process was faster.
+            files.create_file(layout.root / _PARALLELISM, _text(wanted or default), durable=layout.durable)
+        stored = stored_parallelism(layout)
     if wanted not in (None, stored):
-        raise error("PARALLELISM_MISMATCH", f"the database has parallelism {stored}, not {wanted}",
-                    detail="The state of its views is cut into that many buckets.",
-                    hint=f"Connect with parallelism {stored} (or without), or with rebuild = True (watersmeet run "
-                         "--rebuild) to make all state anew.")
+        raise error(
+            "PARALLELISM_MISMATCH",
+            f"the database has parallelism {stored}, not {wanted}",
+            detail="The state of its views is cut into that many buckets.",
+            hint=f"Connect with parallelism {stored} (or without), or with rebuild = True (watersmeet run "
+            "--rebuild) to make all state anew.",
+        )
+    assert stored is not None
     return stored
 
 
 def store_parallelism(layout: Layout, buckets: int) -> None:
-    """Notes the number of buckets; only for a new database and at the end of a rebuild."""
-    text = json.dumps({"buckets": buckets}) + "\n"
-    files.replace_file(layout.root / "PARALLELISM", text.encode(), durable=layout.durable)
+    """Notes another number of buckets, at the end of a rebuild."""
+    files.replace_file(layout.root / _PARALLELISM, _text(buckets), durable=layout.durable)
+
+
+def _text(buckets: int) -> bytes:
+    return (json.dumps({"buckets": buckets}) + "\n").encode()

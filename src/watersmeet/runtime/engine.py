@@ -14,12 +14,16 @@ class Engine(Protocol):
     """Keeps the views of one database up to date. There are two: `InProcessEngine` and `spark.SparkEngine`.
 
     The catalog is read through the `Database`, so the session saves it before it calls. Methods raise the error
-    that made the engine stop: VIEW_FAILED, or what the store or a source raised. After an error `start` may be called again.
+    that made the engine stop: VIEW_FAILED, or what the store or a source raised. After an error `start` may be called
+    again.
     """
 
     @property
     def circuit(self) -> Circuit | None:
-        """The circuit that runs; after `start`, that of the newest epoch. None if there never was one."""
+        """The circuit that runs; after `start`, that of the newest epoch. None if there never was one.
+
+        Told also when an error has made the engine stop.
+        """
         ...
 
     @property
@@ -54,11 +58,13 @@ class Engine(Protocol):
         ...
 
     def lift(self, relation_id: str, time_us: int) -> None:
-        """From the next epoch on the relation's event time is at least that (microseconds since 1970, UTC), without a row."""
+        """From the next epoch on the relation's event time is at least that (microseconds since 1970, UTC), without a
+        row.
+        """
         ...
 
-    def flush(self, transaction: int | None = None) -> Commit | None:
-        """Returns when the newest transaction (or commit `transaction`) and all input of the sources is reflected.
+    def flush(self) -> Commit | None:
+        """Returns when the newest transaction and all input of the sources is reflected.
 
         Input: every complete record that was in the sources' files at the call. Gives the epoch's commit; None
         if no view was ever made.
@@ -66,7 +72,9 @@ class Engine(Protocol):
         ...
 
     def status(self) -> dict[str, Any]:
-        """What `status.database_status` says, and `state` (running, failed, stopped), `error` (JSON or None), `runtime`."""
+        """What `status.database_status` says, and `state` (running, failed, stopped), `error` (JSON or None),
+        `runtime`.
+        """
         ...
 
     def rebuild(self, circuit: Circuit) -> None:

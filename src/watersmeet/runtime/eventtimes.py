@@ -1,8 +1,10 @@
 """Event time where a source is read: late rows go, and the source's number rises.
 
-Document 000, "Window joins", "State cleaning"; 002, "watermark"; rulings D-002-05. A source's number is its greatest event time
-less its delay, over all that epochs have read. A row is late if its time is below the number as of the epoch before, and
-is dropped and counted. Rows are late here and nowhere else, so all views of a source agree on them. NULL is never late.
+RisingWave, "Joins", "Window joins", "State cleaning"; RisingWave, "Understanding streaming joins", "watermark"; rulings
+D-002-05. A source's number is its greatest event time
+less its delay, over all that epochs have read. A row is late if its time is below the number as of the epoch before,
+and is dropped and counted. Rows are late here and nowhere else, so all views of a source agree on them. NULL is never
+late.
 A time further ahead of the epoch's own than the source allows (a clock that is wrong, the year 9999) does not move the
 number: it would make every later row late. Such rows are kept and counted.
 """
@@ -37,11 +39,18 @@ class Observed:
     ahead: int = 0
 
 
-def observe(times: pa.ChunkedArray, diff: npt.NDArray[np.int64], event_time: EventTime, late_below_us: int | None, now_us: int,
-            seen: Observed) -> npt.NDArray[np.bool_] | None:
+def observe(
+    times: pa.ChunkedArray,
+    diff: npt.NDArray[np.int64],
+    event_time: EventTime,
+    late_below_us: int | None,
+    now_us: int,
+    seen: Observed,
+) -> npt.NDArray[np.bool_] | None:
     """Which rows are not late (None: all), counting into `seen`.
 
-    late_below_us: the source's number as of earlier epochs; None if nothing is late. Rows that go (diff below 0) never are.
+    late_below_us: the source's number as of earlier epochs; None if nothing is late. Rows that go (diff below 0) never
+    are.
     """
     values, valid = microseconds(times)
     if not len(values):
@@ -67,15 +76,20 @@ def observe(times: pa.ChunkedArray, diff: npt.NDArray[np.int64], event_time: Eve
 def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, dict[str, Any]]:
     """JSON for an intent: the event times of the relations that the circuit reads.
 
-    drops: whether late rows go. A table that keeps the last row of each key shows every row that was written, and so does a topic.
+    drops: whether late rows go. A table that keeps the last row of each key shows every row that was written, and so
+    does a topic.
     """
     found = {}
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.event_time is not None:
             time = relation.event_time
-            found[relation_id] = {"column": relation.column(time.column).to_json(), "delay_us": time.delay_us, "ahead_us": time.ahead_us,
-                                  "drops": bool(relation.time_columns) and relation.topic is None}
+            found[relation_id] = {
+                "column": relation.column(time.column).to_json(),
+                "delay_us": time.delay_us,
+                "ahead_us": time.ahead_us,
+                "drops": bool(relation.time_columns) and relation.topic is None,
+            }
     return found
 
 
@@ -90,8 +104,11 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
 
 def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """By view, how many rows it left out as late in an epoch."""
-    lost = {o.id: operators[o.id].get("rows_in", 0) - operators[o.id].get("rows_out", 0)
-            for o in circuit.operators if isinstance(o, Punctual) and not o.late and o.id in operators}
+    lost = {
+        o.id: operators[o.id].get("rows_in", 0) - operators[o.id].get("rows_out", 0)
+        for o in circuit.operators
+        if isinstance(o, Punctual) and not o.late and o.id in operators
+    }
     if not any(lost.values()):
         return {}
     return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}
@@ -118,5 +135,8 @@ def risen(before: Numbers, *more: Numbers) -> dict[str, int]:
 
 
 def promised(numbers: Numbers, now_us: int, *, complete: bool) -> dict[str, int]:
-    """What steps are told of the sources. complete: False while history is still being read, so that none of it goes."""
+    """What steps are told of the sources.
+
+    complete: False while history is still being read, so that none of it goes.
+    """
     return {**(numbers if complete else {}), NOW: now_us}

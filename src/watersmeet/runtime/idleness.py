@@ -1,8 +1,9 @@
 """Idle inputs: whoever sends nothing for long does not hold back those that it shares a view with.
 
-Issue 5, point 1; the option `watermark_idle_timeout` of CREATE. The clock says in an intent who is idle; how far its number is lifted
-follows from the numbers of the others, in the same epoch in all buckets and once more in its commit. Numbers never fall:
-rows that come after all are late if they are below theirs.
+The option `watermark_idle_timeout` of CREATE. The clock says in an intent who is idle; how far its
+number is lifted
+follows from the numbers of the others, in the same epoch in all buckets and once more in its commit. Numbers never
+fall: rows that come after all are late if they are below theirs.
 """
 
 from __future__ import annotations
@@ -31,9 +32,16 @@ class Idleness:
 
     def idle(self, circuit: Circuit, known: Mapping[str, Relation], now_us: int) -> dict[str, tuple[str, ...]]:
         """Who is idle at `now_us`, and for whose sake that matters."""
-        timed = {i: r.event_time for i in {s.relation_id for s in circuit.scans}
-                 if (r := known.get(i)) is not None and r.event_time is not None}
-        silent = {i for i, t in timed.items() if t.idle_us is not None and now_us - self._last_us.setdefault(i, now_us) >= t.idle_us}
+        timed = {
+            i: r.event_time
+            for i in {s.relation_id for s in circuit.scans}
+            if (r := known.get(i)) is not None and r.event_time is not None
+        }
+        silent = {
+            i
+            for i, t in timed.items()
+            if t.idle_us is not None and now_us - self._last_us.setdefault(i, now_us) >= t.idle_us
+        }
         found: dict[str, set[str]] = {}
         for inputs in inputs_of_views(circuit).values() if silent else ():
             for relation_id in inputs & silent:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.runtime.committer import commit_epoch, numbers_before, packs_before
+from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
@@ -18,7 +18,7 @@ from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import database_status
-from watersmeet.runtime.tasks import Job, run_whole
+from watersmeet.runtime.tasks import run_whole
 from watersmeet.store.commits import Commit
 
 
@@ -68,8 +68,7 @@ class InProcessEngine:
         with self._lock:
             self._ready().lift(relation_id, time_us)
 
-    def flush(self, transaction: int | None = None) -> Commit | None:
-        del transaction
+    def flush(self) -> Commit | None:
         with self._lock:
             coordinator = self._ready()
             if coordinator.circuit is None:
@@ -91,8 +90,12 @@ class InProcessEngine:
                 state = "stopped" if self._failure is None else "failed"
             sources = {} if coordinator is None else {i: s.status() for i, s in coordinator.inputs.sources.items()}
             failure = None if self._failure is None else self._failure.to_json()
-            return {"runtime": "inprocess", "state": state, "error": failure,
-                    **database_status(self._db, sources=sources)}
+            return {
+                "runtime": "inprocess",
+                "state": state,
+                "error": failure,
+                **database_status(self._db, sources=sources),
+            }
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._lock:
@@ -125,7 +128,7 @@ class InProcessEngine:
         circuit = coordinator.circuit
         assert circuit is not None
         try:
-            receipts = run_epoch(self._db, intent)
+            receipts = run_epoch(self._db, circuit, intent)
             duration_s = time.perf_counter() - began
             commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
         except BaseException as cause:
@@ -133,16 +136,15 @@ class InProcessEngine:
             coordinator.abandon()
             self._coordinator = None
             if isinstance(cause, Exception) and not is_interrupt(cause):
-                self._failure = view_failed(cause)
+                self._failure = view_failed(self._db.log.explain(cause))
                 raise self._failure from cause
             raise
         self._failure = None
         coordinator.done(commit, duration_s)
 
 
-def run_epoch(db: Database, intent: Intent) -> list[Receipt]:
+def run_epoch(db: Database, circuit: Circuit, intent: Intent) -> list[Receipt]:
     """Runs all tasks of an epoch here, stage by stage; their receipts."""
     if not intent.has_work:
         return []
-    job = Job(str(db.layout.root), db.layout.durable, intent, packs_before(db, intent), numbers_before(db))
-    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job)]
+    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job_of(db, circuit, intent))]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 from watersmeet.catalog import Relation
-from watersmeet.errors import error
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.saved import Saved
 from watersmeet.runtime.sayings import Sayings
 from watersmeet.sources.base import Slice, Source
 from watersmeet.sources.connectors import open_source
-from watersmeet.store import files
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import BlobRef, Frontier
+from watersmeet.types import Schema
 
 
 @dataclass(frozen=True)
@@ -47,9 +43,11 @@ class Inputs:
         self._tables: frozenset[str] = frozenset()
         self._first: frozenset[str] = frozenset()
         self.sources: dict[str, Source] = {}
+        self._read: dict[str, Schema] = {}
         self._turn = 0
         self._sayings = Sayings(db)
-        self.saved_at = read_saved_at(db)
+        self._saved = Saved(db)
+        self.saved_at = self._saved.read_commit()
 
     def set_scanned(self, relations: Iterable[Relation], first: frozenset[str] = frozenset()) -> None:
         """From now on these relations are read. Everything taken must have been committed.
@@ -59,18 +57,23 @@ class Inputs:
         self._first = first
         by_id = {r.id: r for r in relations}
         for relation_id in self.sources.keys() - by_id.keys():
-            self.sources[relation_id].save(_saved_path(self._db, relation_id))
-            del self.sources[relation_id]
+            self.sources[relation_id].save(self._saved.path(relation_id))
+            del self.sources[relation_id], self._read[relation_id]
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
         for relation_id, relation in by_id.items():
-            if relation.connector and relation_id not in self.sources:
+            if relation.connector and self._read.get(relation_id) != relation.columns:
+                if relation_id in self.sources:  # it was altered: what it remembers goes on
+                    self.sources[relation_id].save(self._saved.path(relation_id))
                 self.sources[relation_id] = self._open(relation)
+                self._read[relation_id] = relation.columns
 
-    def take(self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False,
-             sources: bool = True) -> Batch | None:
+    def take(
+        self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False, sources: bool = True
+    ) -> Batch | None:
         """What comes next, at most so much if possible; None if there is nothing.
 
-        fresh: look again at everything. sources: False to take transactions alone. A transaction is never cut: one that is larger than the budget comes alone.
+        fresh: look again at everything. sources: False to take transactions alone. A transaction is never cut: one that
+        is larger than the budget comes alone.
         """
         slices, transaction, more = self._transactions(rows, size_bytes)
         rows -= sum(s["rows"] for s in slices)
@@ -84,8 +87,9 @@ class Inputs:
                 more = True
                 break
             source = self.sources[relation_id]
-            poll = source.poll(positions.get(relation_id), max(1, rows // left), max(1, size_bytes // left), now_us,
-                               fresh=fresh)
+            poll = source.poll(
+                positions.get(relation_id), max(1, rows // left), max(1, size_bytes // left), now_us, fresh=fresh
+            )
             more |= poll.more
             if poll.next_us is not None:
                 next_us = poll.next_us if next_us is None else min(next_us, poll.next_us)
@@ -117,19 +121,17 @@ class Inputs:
     def save(self, commit: int) -> None:
         """Saves what the sources remember. Everything taken must be reflected by commit `commit`."""
         for relation_id, source in self.sources.items():
-            source.save(_saved_path(self._db, relation_id))
-        write_saved_at(self._db, commit)
+            source.save(self._saved.path(relation_id))
+        self._saved.write_commit(commit)
         self.saved_at = commit
 
     def forget(self, known: Iterable[str]) -> None:
         """Drops the memory of sources that are not among the relations `known`."""
         kept = set(known)
-        self.frontier = Frontier(self.frontier.transaction,
-                                 {i: p for i, p in self.frontier.sources.items() if i in kept})
-        with contextlib.suppress(FileNotFoundError):
-            for path in _directory(self._db).iterdir():
-                if path.suffix == ".json" and path.stem not in (*kept, "SAVED", "STATUS"):
-                    path.unlink(missing_ok=True)
+        self.frontier = Frontier(
+            self.frontier.transaction, {i: p for i, p in self.frontier.sources.items() if i in kept}
+        )
+        self._saved.forget(kept)
 
     def _transactions(self, rows: int, size_bytes: int) -> tuple[list[Slice], int, bool]:
         """(slices, number of the last transaction in them, whether there are more)."""
@@ -160,9 +162,9 @@ class Inputs:
         source = open_source(relation)
         if relation.id not in self.frontier.sources:
             return source
-        path = _saved_path(self._db, relation.id)
-        if files.exists(path):
-            source.load(path)
+        saved = self._saved.newest(relation.id)
+        if saved is not None:
+            source.load(saved)
         for commit in self._epochs_since(self.saved_at):
             source.accept(commit.metrics.get("slices", {}).get(relation.id, ()))
         return source
@@ -188,40 +190,16 @@ def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -
             starts = accumulate((b.rows for b in change.blobs), initial=0)
             blobs += [(relation_id, blob, first) for blob, first in zip(change.blobs, starts, strict=False)]
     for relation_id, blob, first in blobs[first_blob:]:
-        yield {"kind": "commit", "relation": relation_id, "blob": blob.to_json(), "first": first, "rows": blob.rows,
-               "bytes": blob.length_bytes}
+        yield {
+            "kind": "commit",
+            "relation": relation_id,
+            "blob": blob.to_json(),
+            "first": first,
+            "rows": blob.rows,
+            "bytes": blob.length_bytes,
+        }
 
 
 def blob_of(piece: Slice) -> BlobRef:
     """The blob that a slice of kind `commit` names."""
     return BlobRef.from_json(piece["blob"])
-
-
-def read_saved_at(db: Database) -> int:
-    """The commit up to which the memory of the sources is saved; 0 if it isn't."""
-    try:
-        return int(json.loads(files.read_file(_directory(db) / "SAVED.json"))["commit"])
-    except FileNotFoundError:
-        return 0
-    except (ValueError, KeyError, TypeError) as cause:
-        raise error("DATABASE_DAMAGED", "cannot read sources/SAVED.json of the database") from cause
-
-
-def write_saved_at(db: Database, commit: int) -> None:
-    """Notes the commit up to which the memory of the sources is saved."""
-    directory = _directory(db)
-    directory.mkdir(exist_ok=True)
-    text = json.dumps({"commit": commit})
-    files.replace_file(directory / "SAVED.json", text.encode(), durable=db.layout.durable)
-
-
-def _directory(db: Database) -> Path:
-    return db.layout.root / "sources"
-
-
-def _saved_path(db: Database, relation_id: str) -> Path:
-    return _directory(db) / f"{relation_id}.json"
-
-
-Position = Any
-"""JSON: what a source calls its position."""

@@ -30,8 +30,10 @@ class Intent:
     keys by whose hash that goes to the buckets: each the first of some columns that is not NULL.
     told: arrangements of live views that tell the new operators what they keep, in `part[1]` epochs of which this is
     number `part[0]`; the state of these arrangements stays as it is.
-    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. clocks: see `eventtimes.clocks`. idle, lifts: see `idleness`.
+    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. clocks: see `eventtimes.clocks`. idle,
+    lifts: see `idleness`.
     rebuilding: the state is made anew for the content as it is: nothing is published.
+    most_rows: by join, the least and the most rows that its views allow, see `limits.most_rows`.
     time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
     """
 
@@ -55,6 +57,7 @@ class Intent:
     clocks: dict[str, dict[str, str]] = field(default_factory=dict)
     idle: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lifts: dict[str, int] = field(default_factory=dict)
+    most_rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -109,6 +112,7 @@ class Intent:
             "clocks": self.clocks,
             "idle": self.idle,
             "lifts": self.lifts,
+            "most_rows": self.most_rows,
         }
 
     def to_text(self) -> str:
@@ -126,6 +130,7 @@ class Intent:
             values[name] = tuple(value[name])
         values["idle"] = {i: tuple(others) for i, others in value["idle"].items()}
         values["given"] = {i: tuple(tuple(columns) for columns in keys) for i, keys in value["given"].items()}
+        values["most_rows"] = {i: (least, most) for i, (least, most) in value["most_rows"].items()}
         return Intent(**values)
 
     @staticmethod

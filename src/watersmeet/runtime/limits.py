@@ -1,78 +1,148 @@
-"""Views that keep more than they may: they stop, the others go on.
+"""Views whose joins keep or make more than they may: they stop, the others go on.
 
-Document 003, "Append JOIN Append": `join_max_buffered_bytes` (TP-24, ruling D-003-14). What counts is what a join's two sides keep, in
-bytes as SHOW JOBS counts them, after the epoch. A view over its limit fails in the commit of that epoch, which shows nothing of what
-it made of it: its content stays as it was, and it is never run again. Views that read it fail with it. The failures are in every commit
-from then on, until the view is dropped.
+What a join keeps: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append": `join_max_buffered_bytes` (TP-24,
+ruling D-003-14). What counts is what a join's two sides keep, in bytes as SHOW JOBS counts them, after the epoch.
+
+What a join makes: `max_join_amplification_rows`. What counts is rows times matches, summed over the keys of an epoch's
+changes, before a condition beside the key has been asked and before rows cancel each other. All buckets together count,
+so parallelism makes no difference but for rows that were deleted and still wait for a merge; a replay counts the same.
+A bucket that alone would make too many makes none.
+
+A view over its limit fails in the commit of that epoch, which shows nothing of what it made of it: its content stays as
+it was, and it is never run again. Views that read it fail with it. The failures are in every commit from then on, until
+the view is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN
+from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
+from watersmeet.planner.names import Names
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import state_bytes
+from watersmeet.runtime.stopped import failed_views
 from watersmeet.store.commits import Commit
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)
+#: For 0: more rows than there ever are.
+_ANY: Final = 1 << 63
 
 #: (operators that keep rows of the left side, those of the right side).
 Sides = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def failed_views(commit: Commit | None) -> dict[str, Any]:
-    """By id of a view, the error that stopped it, as JSON; as of the commit, the newest of an epoch."""
-    found: dict[str, Any] = commit.metrics.get("failed", {}) if commit is not None else {}
-    return found
+def most_rows(db: Database, circuit: Circuit) -> dict[str, tuple[int, int]]:
+    """By join, the least and the most rows that its views allow it to make in an epoch, 0 for any number.
+
+    Left out are those where both are MOST_JOIN_ROWS. A join of several views makes as many as one of them allows.
+    """
+    found: dict[str, list[int]] = {}
+    for view in _own_joins(db, circuit, db.catalog()).values():
+        for join in view.joins:
+            found.setdefault(join.id, []).append(view.most_rows or _ANY)
+    bounds = {i: (min(rows) % _ANY, max(rows) % _ANY) for i, rows in found.items()}
+    return {i: both for i, both in bounds.items() if both != (MOST_JOIN_ROWS, MOST_JOIN_ROWS)}
 
 
-class Held:
-    """What the limited views' joins keep after an epoch.
+def most_used(db: Database, circuit: Circuit, commit: Commit) -> float:
+    """How much of what its views allow the join made in an epoch that is nearest to its limit: 1 is all of it."""
+    made = {i: v["made_rows"] for i, v in commit.metrics.get("operators", {}).items() if "made_rows" in v}
+    bounds = most_rows(db, circuit) if made else {}
+    least = {i: bounds.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))[0] or _ANY for i in made}
+    return max((rows / least[i] for i, rows in made.items()), default=0.0)
 
-    bytes: by operator, to be kept in the epoch's commit. failed: by view, those of before and those that the epoch stops.
+
+def stopped_operators(circuit: Circuit, failed: Collection[str]) -> tuple[str, ...]:
+    """The operators that only views among `failed` read."""
+    kept = circuit.without(failed).by_id
+    return tuple(o.id for o in circuit.operators if o.id not in kept)
+
+
+class Verdict:
+    """Which views an epoch stops, from what its tasks tell.
+
+    held: by operator of views with a limit of bytes, what is kept after the epoch, to be in the epoch's commit. failed:
+    by view, those of before and those that the epoch stops.
     """
 
-    def __init__(self, db: Database, circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Commit | None,
-                 packs: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        circuit: Circuit,
+        intent: Intent,
+        receipts: Sequence[Receipt],
+        before: Commit | None,
+        packs: Mapping[str, str],
+    ) -> None:
         """packs: those with the state after the epoch."""
         catalog = db.catalog()
         self.failed = {i: f for i, f in failed_views(before).items() if i in catalog.relations}
-        joins = {} if intent.rebuilding else _limited(db, circuit, catalog)
-        wanted = {i for found in joins.values() for both in found for side in both for i in side}
-        self.bytes = _summed(db, wanted, receipts, before, packs)
+        own = {} if intent.rebuilding else _own_joins(db, circuit, catalog)
+        wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
+        self.held = _summed(db, wanted, receipts, before, packs)
+        made: Counter[str] = Counter()
+        for receipt in receipts:
+            made.update({i: values["made_rows"] for i, values in receipt.operators.items() if "made_rows" in values})
         # In a backfill of other views what it grows is not theirs.
         active = {s.relation_id for s in circuit.sinks if intent.active is None or s.id in intent.active}
-        for relation_id in [i for i in joins if i in active]:
+        for relation_id, view in own.items():
             relation = catalog.relations[relation_id]
-            for left, right in joins[relation_id]:
-                held = sum(self.bytes[i] for i in left), sum(self.bytes[i] for i in right)
+            if relation_id not in active:
+                continue
+            for left, right in view.sides:
+                held = sum(self.held[i] for i in left), sum(self.held[i] for i in right)
                 if relation_id not in self.failed and sum(held) > (relation.max_buffered_bytes or 0):
-                    self._fail(relation, _too_much(relation, *held), circuit, catalog)
+                    self._fail(relation, _keeps_too_much(relation, *held), circuit, catalog)
+            for join in view.joins:
+                if relation_id not in self.failed and made[join.id] > (view.most_rows or _ANY):
+                    key = _hottest(join, relation, circuit, catalog, receipts)
+                    self._fail(relation, _makes_too_much(relation, made[join.id], key), circuit, catalog)
 
     def _fail(self, relation: Relation, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
         self.failed[relation.id] = cause.to_json()
         run = {s.relation_id for s in circuit.sinks}
-        for above in [*catalog.dependents(relation.id), *(r for r in catalog.relations.values() if r.owner == relation.id)]:
+        for above in [
+            *catalog.dependents(relation.id),
+            *(r for r in catalog.relations.values() if r.owner == relation.id),
+        ]:
             if above.id in run and above.id not in self.failed:
                 self.failed[above.id] = error(
-                    "VIEW_FAILED", f"{_called(above)} can't go on: {_called(relation)}, which it reads, was stopped",
-                    detail=f"{cause.condition}: {cause.message}", hint=f"Drop it, and {_called(relation)}.").to_json()
+                    "VIEW_FAILED",
+                    f"{_called(above)} can't go on: {_called(relation)}, which it reads, was stopped",
+                    detail=f"{cause.condition}: {cause.message}",
+                    hint=f"Drop it, and {_called(relation)}.",
+                ).to_json()
 
 
-def _limited(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, list[Sides]]:
-    """By id of each view with a limit that the circuit runs, the sides of its joins."""
+@dataclass(frozen=True)
+class OwnJoins:
+    """The joins of a view's own query. sides: of each, if what they keep is limited. most_rows: that each may make."""
+
+    joins: tuple[Operator, ...]
+    sides: tuple[Sides, ...]
+    most_rows: int
+
+
+def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, OwnJoins]:
+    """By id of each view that the circuit runs."""
     key = (circuit.fingerprint, catalog.version)
     if key not in db.joins:
         views = [(catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations]
-        found = {r.id: [sides(o, circuit) for o in own_joins(circuit, r, sink_id, catalog)] for r, sink_id in views
-                 if r.max_buffered_bytes is not None}
+        found = {}
+        for view, sink_id in views:
+            joins = tuple(own_joins(circuit, view, sink_id, catalog))
+            kept = () if view.max_buffered_bytes is None else tuple(sides(o, circuit) for o in joins)
+            making = tuple(o for o in joins if not isinstance(o, AsofJoin))
+            found[view.id] = OwnJoins(making, kept, view.most_join_rows)
         db.joins.clear()
         db.joins[key] = found
     return db.joins[key]
@@ -87,7 +157,9 @@ def own_joins(circuit: Circuit, view: Relation, sink_id: str, catalog: Catalog) 
 
 
 def sides(join: Operator, circuit: Circuit) -> Sides:
-    """Where a join's sides are kept: by the arrangements that it reads, by what picks their rows, by the join itself for its left rows."""
+    """Where a join's sides are kept: by the arrangements that it reads, by what picks their rows, by the join itself
+    for its left rows.
+    """
     left, *right = [tuple(_kept(i, circuit)) for i in join.inputs]
     others = tuple(i for side in right for i in side)
     if isinstance(join, TemporalJoin) and join.ttl_us is not None:
@@ -104,7 +176,9 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
             yield below.id
 
 
-def _summed(db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Commit | None, packs: Mapping[str, str]) -> dict[str, int]:
+def _summed(
+    db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Commit | None, packs: Mapping[str, str]
+) -> dict[str, int]:
     """By operator, the bytes that all buckets keep: those of before and what they have grown, or what all packs say."""
     known = before.metrics.get("held", {}) if before is not None else {}
     if not wanted <= known.keys():
@@ -118,14 +192,51 @@ def _summed(db: Database, wanted: set[str], receipts: Iterable[Receipt], before:
     return held
 
 
-def _too_much(view: Relation, left: int, right: int) -> Error:
+def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
     called = _called(view)
-    return error("BUFFER_LIMIT", f"Streaming join's memory reaches max size: {view.max_buffered_bytes}, current total: {left + right}, "
-                 f"left total: {left}, right total: {right}", detail=f"{called[0].upper()}{called[1:]} was stopped. "
-                 "Nothing of the epoch in which that happened was shown of it; the other views go on.",
-                 hint="Give join_max_buffered_bytes a higher value behind SETTINGS, or bound what the join keeps, "
-                      "with date_diff_within or a stream that has a primary key.")
+    return error(
+        "BUFFER_LIMIT",
+        f"Streaming join's memory reaches max size: {view.max_buffered_bytes}, current total: {left + right}, "
+        f"left total: {left}, right total: {right}",
+        detail=f"{called[0].upper()}{called[1:]} was stopped. "
+        "Nothing of the epoch in which that happened was shown of it; the other views go on.",
+        hint="Give join_max_buffered_bytes a higher value behind SETTINGS, or bound what the join keeps, "
+        "with date_diff_within or a stream that has a primary key.",
+    )
+
+
+def _hottest(
+    join: Operator, view: Relation, circuit: Circuit, catalog: Catalog, receipts: Iterable[Receipt]
+) -> tuple[int, str]:
+    """The most rows that the join makes of one key, and that key as text, empty for a join without one."""
+    found = [r.hottest[join.id] for r in receipts if join.id in r.hottest]
+    rows, values = max(found, key=lambda f: (f[0], [v or "" for v in f[1]]), default=(0, ()))
+    arrangement = circuit.by_id[join.inputs[-1]]
+    if not isinstance(arrangement, (Arrange, Versions)):
+        raise error("INTERNAL_ERROR", f"{join.id} reads {arrangement.id}, which is no arrangement")
+    reads, scans = catalog.upstream(view.depends_on), {s.id for s in circuit.scans}
+    leaves = {
+        s.inputs[0]: catalog.relations[s.relation_id]
+        for s in circuit.sinks
+        if s.relation_id in reads and s.inputs[0] not in scans
+    }
+    columns = Names(circuit.by_id, catalog, leaves).columns(arrangement.id)
+    pairs = zip([columns[k] for k in arrangement.keys], values, strict=False)  # no values: they were not told
+    return rows, ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs)
+
+
+def _makes_too_much(view: Relation, rows: int, hottest: tuple[int, str]) -> Error:
+    called = _called(view)
+    key = f"Of the key {hottest[1]} alone it would have made {hottest[0]}. " if hottest[1] else ""
+    return error(
+        "AMPLIFICATION_LIMIT",
+        f"a join would make {rows} rows in one epoch, more than max_join_amplification_rows = {view.most_join_rows}",
+        detail=f"{key}{called[0].upper()}{called[1:]} was stopped. Nothing of the epoch in which that happened was "
+        "shown of it; the other views go on.",
+        hint="Join by a key that fewer rows share, or make it anew with a higher max_join_amplification_rows (SET, or "
+        "an option of the view); 0 is any number.",
+    )
 
 
 def _called(relation: Relation) -> str:
-    return "the query" if relation.hidden else f'materialized view "{relation.shown}"'
+    return "the query" if relation.what == "query" else f'materialized view "{relation.shown}"'

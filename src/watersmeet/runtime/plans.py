@@ -6,28 +6,36 @@ from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import error
 from watersmeet.store import files
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import sealed, unsealed
 
 
 def save_circuit(layout: Layout, circuit: Circuit) -> None:
     """Stores the circuit under its fingerprint, unless it is there."""
     path = layout.plan(circuit.fingerprint)
     if not files.exists(path):
-        files.replace_file(path, sealed(circuit.to_json()), durable=layout.durable)
+        files.replace_file(path, layout.seal(path, circuit.to_json()), durable=layout.durable)
 
 
 def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
-    """The circuit with that fingerprint. DATABASE_DAMAGED if it is missing, STATE_MISMATCH if another release made it."""
+    """The circuit with that fingerprint.
+
+    DATABASE_DAMAGED if it is missing, STATE_MISMATCH if another release made it.
+    """
     path = layout.plan(fingerprint)
     try:
-        value = unsealed(files.read_file(path), path.name)
+        value = layout.unseal(path)
     except FileNotFoundError as cause:
         raise error("DATABASE_DAMAGED", f"plan {path.name} is missing from {path.parent}") from cause
     if value.get("state_format") != STATE_FORMAT_VERSION:
-        raise error("STATE_MISMATCH", f"the state has format {value.get('state_format')}, this release has "
-                    f"{STATE_FORMAT_VERSION}", hint="Use the release that wrote it, or rebuild the views.")
+        raise error(
+            "STATE_MISMATCH",
+            f"the state has format {value.get('state_format')}, this release has {STATE_FORMAT_VERSION}",
+            hint="Use the release that wrote it, or rebuild the views.",
+        )
     circuit = Circuit.from_json(value)
     if circuit.fingerprint != fingerprint:
-        raise error("STATE_MISMATCH", f"plan {path.name} does not have the fingerprint in its name",
-                    detail="It was changed, or this release reads it differently.")
+        raise error(
+            "STATE_MISMATCH",
+            f"plan {path.name} does not have the fingerprint in its name",
+            detail="It was changed, or this release reads it differently.",
+        )
     return circuit

@@ -29,7 +29,8 @@ class LateRowsError(OperationalError):
 
 
 def check_shared(circuit: Circuit, live: frozenset[str], scope: Reach, totals: Mapping[str, Mapping[str, Any]]) -> None:
-    """LateRowsError if operators of live views, which new views are to read from their beginning on, left rows out since these were compiled.
+    """LateRowsError if operators of live views, which new views are to read from their beginning on, left rows out
+    since these were compiled.
 
     live: the live views. scope: what fills the new ones. totals: counts by relation since it was made.
     """
@@ -38,7 +39,9 @@ def check_shared(circuit: Circuit, live: frozenset[str], scope: Reach, totals: M
             continue
         lost = bool(totals.get(sink.relation_id, {}).get("left_out"))
         for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & scope.active - scope.told]:
-            if (isinstance(op, Scan) and op.late != totals.get(op.relation_id, {}).get("late", 0)) or (isinstance(op, Punctual) and lost):
+            if (isinstance(op, Scan) and op.late != totals.get(op.relation_id, {}).get("late", 0)) or (
+                isinstance(op, Punctual) and lost
+            ):
                 raise LateRowsError
 
 
@@ -50,37 +53,63 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
     found = next((o for o in circuit.operators if isinstance(o, (ArrivalAsofJoin, ArrivalJoin, TemporalJoin))), None)
     if found is not None:
         what = "a temporal join" if isinstance(found, TemporalJoin) else "EMIT ON ARRIVAL"
-        raise error("FEATURE_NOT_SUPPORTED", f"the state of a view with {what} can't be made anew",
-                    detail="What its rows met when they came is nowhere but in the state and in the view's content.",
-                    hint="Drop the view, rebuild, and create it again: its rows then meet what is there.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the state of a view with {what} can't be made anew",
+            detail="What its rows met when they came is nowhere but in the state and in the view's content.",
+            hint="Drop the view, rebuild, and create it again: its rows then meet what is there.",
+        )
     if any(isinstance(o, Cut) for o in circuit.operators):
-        raise error("FEATURE_NOT_SUPPORTED", "the state of a view that begins at a moment can't be made anew",
-                    detail="Which rows its inputs had when it was made is nowhere but in the state.",
-                    hint="Drop the view, rebuild, and create it again: it then begins anew.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "the state of a view that begins at a moment can't be made anew",
+            detail="Which rows its inputs had when it was made is nowhere but in the state.",
+            hint="Drop the view, rebuild, and create it again: it then begins anew.",
+        )
     if any(isinstance(o, Versions) for o in circuit.operators):
-        raise error("FEATURE_NOT_SUPPORTED", "the state of a view that reads versions of a table can't be made anew",
-                    detail="Which rows the table had before those that it has is nowhere but in the state.",
-                    hint="Drop the view, rebuild, and create it again: it then knows the rows that are there.")
-    if any(isinstance(o, Records) and o.keys is None and not circuit.by_id[o.inputs[0]].append_only for o in circuit.operators):
-        raise error("FEATURE_NOT_SUPPORTED", "the state of a view with join_restore_nulls = 0 can't be made anew",
-                    detail="Which rows once had a partner is nowhere but in the state.",
-                    hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.")
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "the state of a view that reads versions of a table can't be made anew",
+            detail="Which rows the table had before those that it has is nowhere but in the state.",
+            hint="Drop the view, rebuild, and create it again: it then knows the rows that are there.",
+        )
+    if any(
+        isinstance(o, Records) and o.keys is None and not circuit.by_id[o.inputs[0]].append_only
+        for o in circuit.operators
+    ):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "the state of a view with join_restore_nulls = 0 can't be made anew",
+            detail="Which rows once had a partner is nowhere but in the state.",
+            hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.",
+        )
     for sink in circuit.sinks:
         late = totals.get(sink.relation_id, {}).get("left_out", 0)
         if late:
             name = known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id
-            raise error("FEATURE_NOT_SUPPORTED", f"the state of {name} can't be made anew",
-                        detail=f"{late} of the rows that it joins came late, which left no trace; its inputs' history has them.",
-                        hint="Drop it, rebuild, and create it again: nothing is late for it then.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"the state of {name} can't be made anew",
+                detail=(
+                    f"{late} of the rows that it joins came late, which left no trace; its inputs' history has them."
+                ),
+                hint="Drop it, rebuild, and create it again: nothing is late for it then.",
+            )
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.kind == "source" and ARRIVAL in relation.defaults.values():
-            raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{relation.shown}" can\'t be made anew',
-                        detail="When its rows came is nowhere but in the state and in the views' content.",
-                        hint="Drop the views over it, rebuild, and create them again: its rows then come anew.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'the state of views over "{relation.shown}" can\'t be made anew',
+                detail="When its rows came is nowhere but in the state and in the views' content.",
+                hint="Drop the views over it, rebuild, and create them again: its rows then come anew.",
+            )
         late = totals.get(relation_id, {}).get("late", 0)
         if late:
             name = known[relation_id].shown if relation_id in known else relation_id
-            raise error("FEATURE_NOT_SUPPORTED", f'the state of views over "{name}" can\'t be made anew',
-                        detail=f"{late} of its rows came late: the views don't have them, but its history does.",
-                        hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'the state of views over "{name}" can\'t be made anew',
+                detail=f"{late} of its rows came late: the views don't have them, but its history does.",
+                hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.",
+            )

@@ -20,7 +20,7 @@ from watersmeet.runtime.intents import Intent
 from watersmeet.sources.base import Slice
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import read_slice
-from watersmeet.store.changes import decode_change
+from watersmeet.store.changes import decode_change, fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
@@ -35,7 +35,10 @@ _Part = tuple[pa.Table, Diff, Diff]
 
 @dataclass
 class SourceCounts:
-    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times. clocks: see `Intent`."""
+    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
+
+    clocks: see `Intent`.
+    """
 
     rows: int = 0
     bytes: int = 0
@@ -46,8 +49,14 @@ class SourceCounts:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value."""
-        return {"rows": self.rows, "bytes": self.bytes, "dead": self.dead, "first_dead": self.first_dead,
-                "clocks": self.clocks, **asdict(self.seen)}
+        return {
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "dead": self.dead,
+            "first_dead": self.first_dead,
+            "clocks": self.clocks,
+            **asdict(self.seen),
+        }
 
 
 @dataclass
@@ -58,8 +67,14 @@ class ScanInput:
     counts: dict[str, SourceCounts] = field(default_factory=dict)
 
 
-def read_slices(layout: Layout, packs: PackFiles, intent: Intent, slices: Iterable[Slice],
-                scans: Iterable[Scan], watermarks: Numbers) -> ScanInput:
+def read_slices(
+    layout: Layout,
+    packs: PackFiles,
+    intent: Intent,
+    slices: Iterable[Slice],
+    scans: Iterable[Scan],
+    watermarks: Numbers,
+) -> ScanInput:
     """The rows of `slices`, for each of `scans` its columns. Each slice is read once, only the columns asked for.
 
     watermarks: the sources' numbers as of earlier epochs: live rows below them are left out.
@@ -100,8 +115,9 @@ def _drops(intent: Intent, relation_id: str) -> bool:
     return intent.is_live and relation_id in intent.event_times and intent.event_times[relation_id]["drops"]
 
 
-def _punctual(parts: Iterable[_Part], event_time: EventTime | None, late_below_us: int | None, now_us: int,
-              counts: SourceCounts) -> Iterator[_Part]:
+def _punctual(
+    parts: Iterable[_Part], event_time: EventTime | None, late_below_us: int | None, now_us: int, counts: SourceCounts
+) -> Iterator[_Part]:
     """The rows that are not late; all are counted."""
     for table, diff, ordinals in parts:
         counts.rows += len(diff)
@@ -126,27 +142,35 @@ def _columns(scan: Scan) -> list[Field]:
     return [Field(name, f.type, f.nullable) for name, f in zip(scan.names, scan.schema, strict=False)]
 
 
-def _read(layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields: list[Field],
-          counts: SourceCounts) -> Iterable[_Part]:
+def _read(
+    layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts
+) -> Iterable[_Part]:
     """The rows of a slice, in parts."""
     kind = piece["kind"]
     schema = arrow_schema(tuple(fields), positional=False)
     if kind == "commit":
         table, diff = decode_change(packs.read_blob(blob_of(piece), "DATABASE_DAMAGED"))
         first = int(piece.get("first", 0))
-        yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
+        yield fitted(table, schema, _fills(intent, piece)), diff, np.arange(first, first + len(diff), dtype=np.int64)
     elif kind == "snapshot":
         first = 0
-        whole = arrow_schema(tuple(Field.from_json(c) for c in intent.specs[piece["relation"]]["columns"]), positional=False)
-        for table, diff in read_snapshot(layout, SnapshotFile(*piece["file"]), whole):
+        whole = arrow_schema(
+            tuple(Field.from_json(c) for c in intent.specs[piece["relation"]]["columns"]), positional=False
+        )
+        for table, diff in read_snapshot(layout, SnapshotFile(*piece["file"]), whole, _fills(intent, piece)):
             yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
             first += len(diff)
     else:
         yield _read_source(layout, intent, piece, fields, counts)
 
 
-def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Field],
-                 counts: SourceCounts) -> _Part:
+def _fills(intent: Intent, piece: Slice) -> dict[str, str]:
+    """What rows have in columns that were added after them."""
+    found: dict[str, str] = intent.specs.get(piece["relation"], {}).get("fills", {})
+    return found
+
+
+def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts) -> _Part:
     spec = intent.specs[piece["relation"]]
     # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
     again = not intent.is_live
@@ -170,9 +194,12 @@ def _stopped(first: dict[str, Any]) -> Exception:
     place = first.get("file", "the input")
     if first.get("line") is not None:
         place = f"{place}, line {first['line']}"
-    return error("VIEW_FAILED", f"a record can't be read: {first.get('reason', 'unknown reason')}",
-                 detail=f"It is in {place}, and the source says on_error = 'stop'.",
-                 hint="Correct the input, or use on_error = 'skip' to set such records aside.")
+    return error(
+        "VIEW_FAILED",
+        f"a record can't be read: {first.get('reason', 'unknown reason')}",
+        detail=f"It is in {place}, and the source says on_error = 'stop'.",
+        hint="Correct the input, or use on_error = 'skip' to set such records aside.",
+    )
 
 
 def _delta(scan: Scan, piece: Slice, table: pa.Table, diff: Diff, ordinals: Diff) -> Delta:

@@ -26,25 +26,46 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     sources: what they say of themselves; None in a process that does not have them: as they said last.
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
     duration_us and rows of the newest epoch,
-    views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted - deleted), late (left out as such),
-        state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as text;
-        None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or None),
-    sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time), rows, bytes, dead,
-        late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the source itself says (`sources`),
-    operators: by id: kind, stage, rows_in, rows_out (newest epoch), state_rows, state_bytes, expression_errors.
+    views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted -
+    deleted), late (left out as such),
+        state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as
+        text; None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or
+        None),
+    sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time),
+    rows, bytes, dead,
+        late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
+        source itself says (`sources`),
+    operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`; all three of the newest epoch),
+        state_rows, state_bytes, expression_errors.
     """
     commit = db.log.last_epoch()
     head = db.log.head()
     newest = db.log.read(head).last_transaction if head else 0
-    status: dict[str, Any] = {"epoch": 0, "commit": 0, "transaction": 0, "behind": newest, "backfill": None,
-                              "duration_us": 0, "rows": 0, "views": {}, "sources": {}, "operators": {}}
+    status: dict[str, Any] = {
+        "epoch": 0,
+        "commit": 0,
+        "transaction": 0,
+        "behind": newest,
+        "backfill": None,
+        "duration_us": 0,
+        "rows": 0,
+        "views": {},
+        "sources": {},
+        "operators": {},
+    }
     if commit is None or commit.frontier is None or commit.circuit is None:
         return status
     circuit = load_circuit(db.layout, commit.circuit)
-    status |= {"epoch": commit.epoch, "commit": commit.number, "transaction": commit.frontier.transaction,
-               "behind": max(0, newest - commit.frontier.transaction), "backfill": commit.frontier.backfill,
-               "duration_us": commit.metrics.get("duration_us", 0), "rows": commit.metrics.get("rows", 0),
-               "time_us": commit.time_us}
+    status |= {
+        "epoch": commit.epoch,
+        "commit": commit.number,
+        "transaction": commit.frontier.transaction,
+        "behind": max(0, newest - commit.frontier.transaction),
+        "backfill": commit.frontier.backfill,
+        "duration_us": commit.metrics.get("duration_us", 0),
+        "rows": commit.metrics.get("rows", 0),
+        "time_us": commit.time_us,
+    }
     status["operators"] = _operators(circuit, commit, state_sizes(db, commit))
     known = db.catalog().relations
     totals = commit.metrics.get("totals", {})
@@ -55,12 +76,24 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
             view |= _held_back(inputs[sink.relation_id], numbers, commit.metrics.get("idle", ()), known)
             status["views"][sink.relation_id] = {
-                "name": known[sink.relation_id].shown, "ready": sink.relation_id not in filling, **view, "error": None}
+                "name": known[sink.relation_id].shown,
+                "ready": sink.relation_id not in filling,
+                **view,
+                "error": None,
+            }
     for relation_id, failure in commit.metrics.get("failed", {}).items():
         if relation_id in known:
             status["views"][relation_id] = {
-                "name": known[relation_id].shown, "ready": True, **_kept(totals.get(relation_id, {})), "state_rows": 0, "state_bytes": 0,
-                "expression_errors": 0, "watermark": None, "held_back_by": None, "error": failure}
+                "name": known[relation_id].shown,
+                "ready": True,
+                **_kept(totals.get(relation_id, {})),
+                "state_rows": 0,
+                "state_bytes": 0,
+                "expression_errors": 0,
+                "watermark": None,
+                "held_back_by": None,
+                "error": failure,
+            }
     if sources is None:
         sources = read_sayings(db)
     rejected = db.log.read(head).rejected
@@ -71,17 +104,27 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             total = totals.get(relation_id, {})
             counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
             counts["late"] += rejected.get(relation_id, 0)
-            status["sources"][relation_id] = {"name": known[relation_id].shown, "connector": known[relation_id].connector, **said, **counts,
-                                              "first_dead": total.get("first_dead"),
-                                              "watermark": _text(numbers.get(relation_id)),
-                                              "idle": relation_id in idle}
+            status["sources"][relation_id] = {
+                "name": known[relation_id].shown,
+                "connector": known[relation_id].connector,
+                **said,
+                **counts,
+                "first_dead": total.get("first_dead"),
+                "watermark": _text(numbers.get(relation_id)),
+                "idle": relation_id in idle,
+            }
     return status
 
 
-def _held_back(inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str],
-               known: Mapping[str, Relation]) -> dict[str, str | None]:
-    """How far the event time of a view has come, and which of its inputs is the last: of equal ones one that is not idle."""
-    timed = sorted((numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time)
+def _held_back(
+    inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str], known: Mapping[str, Relation]
+) -> dict[str, str | None]:
+    """How far the event time of a view has come, and which of its inputs is the last: of equal ones one that is not
+    idle.
+    """
+    timed = sorted(
+        (numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time
+    )
     if not timed:
         return {"watermark": None, "held_back_by": None}
     number, _, name = timed[0]
@@ -121,7 +164,10 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
         for operator_id, traces in manifest["operators"].items():
             rows, size_bytes = sizes.get(operator_id.removeprefix(SCRATCH), (0, 0))
             refs = [ref for refs in traces.values() for ref in refs]
-            sizes[operator_id.removeprefix(SCRATCH)] = (rows + sum(r[3] for r in refs), size_bytes + sum(r[2] for r in refs))
+            sizes[operator_id.removeprefix(SCRATCH)] = (
+                rows + sum(r[3] for r in refs),
+                size_bytes + sum(r[2] for r in refs),
+            )
     return sizes
 
 
@@ -132,13 +178,22 @@ def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict
     for o in circuit.operators:
         now = ran.get(o.id, {})
         rows, size_bytes = sizes.get(o.id, (0, 0))
-        found[o.id] = {"kind": o.kind, "stage": circuit.stages[o.id], "rows_in": now.get("rows_in", 0),
-                       "rows_out": now.get("rows_out", 0), "state_rows": rows, "state_bytes": size_bytes,
-                       "expression_errors": errors.get(o.id, 0)}
+        found[o.id] = {
+            "kind": o.kind,
+            "stage": circuit.stages[o.id],
+            "rows_in": now.get("rows_in", 0),
+            "rows_out": now.get("rows_out", 0),
+            "made_rows": now.get("made_rows", 0),
+            "state_rows": rows,
+            "state_bytes": size_bytes,
+            "expression_errors": errors.get(o.id, 0),
+        }
     return found
 
 
-def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: dict[str, Any]) -> dict[str, Any]:
+def _view(
+    circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: dict[str, Any]
+) -> dict[str, Any]:
     upstream = circuit.upstream({sink_id})
     return {
         **_kept(total),
@@ -151,4 +206,10 @@ def _view(circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], 
 def _kept(total: dict[str, Any]) -> dict[str, int]:
     """What a view has shown since it was made."""
     inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
-    return {"rows_in": total.get("rows_in", 0), "inserted": inserted, "deleted": deleted, "rows": inserted - deleted, "late": total.get("left_out", 0)}
+    return {
+        "rows_in": total.get("rows_in", 0),
+        "inserted": inserted,
+        "deleted": deleted,
+        "rows": inserted - deleted,
+        "late": total.get("left_out", 0),
+    }

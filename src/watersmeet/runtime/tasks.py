@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Scan
-from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
+from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
+from watersmeet.kernel.executor import EpochContext, MostRows, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import RunRef, StageState
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import lifted
@@ -35,8 +37,8 @@ from watersmeet.store.packs import PackWriter, epoch_prefix
 
 #: A change is cut into blobs of at most so many rows, so that readers can take bounded pieces.
 _BLOB_ROWS: Final = 1 << 18
-#: So many packs stay mapped: those of the newest state of a few buckets, not those of all epochs.
-_MAPPED_FILES: Final = 1024
+#: So much of the packs stays mapped, in address space: the machine takes pages back when it needs them.
+_MAPPED_BYTES: Final = 16 << 30
 #: And only those that were read in so many epochs: what left the state is not to stay in memory.
 _MAPPED_EPOCHS: Final = 32
 #: The id of a scratch copy of an operator's state starts so (the executor's rule).
@@ -48,6 +50,7 @@ class Job:
     """One epoch as the tasks see it.
 
     packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources' numbers before it.
+    writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the epoch was planned.
     """
 
     root: str
@@ -55,16 +58,33 @@ class Job:
     intent: Intent
     packs: dict[str, str]
     watermarks: dict[str, int]
+    writer: int
+    stopped: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same job."""
-        return {"root": self.root, "durable": self.durable, "intent": self.intent.to_json(), "packs": self.packs,
-                "watermarks": self.watermarks}
+        return {
+            "root": self.root,
+            "durable": self.durable,
+            "intent": self.intent.to_json(),
+            "packs": self.packs,
+            "watermarks": self.watermarks,
+            "writer": self.writer,
+            "stopped": self.stopped,
+        }
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Job:
         """The inverse of `to_json`."""
-        return Job(value["root"], value["durable"], Intent.from_json(value["intent"]), value["packs"], value["watermarks"])
+        return Job(
+            value["root"],
+            value["durable"],
+            Intent.from_json(value["intent"]),
+            value["packs"],
+            value["watermarks"],
+            value["writer"],
+            tuple(value["stopped"]),
+        )
 
 
 @lru_cache(maxsize=8)
@@ -74,7 +94,7 @@ def _layout(root: str, *, durable: bool) -> Layout:
 
 @lru_cache(maxsize=8)
 def _packs(root: str) -> PackFiles:
-    return PackFiles(_layout(root, durable=False).packs, max_files=_MAPPED_FILES)
+    return PackFiles(_layout(root, durable=False).packs, max_mapped_bytes=_MAPPED_BYTES)
 
 
 @lru_cache(maxsize=32)
@@ -92,14 +112,21 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
     scans = [o for o in circuit.scans if intent.active is None or o.id in intent.active]
     given = _given(circuit, intent)
-    found = read_slices(_layout(job.root, durable=job.durable), _packs(job.root), intent, slices, [*scans, *given.values()],
-                        job.watermarks)
+    found = read_slices(
+        _layout(job.root, durable=job.durable),
+        _packs(job.root),
+        intent,
+        slices,
+        [*scans, *given.values()],
+        job.watermarks,
+    )
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in given.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
-    frames = _run(job, circuit, 0, task, sources, found.counts, (),
-                  lifted(risen(job.watermarks, seen), intent.idle, intent.lifts))
+    frames = _run(
+        job, circuit, 0, task, sources, found.counts, (), lifted(risen(job.watermarks, seen), intent.idle, intent.lifts)
+    )
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
@@ -151,13 +178,24 @@ def run_whole(job: Job) -> list[Frame]:
 def _given(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
     """For each operator that is given, the scan that reads its relation's content."""
     return {
-        s.inputs[0]: Scan((), s.schema, append_only=s.append_only, relation_id=s.relation_id, names=tuple(f.name for f in s.schema))
-        for s in circuit.sinks if s.relation_id in intent.given
+        s.inputs[0]: Scan(
+            (), s.schema, append_only=s.append_only, relation_id=s.relation_id, names=tuple(f.name for f in s.schema)
+        )
+        for s in circuit.sinks
+        if s.relation_id in intent.given
     }
 
 
-def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[str, Sequence[Delta]],
-         counts: Mapping[str, SourceCounts], frames: Sequence[Frame], numbers: Numbers) -> list[Frame]:
+def _run(
+    job: Job,
+    circuit: Circuit,
+    stage: int,
+    bucket: int,
+    sources: Mapping[str, Sequence[Delta]],
+    counts: Mapping[str, SourceCounts],
+    frames: Sequence[Frame],
+    numbers: Numbers,
+) -> list[Frame]:
     intent = job.intent
     packs = _packs(job.root)
     packs.age(intent.epoch, _MAPPED_EPOCHS)
@@ -167,22 +205,42 @@ def _run(job: Job, circuit: Circuit, stage: int, bucket: int, sources: Mapping[s
     state = StageState(manifest, _Blobs(packs))
     _clear(state, circuit, intent)
     active = None if intent.active is None else frozenset(intent.active)
-    context = EpochContext(epoch=intent.epoch, initial=intent.initial, active=active, scratch=frozenset(intent.scratch),
-                           fresh=frozenset(intent.fresh), told=frozenset(intent.told), part=intent.part,
-                           given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given},
-                           watermarks=promised(numbers, intent.time_us, complete=intent.is_complete),
-                           before=job.watermarks, rebuilding=intent.rebuilding)
+    context = EpochContext(
+        epoch=intent.epoch,
+        initial=intent.initial,
+        active=active,
+        scratch=frozenset(intent.scratch),
+        fresh=frozenset(intent.fresh),
+        told=frozenset(intent.told),
+        part=intent.part,
+        given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given},
+        watermarks=promised(numbers, intent.time_us, complete=intent.is_complete),
+        before=job.watermarks,
+        rebuilding=intent.rebuilding,
+        most_rows=_most_rows(circuit, intent),
+        stopped=frozenset(job.stopped),
+        slicing=Slicing(directory=str(_layout(job.root, durable=False).packs)),
+    )
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
     operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}
     sizes = {i: c.to_json() for i, c in counts.items()}
-    receipt = Receipt(stage, bucket, receipt.pack, receipt.relations, operators, sizes, receipt.retired, receipt.grown)
+    hottest = {i: (h.rows, h.values) for i, h in result.hottest.items()}
+    receipt = replace(receipt, operators=operators, sources=sizes, hottest=hottest)
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
+
+
+def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
+    """By join, how many rows it may make in the epoch. State that is made anew shows nothing: it has no limit."""
+    if intent.rebuilding:
+        return {}
+    joins = [o.id for o in circuit.operators if isinstance(o, (Join, MultiJoin, TemporalJoin))]
+    return {i: MostRows(*intent.most_rows.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))) for i in joins}
 
 
 def _metrics(values: Mapping[str, int | None]) -> dict[str, int]:
     """What changes with each epoch; the sizes of state are in the packs."""
-    found = {n: values[n] or 0 for n in ("rows_in", "rows_out", "expression_errors") if values.get(n)}
+    found = {n: values[n] or 0 for n in ("rows_in", "rows_out", "expression_errors", "made_rows") if values.get(n)}
     return found if values["waits_for_us"] is None else {**found, "waits_for_us": values["waits_for_us"]}
 
 
@@ -228,10 +286,18 @@ def _clear(state: StageState, circuit: Circuit, intent: Intent) -> None:
         state.drop(operator_id)
 
 
-def _write(job: Job, circuit: Circuit, stage: int, bucket: int, state: StageState | None, before: str | None,
-           manifest: Mapping[str, Any] | None, result: StageResult) -> Receipt:
+def _write(
+    job: Job,
+    circuit: Circuit,
+    stage: int,
+    bucket: int,
+    state: StageState | None,
+    before: str | None,
+    manifest: Mapping[str, Any] | None,
+    result: StageResult,
+) -> Receipt:
     layout = _layout(job.root, durable=job.durable)
-    writer = PackWriter(layout.packs, epoch_prefix(job.intent.epoch, stage, bucket), durable=job.durable)
+    writer = PackWriter(layout.packs, epoch_prefix(job.intent.epoch, job.writer, stage, bucket), durable=job.durable)
     changes: dict[str, RelationChange] = {}
     if not job.intent.rebuilding:
         schemas = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
@@ -240,6 +306,7 @@ def _write(job: Job, circuit: Circuit, stage: int, bucket: int, state: StageStat
                 changes[relation_id] = _add_change(writer, delta, schemas[relation_id])
     new = None
     if state is not None:
+
         def add(buffer: pa.Buffer, rows: int) -> RunRef:
             return RunRef(*writer.add(buffer, rows))
 
@@ -268,8 +335,11 @@ def _grown(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str
 
 def held_bytes(manifest: Mapping[str, Any] | None) -> dict[str, int]:
     """By operator, the bytes of its state as a manifest lists them, without a copy for a view that is being filled."""
-    return {name: sum(r[2] for refs in traces.values() for r in refs)
-            for name, traces in ({} if manifest is None else manifest["operators"]).items() if not name.startswith(SCRATCH)}
+    return {
+        name: sum(r[2] for refs in traces.values() for r in refs)
+        for name, traces in ({} if manifest is None else manifest["operators"]).items()
+        if not name.startswith(SCRATCH)
+    }
 
 
 def _add_change(writer: PackWriter, delta: Delta, names: list[str]) -> RelationChange:

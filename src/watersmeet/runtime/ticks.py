@@ -1,7 +1,7 @@
 """Ticks: epochs without data, planned where the time that passes changes what views show.
 
-Each epoch says of every time filter which time waits for its bound next. So a tick is planned when a row is about to come or
-go and not before: a database whose rows wait for tomorrow is as idle until then as one without now().
+Each epoch says of every time filter which time waits for its bound next. So a tick is planned when a row is about to
+come or go and not before: a database whose rows wait for tomorrow is as idle until then as one without now().
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ def is_due(circuit: Circuit, metrics: Mapping[str, Any], now_us: int) -> bool:
     for op in clocked(circuit):
         bound_us = value(op.bound, numbers)
         least_us = waiting.get(op.id)
-        if bound_us is not None and least_us is not None and (
-                least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">"))):
+        if (
+            bound_us is not None
+            and least_us is not None
+            and (least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">")))
+        ):
             return True
     return False
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet.catalog import VALUE_FACET, Relation
@@ -18,7 +19,7 @@ from watersmeet.session.context import Session
 from watersmeet.session.dml import insert_rows, insert_targets, writable
 from watersmeet.session.queries import conformed
 from watersmeet.session.result import Result
-from watersmeet.types import Field, SqlType, arrow_schema
+from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema
 
 #: Python types whose values Arrow takes into a column just as SQL would.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
@@ -94,8 +95,10 @@ def _columns(rows: Sequence[Sequence[Any]], order: Sequence[int], targets: Seque
             return None
         try:
             columns.append(pa.array(values, target.column.type.arrow))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
             return None  # one by one, the statement says which value is wrong
+        if target.column.type == VARCHAR and pc.any(pc.match_substring(columns[-1], "\0")).as_py():
+            return None
     return columns
 
 
@@ -116,5 +119,7 @@ def _omitted(session: Session, relation: Relation, columns: Sequence[Field], row
     now_us = session.database.clock.now_us()
     texts = ", ".join(f"{omitted(relation, c, now_us)} AS c{i}" for i, c in enumerate(columns))
     with session.database.content.session() as connection:
-        values = conformed(connection.execute(f"SELECT {texts}").to_arrow_table(), arrow_schema(tuple(columns), positional=False))
+        values = conformed(
+            connection.execute(f"SELECT {texts}").to_arrow_table(), arrow_schema(tuple(columns), positional=False)
+        )
     return {c.name: pa.repeat(values.column(i)[0], rows) for i, c in enumerate(columns)}

@@ -36,7 +36,8 @@ class Changes:
     def take(self, relation_id: str) -> list[Change]:
         """The changes of a view since the last call, by commit; none is empty. Never waits.
 
-        History that is read for a view in several epochs is one change, once all of it was read: what the pieces show was never so.
+        History that is read for a view in several epochs is one change, once all of it was read: what the pieces show
+        was never so.
         """
         head = self._log.head()
         found: list[Change] = []
@@ -60,9 +61,15 @@ class Changes:
         return [whole] if whole is not None and len(whole.diff) else []
 
     def _of(self, commit: Commit, relation_id: str) -> Change | None:
-        parts = [decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs]
+        parts = [
+            decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs
+        ]
         diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
-        return Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff) if len(diff) else None
+        return (
+            Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff)
+            if len(diff)
+            else None
+        )
 
     def back(self, commit: int) -> None:
         """Give what came after `commit`, which is not before the last call, once more."""

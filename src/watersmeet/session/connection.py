@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
@@ -17,29 +18,47 @@ from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.statements import Select
 from watersmeet.dialects.timeplus.texts import columns_of
 from watersmeet.errors import error
+from watersmeet.late import late
 from watersmeet.session import transactions
 from watersmeet.session.context import Session
 from watersmeet.session.cursor import Cursor
 from watersmeet.session.database import OpenDatabase
-from watersmeet.session.delivery import deliver_texts, inject
-from watersmeet.session.execute import execute, execute_each, execute_many
-from watersmeet.session.explain import explain_script
-from watersmeet.session.ordering import stream_clock
+from watersmeet.session.execute import execute, execute_each, execute_many, execute_whole
 from watersmeet.session.result import Result
-from watersmeet.session.running import RunningQuery
-from watersmeet.session.status import database_status, join_state
-from watersmeet.session.topology import TopologyFormat, draw_topology
-from watersmeet.session.upkeep import DictionaryUpkeep
 from watersmeet.session.variables import Variables
+from watersmeet.store.layout import FilePermissions
+
+if TYPE_CHECKING:
+    from watersmeet.session import delivery, explain, ordering, running, status, topology, upkeep
+else:
+    delivery = late("watersmeet.session.delivery")
+    explain = late("watersmeet.session.explain")
+    ordering = late("watersmeet.session.ordering")
+    running = late("watersmeet.session.running")
+    status = late("watersmeet.session.status")
+    topology = late("watersmeet.session.topology")
+    upkeep = late("watersmeet.session.upkeep")
 
 Runtime = Literal["spark", "inprocess"]
 
+_PERMISSIONS: Final = ("private", "umask")
 _RUNTIMES: Final = ("spark", "inprocess")
 
 
-def connect(path: str | Path | None = None, dialect: str = "risingwave", parallelism: int | None = None,
-            runtime: Runtime = "spark", *, spark: Any = None, read_only: bool = False,
-            rebuild: bool = False, replace_connectors: bool = False, tick_seconds: float = 1.0) -> Connection:
+def connect(
+    path: str | Path | None = None,
+    dialect: str = "risingwave",
+    parallelism: int | None = None,
+    runtime: Runtime = "spark",
+    *,
+    spark: Any = None,
+    read_only: bool = False,
+    rebuild: bool = False,
+    replace_connectors: bool = False,
+    tick_seconds: float = 1.0,
+    file_permissions: FilePermissions = "private",
+    allow_files: bool = True,
+) -> Connection:
     """Open a database and give a connection to it.
 
     path: the directory of a persistent database, made if it does not exist; every view goes on where it
@@ -53,7 +72,14 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
     rebuild: plan all views and make their state anew from their inputs before going on: for another
         `parallelism`, or after STATE_DAMAGED. Their content stays as it is.
     replace_connectors: sources get their rows only by `Connection.inject` (for tests).
-    tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so often.
+    tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so
+    often.
+    file_permissions: of a new database. `private`: its directory and all files in it are for the user of this process
+        alone (0700, 0600), whatever the umask. `umask`: they get the rights that the umask leaves, for executors or
+        readers that run as another user. An old database keeps the rights that its directory has.
+    allow_files: whether statements may read files of this machine: `read_csv(…)` and its kin in SELECT, connectors and
+        dictionaries with a path. Close it (FILES_NOT_ALLOWED) to those who may query but not look around. What exists
+        already goes on.
 
     Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
     holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
@@ -63,10 +89,25 @@ def connect(path: str | Path | None = None, dialect: str = "risingwave", paralle
         raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
     if read_only and path is None:
         raise error("INVALID_PARAMETER", "read_only needs the path of a database")
-    database = OpenDatabase(path, read_only=read_only, parallelism=parallelism, runtime=runtime, spark=spark,
-                            rebuild=rebuild, tick_seconds=tick_seconds)
+    if file_permissions not in _PERMISSIONS:
+        raise error(
+            "INVALID_PARAMETER",
+            f'unknown file_permissions "{file_permissions}"',
+            hint="They are private and umask.",
+        )
+    database = OpenDatabase(
+        path,
+        read_only=read_only,
+        parallelism=parallelism,
+        runtime=runtime,
+        spark=spark,
+        rebuild=rebuild,
+        tick_seconds=tick_seconds,
+        permissions=file_permissions,
+        files=allow_files,
+    )
     if not read_only:
-        DictionaryUpkeep(Session(database, Variables("timeplus")))
+        upkeep.DictionaryUpkeep(Session(database, Variables("timeplus")))
     return Connection(Session(database, Variables(dialect), replace_connectors))
 
 
@@ -113,15 +154,29 @@ class Connection:
         """Run statements on a new cursor."""
         return self.cursor().execute(operation, parameters)
 
-    def execute_script(self, text: str) -> Iterator[Cursor]:
+    def execute_script(self, text: str, *, transaction: bool = False) -> Iterator[Cursor]:
         """Run the statements of a script, giving a cursor with the result of each as soon as it is done.
 
         Nothing is run if the text can't be parsed. An error ends the script; what was done before it stays.
+
+        transaction: the script is one transaction, with what it creates and drops: after an error, and when the
+            iterator is closed before its end, nothing of it is left. FLUSH commits what stands before it. A script with
+            BEGIN, COMMIT or ROLLBACK of its own is run as it says.
         """
-        for result in execute_each(self._session, text, self._lock):
+        run = execute_whole if transaction else execute_each
+        for result in run(self._session, text, self._lock):
             cursor = self.cursor()
             cursor._accept(result)
             yield cursor
+
+    @contextmanager
+    def settings_kept(self) -> Iterator[None]:
+        """What SET changes inside, the dialect among it, is changed back behind it."""
+        saved = self._session.variables.saved()
+        try:
+            yield
+        finally:
+            self._session.variables.restore(saved)
 
     def commit(self) -> None:
         """Commit the open transaction; does nothing without one."""
@@ -138,7 +193,10 @@ class Connection:
                 transactions.rollback(self._session)
 
     def close(self) -> None:
-        """Roll an open transaction back, stop running queries and the engine, let others open the database. May be called again."""
+        """Roll an open transaction back, stop running queries and the engine, let others open the database.
+
+        May be called again.
+        """
         if self._closed:
             return
         self._closed = True
@@ -152,7 +210,7 @@ class Connection:
         self._check_open()
         transactions.flush(self._session)
 
-    def start(self, query: str) -> RunningQuery:
+    def start(self, query: str) -> running.RunningQuery:
         """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave."""
         self._check_open()
         statements = parse(query, self._session.dialect)
@@ -160,7 +218,7 @@ class Connection:
             raise error("SYNTAX_ERROR", "one query can be started at a time", sql=query)
         with self._session.database.ddl, self._session.numbered():
             try:
-                return RunningQuery(self._session, statements[0].query, statements[0].text)
+                return running.RunningQuery(self._session, statements[0])
             except errors.Error as err:
                 if err.span is not None and err.sql is None:  # of the planner, which has not the text
                     err.sql = query
@@ -188,13 +246,15 @@ class Connection:
         database = self._session.database
         database.engine.lift(found.id, time_us)
         if found.event_time.ordered:
-            stream_clock(self._session, found)
+            ordering.stream_clock(self._session, found)
             database.rise(found.id, time_us)
 
     def set_external(self, kind: str, table: str, columns: str, rows: Sequence[Sequence[str | None]]) -> None:
-        """Put rows in the place of a table of another system, for tests: external tables and dictionaries over it read them.
+        """Put rows in the place of a table of another system, for tests: external tables and dictionaries over it read
+        them.
 
-        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in Timeplus' spelling, `id string, name string`.
+        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in Timeplus' spelling, `id
+        string, name string`.
         rows: texts, each read as its column's type; they take the place of those of an earlier call.
         """
         self._check_open()
@@ -208,42 +268,44 @@ class Connection:
         """
         self._check_open()
         with self._lock:
-            inject(self._session, relation, rows)
+            delivery.inject(self._session, relation, rows)
 
-    def deliver(self, relation: str, rows: Sequence[Sequence[str | None]],
-                columns: Sequence[str] | None = None) -> None:
+    def deliver(
+        self, relation: str, rows: Sequence[Sequence[str | None]], columns: Sequence[str] | None = None
+    ) -> None:
         """Commit rows given as texts, each read as its column's type."""
         self._check_open()
         with self._lock:
-            deliver_texts(self._session, relation, rows, columns)
+            delivery.deliver_texts(self._session, relation, rows, columns)
 
     def status(self) -> dict[str, Any]:
         """How views and sources do: what SHOW JOBS shows, as JSON. Never waits for statements of other threads."""
         self._check_open()
-        return database_status(self._session)
+        return status.database_status(self._session)
 
-    def topology(self, format: TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
+    def topology(self, format: topology.TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
         """A picture of all tables, sources and materialised views and what feeds what: an SVG document, or DOT."""
         self._check_open()
-        return draw_topology(self._session, format)
+        return topology.draw_topology(self._session, format)
 
     def join_state(self, view: str) -> dict[str, int]:
         """Rows that the last join of `view` holds: `left` and `right`."""
         self._check_open()
-        return join_state(self._session, view)
+        return status.join_state(self._session, view)
 
     def explain_script(self, text: str) -> list[tuple[str, list[str]]]:
         """The plans of the views that a script makes: name and lines. Changes the catalog, so use a new database."""
         self._check_open()
         with self._lock:
-            return explain_script(self._session, text)
+            return explain.explain_script(self._session, text)
 
     def __enter__(self) -> Self:
         self._check_open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _check_open(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -79,8 +80,7 @@ class Cursor:
         """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None without rows."""
         if self._result is None or (self._result.table is None and self._result.running is None):
             return None
-        return [(c.name, c.type, None, None, c.type.precision, c.type.scale, c.nullable)
-                for c in self._result.columns]
+        return [(c.name, c.type, None, None, c.type.precision, c.type.scale, c.nullable) for c in self._result.columns]
 
     @property
     def rowcount(self) -> int:
@@ -99,7 +99,9 @@ class Cursor:
 
     @property
     def sign(self) -> int | None:
-        """Of a query that runs: the number (from 0) of the column that is 1 in rows that came and -1 in rows that went, None if none goes."""
+        """Of a query that runs: the number (from 0) of the column that is 1 in rows that came and -1 in rows that went,
+        None if none goes.
+        """
         return None if self._running is None else self._running.sign
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -116,8 +118,8 @@ class Cursor:
 
     def fetchone(self) -> Row | None:
         """The next row, None at the end; of a query that runs, None if there is none now."""
-        self._table()
-        if self._read == len(self._rows):
+        if self._read >= len(self._rows):  # else they are given before an error that came since
+            self._table()
             self._load()
         if self._read == len(self._rows):
             return None
@@ -134,7 +136,9 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[Row]:
-        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet, without waiting."""
+        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet, without
+        waiting.
+        """
         table = self._table()
         rows = self._rows[self._read :]
         rows += python_rows(table.slice(self._taken), self._types())
@@ -145,6 +149,39 @@ class Cursor:
     def arrow(self) -> pa.Table:
         """All rows of the result as an Arrow table, whatever was fetched. Columns of equal names are allowed."""
         return self._table()
+
+    def fetch_arrow_table(self) -> pa.Table:
+        """The rows that are left as an Arrow table; of a query that runs those that it gave, without waiting.
+
+        This, the next three and `__arrow_c_stream__` are called as in the Python APIs of DuckDB and ADBC.
+        """
+        unread = len(self._rows) - self._read
+        table = self._given if unread and self._running is not None else self._table()
+        left = table.slice(self._taken - unread)
+        self._taken = table.num_rows
+        self._rows, self._read = [], 0
+        return left
+
+    def fetch_record_batch_reader(self, rows_per_batch: int = 1_000_000) -> pa.RecordBatchReader:
+        """The rows that are left, as a reader of Arrow batches of at most so many rows."""
+        left = self.fetch_arrow_table()
+        return pa.RecordBatchReader.from_batches(left.schema, left.to_batches(max_chunksize=rows_per_batch))
+
+    def fetch_df(self) -> Any:
+        """The rows that are left as a pandas DataFrame: integers with NULLs become doubles there."""
+        return self.fetch_arrow_table().to_pandas()
+
+    def pl(self) -> Any:
+        """The rows that are left as a Polars DataFrame. LIBRARY_MISSING without Polars."""
+        try:
+            polars = importlib.import_module("polars")
+        except ImportError as cause:
+            raise error("LIBRARY_MISSING", "Polars is not installed", hint="pip install polars") from cause
+        return polars.from_arrow(self.fetch_arrow_table())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All rows of the result as an Arrow stream, so that any library that takes one can read the cursor itself."""
+        return self.arrow().__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
         """Ends the use of the cursor, and a query that runs in it. May be called again."""
@@ -160,7 +197,9 @@ class Cursor:
         """PEP 249: does nothing."""
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows that are left; of a query that runs, also those that will come: it waits for them until LIMIT or `close`."""
+        """The rows that are left; of a query that runs, also those that will come: it waits for them until LIMIT or
+        `close`.
+        """
         while self.wait():
             row = self.fetchone()
             assert row is not None, "wait has said that there is one"
@@ -169,8 +208,9 @@ class Cursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _forget(self) -> None:

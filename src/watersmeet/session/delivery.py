@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import RECORD_TIME, Relation
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.assignment import check_rows, converted, cut_times, omitted
+from watersmeet.session.assignment import as_kept, check_rows, converted, omitted
 from watersmeet.session.context import Session
 from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.ordering import in_order
@@ -18,6 +18,7 @@ from watersmeet.session.records import settled
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply, wait_if_wanted
 from watersmeet.store.merging import quoted
+from watersmeet.types import Field
 
 
 def inject(session: Session, name: str, rows: pa.Table) -> None:
@@ -26,13 +27,17 @@ def inject(session: Session, name: str, rows: pa.Table) -> None:
     known = [c.name for c in accepting(relation).columns]
     for column in rows.column_names:
         if column not in known:
-            raise error("UNDEFINED_COLUMN", f'column "{column}" of relation "{name}" does not exist',
-                        hint=did_you_mean(column, known))
+            raise error(
+                "UNDEFINED_COLUMN",
+                f'column "{column}" of relation "{name}" does not exist',
+                hint=did_you_mean(column, known),
+            )
     _deliver(session, relation, rows)
 
 
-def deliver_texts(session: Session, name: str, rows: Sequence[Sequence[str | None]],
-                  columns: Sequence[str] | None) -> None:
+def deliver_texts(
+    session: Session, name: str, rows: Sequence[Sequence[str | None]], columns: Sequence[str] | None
+) -> None:
     """Commit rows whose values are texts."""
     relation = _target(session, name)
     names = [c.name for c in relation.delivered] if columns is None else list(columns)
@@ -46,13 +51,19 @@ def _target(session: Session, name: str) -> Relation:
     session.require_writer("inject")
     relation = relation_written(session.catalog, name)
     if relation is None:
-        raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist',
-                    hint=did_you_mean(name, [r.shown for r in session.catalog.relations.values()]))
+        raise error(
+            "UNDEFINED_RELATION",
+            f'relation "{name}" does not exist',
+            hint=did_you_mean(name, [r.shown for r in session.catalog.relations.values()]),
+        )
     if relation.kind not in ("table", "source"):
         raise error("READ_ONLY_RELATION", f'can\'t give rows to {relation.what} "{name}"')
     if relation.connector:
-        raise error("READ_ONLY_RELATION", f'{relation.kind} "{name}" gets its rows from its connector',
-                    hint="Connect with replace_connectors = True to give it rows.")
+        raise error(
+            "READ_ONLY_RELATION",
+            f'{relation.kind} "{name}" gets its rows from its connector',
+            hint="Connect with replace_connectors = True to give it rows.",
+        )
     if relation.external is not None:
         raise error("READ_ONLY_RELATION", f'the content of {relation.kind} "{name}" is outside of the database')
     return relation
@@ -63,10 +74,26 @@ def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     given = set(rows.column_names)
     taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
     now_us = database.clock.now_us()
-    texts = [converted(quoted(c.name), c.type, c.type) if c.name in given else omitted(relation, c, now_us) for c in taken]
+    texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
     with database.guard:
-        table = cut_times(relation, settled(relation, computed(session, rows, texts, taken), None))
+        table = as_kept(relation, settled(relation, computed(session, rows, texts, taken), None))
         check_rows(relation, table, None)
         table, rejected = in_order(session, relation, table)
-        apply(session, relation, upserted(session, relation, table) if relation.kind == "table" else Change(table), rejected=rejected)
+        apply(
+            session,
+            relation,
+            upserted(session, relation, table) if relation.kind == "table" else Change(table),
+            rejected=rejected,
+        )
     wait_if_wanted(session)
+
+
+def _delivered(relation: Relation, column: Field) -> str:
+    """DuckDB SQL of a column's value; the time of a topic's record may be written in milliseconds since 1970."""
+    name = quoted(column.name)
+    plain = converted(name, column.type, column.type)
+    if relation.topic is None or column.name != RECORD_TIME:
+        return plain
+    text = f"CAST({name} AS VARCHAR)"
+    moment = f"make_timestamp(CAST({text} AS BIGINT) * 1000)"
+    return f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN {moment} ELSE {plain} END"

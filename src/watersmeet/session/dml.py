@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.catalog import DELTA_COLUMN, KEY_COLUMN, RECORD_NUMBER, TOMBSTONE, VALUE_FACET, Relation
+from watersmeet.catalog import DELTA_COLUMN, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Relation
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.assignment import (
     Target,
+    as_kept,
     assignable,
     check_rows,
     check_types,
     converted,
-    cut_times,
     typed_query,
 )
 from watersmeet.session.bounds import runs_on
@@ -30,6 +30,7 @@ from watersmeet.session.records import settled
 from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result, rows_result
 from watersmeet.session.returning import returning
+from watersmeet.session.takingback import taken_back
 from watersmeet.session.transaction import Change
 from watersmeet.session.transactions import apply
 from watersmeet.store.merging import quoted
@@ -41,11 +42,21 @@ def insert(session: Session, statement: Insert) -> Result:
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
         if runs_on(session, statement.query):
-            hint = ("Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
-                    if session.semantics.continuous == "marked" else
-                    "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for what comes.")
-            raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "INSERT of a query that runs until it is stopped is not supported",
-                           hint=hint)
+            hint = (
+                "Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
+                if session.semantics.continuous == "marked"
+                else (
+                    "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for "
+                    "what comes."
+                )
+            )
+            raise error_at(
+                statement,
+                statement.span,
+                "FEATURE_NOT_SUPPORTED",
+                "INSERT of a query that runs until it is stopped is not supported",
+                hint=hint,
+            )
         target = accepting(relation)
         targets = insert_targets(target, statement)
         query = bounded(session, typed_query(statement.query, targets), statement.text)
@@ -61,7 +72,7 @@ def insert(session: Session, statement: Insert) -> Result:
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
     """Insert rows that have the relation's columns. The caller holds the guard."""
-    incoming = cut_times(relation, settled(relation, incoming, statement))
+    incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)
     rows = incoming.select([c.name for c in relation.columns])
@@ -71,7 +82,12 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
 
 
 def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
-    """The change that brings `incoming` into the table: of each key the last row stays."""
+    """The change that brings `incoming` into the table: of each key the last row stays.
+
+    INVALID_VALUE for a row that takes back what a changelog stream without key does not have.
+    """
+    if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
+        return taken_back(session, relation, incoming)
     if not relation.primary_key or not incoming.num_rows:
         return Change(incoming)
     fresh, replaced = split_by_key(session, relation, incoming)
@@ -85,16 +101,20 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
 
 
 def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
-    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if it went (-1)."""
+    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if
+    it went (-1).
+    """
     came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
     return _replaced(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
 
 
 def accepting(relation: Relation) -> Relation:
-    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a topic `_value`."""
+    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a
+    topic `_value`.
+    """
     if relation.topic is not None:
         return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
-    if relation.mode != "changelog_kv":
+    if not relation.takes_signs:
         return relation
     columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
     return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
@@ -115,15 +135,30 @@ def delete(session: Session, statement: Delete) -> Result:
 
 
 def _buried(session: Session, statement: Delete) -> Result:
-    """DELETE FROM a topic writes, as in Lenses: a tombstone for each key of the records that match. FEATURE_NOT_SUPPORTED for RETURNING."""
+    """DELETE FROM a topic writes, as in Lenses: a tombstone for each key of the records that match.
+
+    FEATURE_NOT_SUPPORTED for RETURNING.
+    """
     if statement.returning is not None:
-        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "RETURNING of a DELETE from a topic is not supported",
-                       detail="It writes tombstones.")
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "RETURNING of a DELETE from a topic is not supported",
+            detail="It writes tombstones.",
+        )
     topic = writable(session, statement.table, statement, "delete from")
     key, gone = (exp.column(exp.to_identifier(n, quoted=True)) for n in (KEY_COLUMN, TOMBSTONE))
-    query = exp.select(key, exp.null()).distinct().from_(table_tree(topic, statement.alias)).where(exp.not_(gone), *filter(None, [statement.where]))
+    query = (
+        exp.select(key, exp.null())
+        .distinct()
+        .from_(table_tree(topic, statement.alias))
+        .where(exp.not_(gone), *filter(None, [statement.where]))
+    )
     columns = tuple(Name(n, statement.span) for n in (KEY_COLUMN, VALUE_FACET))
-    made = Insert(text=statement.text, sql=statement.sql, span=statement.span, table=statement.table, columns=columns, query=query)
+    made = Insert(
+        text=statement.text, sql=statement.sql, span=statement.span, table=statement.table, columns=columns, query=query
+    )
     return replace(insert(session, made), command="DELETE")
 
 
@@ -133,15 +168,21 @@ def update(session: Session, statement: Update) -> Result:
         relation = writable(session, statement.table, statement, "update", changing=True)
         targets = _assigned(relation, statement)
         values = tuple(e for _, e in statement.assignments)
-        query = _matching(session, relation, statement.alias, statement.where,
-                          tuple(t.typed(v) for t, v in zip(targets, values, strict=True)), statement)
+        query = _matching(
+            session,
+            relation,
+            statement.alias,
+            statement.where,
+            tuple(t.typed(v) for t, v in zip(targets, values, strict=True)),
+            statement,
+        )
         check_types(query.columns[len(relation.columns) :], targets, statement)
         rows = fetch(session, _both_images(query, relation, targets), newest=True)
         width = len(relation.columns)
         schema = arrow_schema(relation.columns, positional=False)
         old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
         new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
-        new = cut_times(relation, new)
+        new = as_kept(relation, new)
         check_rows(relation, new, statement)
         result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         if {t.column.name for t in targets} & set(relation.primary_key):
@@ -160,24 +201,47 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
         raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
     relation = session.relation(name, statement)
     if relation.topic is not None and RECORD_NUMBER in [c.name for c in relation.columns]:
-        raise error_at(statement, name.span, "READ_ONLY_RELATION", f'can\'t {what} topic "{relation.shown}"',
-                       detail="A processor writes it, or has written it.")
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} topic "{relation.shown}"',
+            detail="A processor writes it, or has written it.",
+        )
     if relation.kind != "table":
-        raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} {relation.what} "{relation.name}"',
-                       detail="Only tables are changed by statements.")
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} {relation.what} "{relation.name}"',
+            detail="Only tables are changed by statements.",
+        )
     if relation.connector:
-        raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} table "{relation.name}": its rows come from its connector')
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} table "{relation.name}": its rows come from its connector',
+        )
     if relation.external is not None:
-        raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} {relation.what} "{relation.name}": its content is outside of the database')
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} {relation.what} "{relation.name}": its content is outside of the database',
+        )
     if changing and relation.topic is not None and session.semantics.records:
-        raise error_at(statement, name.span, "READ_ONLY_RELATION", f"can't {what} {relation.title}: its records stay as they are",
-                       hint="Insert a record with the same key: as a table the topic has the last one.")
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f"can't {what} {relation.title}: its records stay as they are",
+            hint="Insert a record with the same key: as a table the topic has the last one.",
+        )
     if changing and relation.append_only:
-        raise error_at(statement, name.span, "READ_ONLY_RELATION",
-                       f'can\'t {what} append-only {relation.what} "{relation.name}"')
+        raise error_at(
+            statement, name.span, "READ_ONLY_RELATION", f'can\'t {what} append-only {relation.what} "{relation.name}"'
+        )
     return relation
 
 
@@ -185,7 +249,8 @@ def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
     """The columns that an INSERT fills, in the order in which values are given."""
     if not statement.columns:
         return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
-    return named_targets(relation, statement.columns, statement)
+    found = named_targets(relation, statement.columns, statement)
+    return tuple(replace(t, epoch_ms=relation.topic is not None and t.column.name == RECORD_TIME) for t in found)
 
 
 def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
@@ -200,9 +265,13 @@ def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statem
     for name in names:
         column = known.get(name.name) or (lower.get(name.name.lower()) if name.folded else None)
         if column is None:
-            raise error_at(statement, name.span, "UNDEFINED_COLUMN",
-                           f'column "{name.name}" of relation "{relation.name}" does not exist',
-                        hint=did_you_mean(name.name, known))
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'column "{name.name}" of relation "{relation.name}" does not exist',
+                hint=did_you_mean(name.name, known),
+            )
         if column in [t.column for t in found]:
             raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
         found.append(Target(column, name.span))
@@ -211,21 +280,37 @@ def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statem
 
 def _check_width(given: int, wanted: int, statement: Insert) -> None:
     if given > wanted:
-        raise error_at(statement, statement.span, "SYNTAX_ERROR",
-                       "INSERT has more expressions than target columns",
-                       detail=f"{given} expressions for {wanted} columns.")
+        raise error_at(
+            statement,
+            statement.span,
+            "SYNTAX_ERROR",
+            "INSERT has more expressions than target columns",
+            detail=f"{given} expressions for {wanted} columns.",
+        )
     if given < wanted:
-        raise error_at(statement, statement.span, "SYNTAX_ERROR",
-                       "INSERT has more target columns than expressions",
-                       detail=f"{given} expressions for {wanted} columns.")
+        raise error_at(
+            statement,
+            statement.span,
+            "SYNTAX_ERROR",
+            "INSERT has more target columns than expressions",
+            detail=f"{given} expressions for {wanted} columns.",
+        )
 
 
-def _matching(session: Session, relation: Relation, alias: str | None, where: exp.Expression | None,
-              values: tuple[exp.Expression, ...], statement: Statement) -> Bounded:
+def _matching(
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    where: exp.Expression | None,
+    values: tuple[exp.Expression, ...],
+    statement: Statement,
+) -> Bounded:
     """The query for the rows that `where` selects: all columns, then `values`."""
     shown = alias or relation.name
-    columns = [exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
-               for c in relation.columns]
+    columns = [
+        exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
+        for c in relation.columns
+    ]
     tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
     if where is not None:
         tree = tree.where(where, copy=False)
@@ -237,8 +322,10 @@ def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]
     width = len(relation.columns)
     names = [f"x{i}" for i in range(len(query.columns))]
     old = [f"{names[i]} AS o{i}" for i in range(width)]
-    values = {t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
-              for i, t in enumerate(targets)}
+    values = {
+        t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
+        for i, t in enumerate(targets)
+    }
     new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
     sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
     return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
@@ -263,8 +350,15 @@ def rows_without(session: Session, relation: Relation, rows: pa.Table, others: p
     return kept.cast(rows.schema)
 
 
-def _result(command: str, session: Session, relation: Relation, alias: str | None,
-            items: tuple[exp.Expression, ...] | None, rows: pa.Table, statement: Statement) -> Result:
+def _result(
+    command: str,
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    items: tuple[exp.Expression, ...] | None,
+    rows: pa.Table,
+    statement: Statement,
+) -> Result:
     if items is None:
         return Result(command, rowcount=rows.num_rows)
     columns, table = returning(session, relation, alias, items, rows, statement)

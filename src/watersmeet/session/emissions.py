@@ -1,4 +1,6 @@
-"""How a query that runs gives its changes: as they come, added up by periods, without those that go, so many and no more."""
+"""How a query that runs gives its changes: as they come, added up by periods, without those that go, so many and no
+more.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Change:
 class Emitter:
     """Turns changes into what the query gives. empty: a table of its columns without rows.
 
-    started_us: when the query started: periods count from there. rowtime: the column by which rows come. version: of the last emission, 0 before the first. left: rows that may
+    started_us: when the query started: periods count from there. rowtime: the column by which rows come. version: of
+    the last emission, 0 before the first. left: rows that may
     still come, None: any number.
     """
 
@@ -53,7 +56,9 @@ class Emitter:
         return self.left == 0
 
     def emit(self, changes: Iterable[Change], now_us: int) -> tuple[pa.Table, Diff]:
-        """What comes out now, in the order of the commits: rows, with the number of their emission behind, and how often each came or went."""
+        """What comes out now, in the order of the commits: rows, with the number of their emission behind, and how
+        often each came or went.
+        """
         given = [self._said(c) for c in self._due(changes, now_us)]
         none = self.empty.append_column(_VERSION, pa.array([], pa.int64()))
         rows = pa.concat_tables([none, *(g.rows for g in given)])
@@ -86,7 +91,9 @@ class Emitter:
         if len(diff):
             self.version += 1
         numbers = pa.array(np.full(len(diff), self.version, np.int64))
-        return Change(change.time_us, rows.rename_columns(self.empty.column_names).append_column(_VERSION, numbers), diff)
+        return Change(
+            change.time_us, rows.rename_columns(self.empty.column_names).append_column(_VERSION, numbers), diff
+        )
 
     def _limited(self, rows: pa.Table, diff: Diff) -> tuple[pa.Table, Diff]:
         """The first rows, as many as may still come."""

@@ -24,7 +24,11 @@ def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> E
     try:
         module = importlib.import_module("watersmeet.runtime.spark.engine")
     except ImportError as cause:
-        raise error("RUNTIME_UNAVAILABLE", "PySpark can't be imported", detail=f"{cause}.",
-                    hint='Install pyspark, or connect with runtime = "inprocess".') from cause
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            "PySpark can't be imported",
+            detail=f"{cause}.",
+            hint='Install pyspark, or connect with runtime = "inprocess".',
+        ) from cause
     made: Engine = module.SparkEngine(database, spark, parallelism=buckets)
     return made

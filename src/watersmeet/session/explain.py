@@ -9,7 +9,7 @@ from watersmeet.binder.requests import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain
-from watersmeet.session import ddl, external
+from watersmeet.session import ddl, external, schemaddl, sqlfunctions
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session, error_at
 from watersmeet.session.materialize import Bound, bind_running, bind_view, create_materialized_view
@@ -17,7 +17,6 @@ from watersmeet.session.planning import join_order, joins_many, shares
 from watersmeet.session.pumps import create_pump
 from watersmeet.session.queries import bounded, reading
 from watersmeet.session.result import Result, lines_result
-from watersmeet.session.schemas import create_schema
 from watersmeet.session.settings import set_variable
 from watersmeet.session.streams import create_stream
 from watersmeet.session.topics import bind_processor, create_processor, create_topic
@@ -31,18 +30,20 @@ _MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
     st.CreateDictionary: external.create_dictionary,
     st.CreateExternalStream: external.create_external_stream,
     st.CreateExternalTable: external.create_external_table,
+    st.CreateFunction: sqlfunctions.create_function,
     st.CreateIndex: ddl.create_index,
     st.CreateMaterializedView: create_materialized_view,
     st.CreateProcessor: create_processor,
     st.CreatePump: create_pump,
-    st.CreateSchema: create_schema,
+    st.CreateSchema: schemaddl.create_schema,
     st.CreateSource: ddl.create_source,
     st.CreateStream: create_stream,
     st.CreateTable: ddl.create_table,
     st.CreateTopic: create_topic,
     st.CreateView: ddl.create_view,
     st.Drop: ddl.drop,
-    st.DropSchema: ddl.drop_schema,
+    st.DropFunction: sqlfunctions.drop_function,
+    st.DropSchema: schemaddl.drop_schema,
     st.SetVariable: set_variable,
 }
 
@@ -52,25 +53,38 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     inner = statement.statement
     if isinstance(inner, st.Refused):
         raise inner.error
-    options = ExplainOptions(statement.verbose, statement.level, statement.format, statement.trace, **_planning(session))
+    options = ExplainOptions(
+        statement.verbose, statement.level, statement.format, statement.trace, **_planning(session)
+    )
     lines = _running_lines(session, inner, options)
     if lines is None and isinstance(inner, st.Select):
         lines = _batch_lines(session, inner, statement.format)
     if lines is None:
-        raise error_at(statement, inner.span, "FEATURE_NOT_SUPPORTED",
-                       "EXPLAIN of this statement is not supported",
-                       hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.")
+        raise error_at(
+            statement,
+            inner.span,
+            "FEATURE_NOT_SUPPORTED",
+            "EXPLAIN of this statement is not supported",
+            hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.",
+        )
     return lines_result("EXPLAIN", _TITLE, lines)
 
 
 def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
-    """The plan of what follows its inputs: a view, a pump, a processor, a query that runs until it is stopped. None for anything else."""
+    """The plan of what follows its inputs: a view, a pump, a processor, a query that runs until it is stopped.
+
+    None for anything else.
+    """
     if isinstance(statement, st.CreateMaterializedView):
         return view_lines(session, statement, options)
     if isinstance(statement, st.CreateProcessor):
         return _lines(session, bind_processor(session, statement), options)
     if isinstance(statement, st.Select) and runs_on(session, statement.query):
-        return _lines(session, bind_running(session, request_of(statement.query, statement.text), statement.text, "query"), options)
+        return _lines(
+            session,
+            bind_running(session, request_of(statement.query, statement.text), statement.text, "query"),
+            options,
+        )
     return None
 
 
@@ -82,16 +96,22 @@ def view_lines(session: Session, statement: st.CreateMaterializedView, options: 
 def _lines(session: Session, bound: Bound, options: ExplainOptions) -> list[str]:
     database = session.database
     producers = {} if database.read_only else database.plans.producers
-    return explain(bound.tree, bound.relation, session.catalog, producers, database.buckets, options)
+    return explain(bound.tree, bound.relation, session.catalog.as_stored, producers, database.buckets, options)
 
 
 def _planning(session: Session) -> dict[str, Any]:
-    return {"join_order": join_order(session.variables), "share": shares(session.variables),
-            "multiway": joins_many(session.variables)}
+    return {
+        "join_order": join_order(session.variables),
+        "share": shares(session.variables),
+        "multiway": joins_many(session.variables),
+    }
 
 
 def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
-    """Name and plan of whatever in a script follows its inputs. The script is run but for its rows, its queries and its connectors."""
+    """Name and plan of whatever in a script follows its inputs.
+
+    The script is run but for its rows, its queries and its connectors.
+    """
     session.replace_connectors = True
     plans: list[tuple[str, list[str]]] = []
     queries = 0
@@ -115,5 +135,5 @@ def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat)
     query = bounded(session, statement.query, statement.text)
     with reading(session, query, newest=False) as connection:
         rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
-    lines = [line for _, text in rows for line in text.strip("\n\t").splitlines()]
+    lines = [line for _, text in rows for line in text.strip("\n\t").split("\n")]
     return ["BatchQuery { engine: DuckDB }", *lines] if kind == "text" else lines

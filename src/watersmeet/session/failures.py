@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from watersmeet.errors import Error, error_from_json
-from watersmeet.runtime.limits import failed_views
+from watersmeet.runtime.stopped import failed_views
 from watersmeet.session.context import Session
 
 

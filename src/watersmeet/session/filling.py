@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,29 +22,51 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
     database.plans.add(relation.id, operators)
     try:
-        with database.guard:
-            database.change_catalog(session.catalog.with_relation(relation))
+        session.put(relation)
         database.engine.install(database.plans.circuit, (relation.id,))
-        with database.guard:
-            database.change_catalog(session.catalog.with_relation(replace(relation, ready=True)))
+        session.put(replace(relation, ready=True))
     except BaseException:
-        _undo(session, relation)
+        undo(session, {relation.id})
         raise
 
 
-def _undo(session: Session, relation: Relation) -> None:
-    """Take a relation that could not be filled out of everything."""
+def undo(session: Session, ids: set[str]) -> None:
+    """Take relations out of everything that nobody was told of. Raises nothing: what was wrong before says more."""
     database = session.database
     stored = True
     with database.guard:
-        if relation.id in session.catalog.relations:
-            stored = database.forget({relation.id})
-    with contextlib.suppress(Error):  # why the relation could not be filled says more than that the engine stands still
-        _take_out(session, {relation.id}, stored=stored)
+        if ids & database.catalog.relations.keys():
+            stored = database.forget(ids)
+            for relation_id in ids:
+                database.content.drop(relation_id)
+    with contextlib.suppress(Error):
+        _take_out(session, ids, stored=stored)
+
+
+def clear_away(session: Session, gone: set[str]) -> None:
+    """Take relations out of the circuit and off the disk that the catalog has no more."""
+    database = session.database
+    with database.guard:
+        for relation_id in gone:
+            database.content.drop(relation_id)
+    install_remaining(session, gone)
+    for relation_id in gone:
+        shutil.rmtree(database.layout.dead(relation_id), ignore_errors=True)
+
+
+def stop_feeding(session: Session, ids: set[str]) -> None:
+    """Let the circuit run without relations that stay in the catalog. In a transaction those that others see are fed
+    until COMMIT.
+    """
+    if session.transaction is not None:
+        definitions = session.transaction.definitions
+        definitions.stopped |= ids - definitions.made
+        ids = ids & definitions.made
+    install_remaining(session, ids)
 
 
 def install_remaining(session: Session, gone: set[str]) -> None:
-    """Let the circuit run without the relations `gone`, which the catalog has no more. They are gone in any case."""
+    """Let the circuit run without the relations `gone`, which it no longer feeds. It does not in any case."""
     try:
         _take_out(session, gone, stored=True)
     except Error as err:

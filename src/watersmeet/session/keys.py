@@ -51,7 +51,11 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
     columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
     same = " AND ".join(f"t.{quoted(k)} = i.{quoted(k)}" for k in relation.primary_key)
     schema = arrow_schema(relation.columns, positional=False)
-    query = Bounded(f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_INCOMING} i ON {same}",
-                    relation.columns, (relation.id,), session.catalog)
+    query = Bounded(
+        f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_INCOMING} i ON {same}",
+        relation.columns,
+        (relation.id,),
+        session.catalog,
+    )
     with reading(session, query, newest=True) as connection, lent(connection, rows, relation, _INCOMING):
         return conformed(connection.execute(query.sql).to_arrow_table(), schema)

@@ -1,7 +1,9 @@
-"""Rows of ordered streams come in the order of their times: one that is before another that came before it is rejected, and counted by the commit.
+"""Rows of ordered streams come in the order of their times: one that is before another that came before it is rejected,
+and counted by the commit.
 
-Document 001: the clock of a stream is the rowtime of its newest row, and rowtimes do not go down; D-001-21: they are whole milliseconds.
-The order is that in which rows are written: of a statement, then of statements, of transactions that of their commits.
+SQLstream, "JOIN clause": the clock of a stream is the rowtime of its newest row, and rowtimes do not go down; D-001-21:
+they are whole milliseconds. The order is that in which rows are written: of a statement, then of statements, of
+transactions that of their commits.
 """
 
 from __future__ import annotations
@@ -33,14 +35,19 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.T
         clock = max(clock, transaction.clocks.get(relation.id, clock))
     kept, rejected, last = _ordered(rows, relation.event_time.column, clock)
     if rejected:
-        session.notice(f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: before the rowtime of a row that came earlier')
+        session.notice(
+            f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: before the rowtime '
+            f"of a row that came earlier"
+        )
     if transaction is not None:
         transaction.clocks[relation.id] = last
     return kept, rejected
 
 
 def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Rows that come together from a view, in the order in which an ordered stream takes them; those of one time as they are."""
+    """Rows that come together from a view, in the order in which an ordered stream takes them; those of one time as
+    they are.
+    """
     if relation.event_time is None or not relation.event_time.ordered:
         return rows
     times, _ = microseconds(rows.column(relation.event_time.column))
@@ -48,12 +55,16 @@ def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
 
 
 def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[dict[str, Change], dict[str, int]]:
-    """The changes of a transaction without rows that others have overtaken meanwhile, and how many these were by relation id."""
+    """The changes of a transaction without rows that others have overtaken meanwhile, and how many these were by
+    relation id.
+    """
     found, rejected = dict(changes), {}
     for relation_id, change in changes.items():
         relation = session.catalog.relations[relation_id]
         if relation.event_time is not None and relation.event_time.ordered:
-            kept, rejected[relation_id], _ = _ordered(change.table, relation.event_time.column, stream_clock(session, relation))
+            kept, rejected[relation_id], _ = _ordered(
+                change.table, relation.event_time.column, stream_clock(session, relation)
+            )
             found[relation_id] = Change(kept)
     return found, rejected
 

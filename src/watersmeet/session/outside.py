@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watersmeet.catalog import External
+from watersmeet.late import late
 from watersmeet.session.problems import Problems
-from watersmeet.sources.external import READERS, GivenReader, Reader, check_kind
 from watersmeet.types import Schema
+
+if TYPE_CHECKING:
+    from watersmeet.sources import external as readers
+else:
+    readers = late("watersmeet.sources.external")
 
 
 class Outside:
@@ -22,16 +27,16 @@ class Outside:
         self.lock = threading.RLock()
         self.problems = problems
         self.versions: dict[str, Any] = {}
-        self._given: dict[tuple[str, str], GivenReader] = {}
+        self._given: dict[tuple[str, str], readers.GivenReader] = {}
 
     def give(self, kind: str, name: str, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
         """For tests: these rows (as texts) are the content of table `name` in a system of that kind."""
-        self._given[kind, name] = GivenReader(columns, rows)
+        self._given[kind, name] = readers.GivenReader(columns, rows)
 
-    def reader(self, external: External, what: str = "an external table") -> Reader:
+    def reader(self, external: External, what: str = "an external table") -> readers.Reader:
         """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
         given = self._given.get((external.kind, external.name))
         if given is not None:
             return given
-        check_kind(external.kind, sorted(READERS), what)
-        return READERS[external.kind](external)
+        readers.check_kind(external.kind, sorted(readers.READERS), what)
+        return readers.READERS[external.kind](external)

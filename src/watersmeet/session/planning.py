@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.algebra.rewrites import JoinOrder
+from watersmeet.binder.settings import JOIN_ROWS_SETTING
 from watersmeet.session.variables import Variables
 
 
@@ -21,3 +22,8 @@ def shares(variables: Variables) -> bool:
 def joins_many(variables: Variables) -> bool:
     """Whether inner joins by one key become one join of many inputs."""
     return variables.is_on("streaming_enable_multiway_join")
+
+
+def most_join_rows(variables: Variables) -> int:
+    """How many rows each join of a new view may make in one epoch, if the view does not say; 0: any number."""
+    return int(variables.get(JOIN_ROWS_SETTING))

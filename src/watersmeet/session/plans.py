@@ -1,21 +1,33 @@
 """The compiled plan of each view and connector table, kept beside the catalog.
 
-What a database runs is what was compiled when the view was made: it is read from here at every
-start, and never planned again.
+What a database runs is what was compiled when the view was made: it is read from here at every start, and never
+planned again. File names carry the number of the writer that made them, so that one that was overtaken never replaces
+the plan of another relation that has the same id; the newest writer's counts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Operator, operator_from_json
 from watersmeet.errors import error
-from watersmeet.planner import assemble
+from watersmeet.late import late
 from watersmeet.store import files
+from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, check_id
-from watersmeet.store.manifests import sealed, unsealed
+
+if TYPE_CHECKING:
+    from watersmeet import planner
+else:
+    planner = late("watersmeet.planner")
+
+
+_NAME: Final = re.compile(r"([a-z]+[0-9]+)-([0-9]+)\.json\Z")
 
 
 class Plans:
@@ -24,24 +36,26 @@ class Plans:
     Not thread-safe: only DDL, which runs one statement at a time, touches it.
     """
 
-    def __init__(self, layout: Layout, catalog: Catalog, buckets: int) -> None:
+    def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
         """Read the plans of all relations in `catalog`. DATABASE_DAMAGED, STATE_MISMATCH."""
         self._layout = layout
+        self._log = log
         self._buckets = buckets
+        paths = {i: path for i, _, path in sorted(_stored(layout))}
         self.producers: dict[str, Sequence[Operator]] = {
-            r.id: _load(layout, r.id) for r in catalog.relations.values() if r.is_fed_by_circuit
+            r.id: _load(paths.get(r.id), layout, r.id) for r in catalog.relations.values() if r.is_fed_by_circuit
         }
 
     @property
     def circuit(self) -> Circuit:
         """The circuit of the whole database."""
-        return assemble(self.producers.values(), self._buckets)
+        return planner.assemble(self.producers.values(), self._buckets)
 
     def add(self, relation_id: str, operators: Sequence[Operator]) -> None:
         """Save the plan of a new relation."""
         value = {"state_format": STATE_FORMAT_VERSION, "operators": [o.to_json() for o in operators]}
-        path = self._layout.plan(check_id(relation_id))
-        files.replace_file(path, sealed(value), durable=self._layout.durable)
+        path = self._layout.plan(f"{check_id(relation_id)}-{self._log.writer}")
+        files.replace_file(path, self._layout.seal(path, value), durable=self._layout.durable)
         self.producers[relation_id] = operators
 
     def replace_all(self, producers: Mapping[str, Sequence[Operator]], buckets: int) -> None:
@@ -56,16 +70,24 @@ class Plans:
         for relation_id in gone:
             del self.producers[relation_id]
         if stored:
-            files.remove_files(self._layout.plan(check_id(i)) for i in gone)
+            files.remove_files(path for i, _, path in _stored(self._layout) if i in gone)
 
 
-def _load(layout: Layout, relation_id: str) -> tuple[Operator, ...]:
-    path = layout.plan(check_id(relation_id))
-    try:
-        value = unsealed(files.read_file(path), path.name)
-    except FileNotFoundError as cause:
-        raise error("DATABASE_DAMAGED", f"plan {path.name} is missing from {path.parent}") from cause
+def _stored(layout: Layout) -> list[tuple[str, int, Path]]:
+    """(relation id, writer, path) of all plans."""
+    found = [m for name in files.list_names(layout.plans) if (m := _NAME.match(name))]
+    return [(m[1], int(m[2]), layout.plans / m.string) for m in found]
+
+
+def _load(path: Path | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
+    if path is None:
+        raise error("DATABASE_DAMAGED", f"the plan of relation {relation_id} is missing from {layout.plans}")
+    value = layout.unseal(path)
     if value.get("state_format") != STATE_FORMAT_VERSION:
-        raise error("STATE_MISMATCH", f"the plan {path.name} has state format {value.get('state_format')}, "
-                    f"this release has {STATE_FORMAT_VERSION}", hint="Use the release that wrote it.")
+        raise error(
+            "STATE_MISMATCH",
+            f"the plan {path.name} has state format {value.get('state_format')}, "
+            f"this release has {STATE_FORMAT_VERSION}",
+            hint="Use the release that wrote it.",
+        )
     return tuple(operator_from_json(o) for o in value["operators"])

@@ -1,4 +1,6 @@
-"""What is wrong beside the views and does not stop them, by relation: also in a file, so that other processes can show it."""
+"""What is wrong beside the views and does not stop them, by relation: also in a file, so that other processes can show
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from watersmeet.store.notes import Note
 class Problems:
     """Errors by relation id. Safe for several threads.
 
-    The writer's are its own, those of the writer before are forgotten: it tries anew. Who only reads the database sees those of the last writer.
+    The writer's are its own, those of the writer before are forgotten: it tries anew. Who only reads the database sees
+    those of the last writer.
     """
 
     def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:

@@ -26,9 +26,10 @@ _LENT: Final = "_watersmeet_rows"
 
 @dataclass(frozen=True)
 class Bounded:
-    """DuckDB SQL, the columns that it gives, the ids of the relations of `catalog` that it names.
+    """DuckDB SQL, the columns that it gives, the ids of the relations of `catalog` whose content it reads.
 
-    text: what errors are shown in. exact: the types that the result has to have, None for those it has.
+    text: what errors are shown in. exact: the types that the result has to have, None for those it has. named: the
+    relations that the query itself names, views among them. functions: ids of the functions of SQL that it calls.
     """
 
     sql: str
@@ -37,19 +38,28 @@ class Bounded:
     catalog: Catalog
     text: str = ""
     exact: Schema | None = None
+    named: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
-    """Bind a query to the relations that can be read now. Errors of the binder, with their places; of views that were stopped."""
+    """Bind a query to the relations that can be read now.
+
+    Errors of the binder, with their places; of views that were stopped.
+    """
     catalog = readable(session.catalog)
-    query = to_duckdb(tree, catalog, text, session.dialect)
+    query = to_duckdb(tree, catalog, text, session.dialect, files=session.database.files)
     check_running(session, query.depends_on)
-    return Bounded(query.sql, query.columns, query.depends_on, catalog, text)
+    return Bounded(
+        query.sql, query.columns, query.depends_on, catalog, text, named=query.named, functions=query.functions
+    )
 
 
 def table_tree(relation: Relation, alias: str | None) -> exp.Table:
     """The node that names a relation."""
-    tree = exp.Table(this=exp.to_identifier(relation.name, quoted=True), db=exp.to_identifier(relation.schema, quoted=True))
+    tree = exp.Table(
+        this=exp.to_identifier(relation.name, quoted=True), db=exp.to_identifier(relation.schema, quoted=True)
+    )
     if alias is not None:
         tree.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
     return tree
@@ -88,8 +98,9 @@ def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckd
 
 
 @contextmanager
-def lent(connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relation,
-         name: str = _LENT) -> Iterator[None]:
+def lent(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relation, name: str = _LENT
+) -> Iterator[None]:
     """Inside the block `rows` (columns of `relation`) are a temporary view `name`, of the relation's types."""
     columns = ", ".join(f"CAST({quoted(c.name)} AS {c.type.duckdb}) AS {quoted(c.name)}" for c in relation.columns)
     source = f"{_LENT}_source"
@@ -103,7 +114,10 @@ def lent(connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relati
 
 
 def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Schema, sql: str = "") -> pa.Table:
-    """One row of `columns` for each of `rows`: of DuckDB's expressions over them. sql: the statement that errors are about."""
+    """One row of `columns` for each of `rows`: of DuckDB's expressions over them.
+
+    sql: the statement that errors are about.
+    """
     with session.database.content.session() as connection:
         connection.register(_LENT, rows)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.trees import exactly
@@ -23,8 +22,8 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
         if relation.kind == "table" and relation.connector:
             producers[relation.id] = compile_connector_table(relation, buckets)
         elif relation.kind == "materialized view":
-            tree = _tree(relation, replace(catalog, path=relation.path))
-            producers[relation.id] = compile_view(tree, relation, producers, buckets, catalog=catalog)
+            tree = _tree(relation, catalog.seen_by(relation))
+            producers[relation.id] = compile_view(tree, relation, producers, buckets, catalog=catalog.as_stored)
     return producers
 
 
@@ -33,7 +32,7 @@ def _tree(relation: Relation, catalog: Catalog) -> Tree:
     if relation.owner:
         work = [r.id for r in catalog.relations.values() if r.owner == relation.owner]
         owner = catalog.relations[relation.owner]
-        return _bound(owner, replace(catalog, path=owner.path)).fills[work.index(relation.id)].tree
+        return _bound(owner, catalog.seen_by(owner)).fills[work.index(relation.id)].tree
     statement = parse(relation.sql, relation.dialect)[-1]
     if isinstance(statement, CreateProcessor):
         records = records_of(bind_query(statement.query, catalog, statement.text, relation.dialect))

@@ -1,7 +1,7 @@
 """Content outside of the database is brought in when it is asked for, as the difference to what is there.
 
-An external table is read when a statement names it, a dictionary also whenever views are brought up to date. What was read is
-committed as a transaction, so that tasks, other processes and a restart see it as they see any table.
+An external table is read when a statement names it, a dictionary also whenever views are brought up to date. What was
+read is committed as a transaction, so that tasks, other processes and a restart see it as they see any table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from watersmeet.types import arrow_schema
 
 
 def refresh(session: Session, relation: Relation) -> bool:
-    """Bring in what the content of an external relation is now; whether it was another one. Errors of the reader, NOT_NULL_VIOLATION."""
+    """Bring in what the content of an external relation is now; whether it was another one.
+
+    Errors of the reader, NOT_NULL_VIOLATION.
+    """
     outside = session.database.outside
     assert relation.external is not None
     with outside.lock:
@@ -42,11 +45,15 @@ def refresh(session: Session, relation: Relation) -> bool:
 
 
 def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
-    """As `refresh`, of all external relations among these, and below plain views among them."""
+    """As `refresh`, of all external relations among these, and below plain views among them.
+
+    Views among them that the open transaction has made show what their inputs have when this returns.
+    """
     if session.database.read_only:
         return False
     known = session.catalog.relations
     todo = list(dict.fromkeys(relation_ids))
+    _catch_up(session, todo)
     changed = False
     for relation_id in todo:
         relation = known.get(relation_id)
@@ -59,6 +66,16 @@ def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
     return changed
 
 
+def _catch_up(session: Session, relation_ids: Iterable[str]) -> None:
+    transaction = session.transaction
+    if transaction is None or not transaction.definitions.made:
+        return
+    catalog = session.catalog
+    read = catalog.upstream(relation_ids) & transaction.definitions.made
+    if any(catalog.relations[i].is_fed_by_circuit for i in read):
+        session.database.flush()
+
+
 def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
     """Make `rows` the content; of each primary key the last one stays."""
     check_rows(relation, rows, None)
@@ -66,8 +83,13 @@ def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
         rows = last_of_each_key(session, relation, rows)
     columns = ", ".join(quoted(c.name) for c in relation.columns)
     with session.database.guard:
-        query = Bounded(f"SELECT {columns} FROM {quoted(relation.shown)}", relation.columns, (relation.id,), session.catalog,
-                        exact=relation.columns)
+        query = Bounded(
+            f"SELECT {columns} FROM {quoted(relation.shown)}",
+            relation.columns,
+            (relation.id,),
+            session.catalog,
+            exact=relation.columns,
+        )
         old = fetch(session, query, newest=True)
         both = pa.concat_tables([old, rows.cast(arrow_schema(relation.columns, positional=False))])
         signs = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(rows.num_rows, np.int64)])

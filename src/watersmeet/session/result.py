@@ -57,8 +57,9 @@ def rows_result(command: str, columns: Schema, table: pa.Table) -> Result:
     return Result(command, columns, table, table.num_rows)
 
 
-def text_result(command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]],
-                numbers: tuple[str, ...] = ()) -> Result:
+def text_result(
+    command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]], numbers: tuple[str, ...] = ()
+) -> Result:
     """A result of text columns, but for those in `numbers`, which are whole numbers (bigint)."""
     columns = tuple(Field(n, VARCHAR) for n in names)
     return typed_result(command, tuple(_number(c) if c.name in numbers else c for c in columns), rows)

@@ -14,8 +14,14 @@ from watersmeet.session.select import described
 from watersmeet.types import Schema
 
 
-def returning(session: Session, relation: Relation, alias: str | None, items: tuple[exp.Expression, ...],
-              rows: pa.Table, statement: Statement) -> tuple[Schema, pa.Table]:
+def returning(
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    items: tuple[exp.Expression, ...],
+    rows: pa.Table,
+    statement: Statement,
+) -> tuple[Schema, pa.Table]:
     """The columns and rows that `items` give over `rows` of `relation`."""
     query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):

@@ -1,4 +1,6 @@
-"""CREATE SCHEMA, DROP SCHEMA, SET SCHEMA: what names stand in front of relations, and where names without one are looked up."""
+"""CREATE SCHEMA, DROP SCHEMA, SET SCHEMA: what names stand in front of relations, and where names without one are
+looked up.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,9 @@ from watersmeet.session.result import Result
 USER_SCHEMA: Final = "$user"
 
 
-def create_schema(session: Session, statement: CreateSchema) -> Result:
+def make_schema(session: Session, statement: CreateSchema) -> Result:
     """CREATE SCHEMA."""
-    session.require_writer("CREATE")
-    session.require_no_transaction("CREATE")
+    session.require_definer("CREATE")
     word, name = session.semantics.schema_word, statement.name.name
     command = f"CREATE {word.upper()}"
     if "\0" in name or name == USER_SCHEMA:
@@ -31,9 +32,13 @@ def create_schema(session: Session, statement: CreateSchema) -> Result:
             session.notice(f'{word} "{name}" already exists, skipping')
             return Result(command)
         if same is not None:
-            detail = f'"{same}" is how a dialect calls the schema that is always there.' if same in COMMON_NAMES else None
-            raise error_at(statement, statement.name.span, "DUPLICATE_OBJECT", f'{word} "{same}" already exists', detail=detail)
-        session.database.change_catalog(session.catalog.with_schemas((*session.catalog.schemas, name)))
+            detail = (
+                f'"{same}" is how a dialect calls the schema that is always there.' if same in COMMON_NAMES else None
+            )
+            raise error_at(
+                statement, statement.name.span, "DUPLICATE_OBJECT", f'{word} "{same}" already exists', detail=detail
+            )
+        session.put_schemas((*session.catalog.schemas, name))
     return Result(command)
 
 
@@ -43,8 +48,13 @@ def schemas_of(session: Session, statement: DropSchema) -> list[str]:
     for name in statement.names:
         schema = schema_meant(name.name, session.catalog)
         if schema == COMMON_SCHEMA:
-            raise error_at(statement, name.span, "DEPENDENT_OBJECTS", f'{session.semantics.schema_word} "{name.name}" can\'t be dropped',
-                           detail="It is always there.")
+            raise error_at(
+                statement,
+                name.span,
+                "DEPENDENT_OBJECTS",
+                f'{session.semantics.schema_word} "{name.name}" can\'t be dropped',
+                detail="It is always there.",
+            )
         if schema is not None:
             found.append(schema)
         elif statement.if_exists:
@@ -68,8 +78,13 @@ def schema_for(session: Session, statement: Create) -> str:
     if statement.schema is None:
         path = session.catalog.path
         if not path:
-            raise error_at(statement, statement.name_span, "UNDEFINED_OBJECT", "no schema has been selected to create in",
-                           hint="Write schema.name, or SET search_path to a schema that exists.")
+            raise error_at(
+                statement,
+                statement.name_span,
+                "UNDEFINED_OBJECT",
+                "no schema has been selected to create in",
+                hint="Write schema.name, or SET search_path to a schema that exists.",
+            )
         return path[0]
     schema = schema_meant(statement.schema, session.catalog)
     if schema is None:
@@ -81,5 +96,10 @@ def undefined_schema(session: Session, name: Name, statement: Statement) -> Exce
     """UNDEFINED_OBJECT with near names."""
     word = session.semantics.schema_word
     known = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
-    return error_at(statement, name.span, "UNDEFINED_OBJECT", f'{word} "{name.name}" does not exist',
-                    hint=did_you_mean(name.name, known) or f"CREATE {word.upper()} {quoted(name.name)} makes it.")
+    return error_at(
+        statement,
+        name.span,
+        "UNDEFINED_OBJECT",
+        f'{word} "{name.name}" does not exist',
+        hint=did_you_mean(name.name, known) or f"CREATE {word.upper()} {quoted(name.name)} makes it.",
+    )

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import duckdb
 import pyarrow as pa
 
 from watersmeet.dialects.statements import Select
 from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.late import late
 from watersmeet.session.bounds import runs_on
 from watersmeet.session.context import Session
 from watersmeet.session.queries import bounded, conformed, failed_query, reading
-from watersmeet.session.refreshing import refresh_read
 from watersmeet.session.result import Result, rows_result
-from watersmeet.session.running import run_select
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
+
+if TYPE_CHECKING:
+    from watersmeet.session import refreshing, running
+else:
+    running = late("watersmeet.session.running")
+    refreshing = late("watersmeet.session.refreshing")
 
 
 def select(session: Session, statement: Select) -> Result:
-    """Run a query; one that names streams goes on until its cursor is closed. Inside a transaction that may write, tables are shown with its own changes."""
+    """Run a query; one that names streams goes on until its cursor is closed.
+
+    Inside a transaction that may write, tables are shown with its own changes.
+    """
     if runs_on(session, statement.query):
-        return run_select(session, statement)
+        return running.run_select(session, statement)
     query = bounded(session, statement.query, statement.text)
-    if refresh_read(session, query.depends_on):
+    if refreshing.refresh_read(session, query.depends_on):
         session.database.flush()  # a query shows the moment of the newest epoch
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only

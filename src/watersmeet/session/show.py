@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from watersmeet.catalog import COMMON_SCHEMA, Relation, RelationKind
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, RelationKind
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import Describe, Show
@@ -15,9 +15,10 @@ from watersmeet.session.like import like
 from watersmeet.session.result import Result, text_result, typed_result
 from watersmeet.session.schemas import undefined_schema
 from watersmeet.session.showtopics import described, processors, required, topics
-from watersmeet.session.status import database_status
+from watersmeet.session.sqlfunctions import show_create_function, show_functions
+from watersmeet.session.status import database_status, memory_status
 from watersmeet.sources.dead_letters import read_dead_letters
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, Field, Schema
+from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
 _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
     "tables": ("table",),
@@ -36,26 +37,40 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
 _READ: Final[tuple[RelationKind, ...]] = ("table", "source", "materialized view")
 
 #: What SHOW CREATE calls otherwise than the catalog.
-_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {"stream": ("table", "source"), "dictionary": ("table", "view"),
-                                                        "processor": ("materialized view",), "pump": ("view", "materialized view"), "topic": ("table", "materialized view")}
+_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {
+    "stream": ("table", "source"),
+    "dictionary": ("table", "view"),
+    "processor": ("materialized view",),
+    "pump": ("view", "materialized view"),
+    "topic": ("table", "materialized view"),
+}
 
 #: Lists that RisingWave has and that are always empty here.
-_EMPTY: Final = ("sinks", "functions", "connections", "subscriptions", "secrets", "internal tables")
+_EMPTY: Final = ("sinks", "connections", "subscriptions", "secrets", "internal tables")
 
 #: Lists of files in the status of a source, and what is wrong with each of them.
 _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was made later",
-    "unreadable": "the file can't be read for now",
 }
 #: Counters in the status of a source that are errors.
 _SOURCE_ERRORS: Final = ("dead", "replaced_files", "history_lost_files", "unreadable_files")
 
 _JOBS: Final[Schema] = (
-    Field("name", VARCHAR), Field("kind", VARCHAR), Field("state", VARCHAR), Field("rows", BIGINT),
-    Field("rows_in", BIGINT), Field("rows_out", BIGINT), Field("state_rows", BIGINT), Field("state_bytes", BIGINT),
-    Field("transactions_behind", BIGINT), Field("lag_seconds", DOUBLE), Field("errors", BIGINT),
-    Field("detail", VARCHAR), Field("watermark", VARCHAR), Field("held_back_by", VARCHAR),
+    Field("name", VARCHAR),
+    Field("kind", VARCHAR),
+    Field("state", VARCHAR),
+    Field("rows", BIGINT),
+    Field("rows_in", BIGINT),
+    Field("rows_out", BIGINT),
+    Field("state_rows", BIGINT),
+    Field("state_bytes", BIGINT),
+    Field("transactions_behind", BIGINT),
+    Field("lag_seconds", DOUBLE),
+    Field("errors", BIGINT),
+    Field("detail", VARCHAR),
+    Field("watermark", VARCHAR),
+    Field("held_back_by", VARCHAR),
 )
 
 
@@ -69,6 +84,8 @@ def show(session: Session, statement: Show) -> Result:
     what = statement.what
     if what in _KINDS:
         return _list(session, statement)
+    if what == "create function":
+        return show_create_function(session, statement)
     if what.startswith("create "):
         return _create(session, statement)
     if what == "columns":
@@ -113,8 +130,11 @@ def _is_listed_as(relation: Relation, what: str, session: Session) -> bool:
 
 def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
     known = session.catalog.relations
-    return text_result("SHOW", ("Name", "State", "Stream"), [
-        (r.name, "STARTED" if r.kind == "materialized view" else "STOPPED", known[r.feeds].shown) for r in pumps])
+    return text_result(
+        "SHOW",
+        ("Name", "State", "Stream"),
+        [(r.name, "STARTED" if r.kind == "materialized view" else "STOPPED", known[r.feeds].shown) for r in pumps],
+    )
 
 
 def _late(view: dict[str, Any]) -> str | None:
@@ -135,12 +155,43 @@ def _jobs(session: Session, statement: Show) -> Result:
         detail = _unwritten(session, view) if view["writing"] else _late(view)
         failure = view["error"] or (status["error"] if state == "failed" else None)
         ready = "failed" if view["error"] else state if view["ready"] else "filling"
-        rows.append((view["name"], view["kind"], ready, view["rows"], view["rows_in"], view["rows_out"],
-                     view["state_rows"], view["state_bytes"], status["behind"], round(status["lag_seconds"], 3),
-                     view["expression_errors"], detail if failure is None else _message(failure),
-                     view["watermark"], view["held_back_by"]))
-    rows += [(s["name"], session.catalog.relations[s["id"]].what, state, None, s["rows"], None, None, None, None, None,
-              sum(s.get(n, 0) for n in _SOURCE_ERRORS), _source_detail(s), s["watermark"], None) for s in status["sources"]]
+        rows.append(
+            (
+                view["name"],
+                view["kind"],
+                ready,
+                view["rows"],
+                view["rows_in"],
+                view["rows_out"],
+                view["state_rows"],
+                view["state_bytes"],
+                status["behind"],
+                round(status["lag_seconds"], 3),
+                view["expression_errors"],
+                detail if failure is None else _message(failure),
+                view["watermark"],
+                view["held_back_by"],
+            )
+        )
+    rows += [
+        (
+            s["name"],
+            session.catalog.relations[s["id"]].what,
+            state,
+            None,
+            s["rows"],
+            None,
+            None,
+            None,
+            None,
+            None,
+            sum(s.get(n, 0) for n in _SOURCE_ERRORS),
+            _source_detail(s),
+            s["watermark"],
+            None,
+        )
+        for s in status["sources"]
+    ]
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -152,20 +203,36 @@ def _errors(session: Session, statement: Show) -> Result:
         rows.append((None, "view failed", None, None, _message(status["error"])))
     rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
     rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
-    rows += [(v["name"], "expression", None, None, _nulls(v["expression_errors"]))
-             for v in status["views"] if v["expression_errors"]]
+    rows += [
+        (v["name"], "expression", None, None, _nulls(v["expression_errors"]))
+        for v in status["views"]
+        if v["expression_errors"]
+    ]
     known = session.catalog.relations
-    rows += [(known[i].name, "problem", None, None, _message(p)) for i, p in session.database.outside.problems.to_json().items() if i in known]
+    rows += [
+        (known[i].name, "problem", None, None, _message(p))
+        for i, p in session.database.outside.problems.to_json().items()
+        if i in known
+    ]
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))
         rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]
-        rows += [(source["name"], kind.replace("_", " "), file, None, message)
-                 for kind, message in _FILE_PROBLEMS.items() for file in source.get(kind, ())]
+        rows += [
+            (source["name"], kind.replace("_", " "), file, None, message)
+            for kind, message in _FILE_PROBLEMS.items()
+            for file in source.get(kind, ())
+        ]
+        rows += [(source["name"], "unreadable", file, None, why) for file, why in source.get("unreadable", ())]
         rows += [(source["name"], "partial", *_partial(entry)) for entry in source.get("partial", ())]
         if source.get("problem"):
             rows.append((source["name"], "problem", None, None, str(source["problem"])))
-    names = (Field("relation", VARCHAR), Field("kind", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT),
-             Field("message", VARCHAR))
+    names = (
+        Field("relation", VARCHAR),
+        Field("kind", VARCHAR),
+        Field("file", VARCHAR),
+        Field("line", BIGINT),
+        Field("message", VARCHAR),
+    )
     return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
 
 
@@ -187,8 +254,22 @@ def _dead_letters(session: Session, statement: Show) -> Result:
         if wanted is None or source["id"] == wanted.id:
             letters = read_dead_letters(session.database.layout.dead(source["id"]))
             rows += [(source["name"], d["file"], d["line"], d["reason"], d["text"]) for d in letters]
-    names = (Field("relation", VARCHAR), Field("file", VARCHAR), Field("line", BIGINT), Field("reason", VARCHAR),
-             Field("text", VARCHAR))
+    names = (
+        Field("relation", VARCHAR),
+        Field("file", VARCHAR),
+        Field("line", BIGINT),
+        Field("reason", VARCHAR),
+        Field("text", VARCHAR),
+    )
+    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
+def _memory(session: Session, statement: Show) -> Result:
+    """What the processes of this database use on this machine, and what its own process remembers."""
+    found = memory_status(session)
+    parts = ("main", "workers", "java", "packs", "commits")
+    rows = [(part, found[f"{part}_bytes"], found.get(f"{part}_mapped_bytes")) for part in parts]
+    names = (Field("part", VARCHAR), Field("bytes", BIGINT), Field("mapped_bytes", BIGINT))
     return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -199,8 +280,11 @@ def _variables(session: Session, statement: Show) -> Result:
 
 def _parameters(session: Session, statement: Show) -> Result:
     database = session.database
-    rows = [("parallelism", str(database.buckets)), ("path", str(database.layout.root)),
-            ("runtime", database.runtime if not database.read_only else "none")]
+    rows = [
+        ("parallelism", str(database.buckets)),
+        ("path", str(database.layout.root)),
+        ("runtime", database.runtime if not database.read_only else "none"),
+    ]
     return text_result("SHOW", ("Name", "Value"), [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -226,22 +310,35 @@ def _listed(session: Session, statement: Show) -> list[Relation]:
     return [r for r in catalog.relations.values() if r.schema == schema]
 
 
+def _queries(session: Session, statement: Show) -> Result:
+    """The queries that run: what KILL QUERY calls them, and their texts."""
+    rows = [(q.name, q.started_us, q.text) for q in session.queries()]
+    names = (Field("query_id", VARCHAR), Field("started", TIMESTAMP), Field("query", VARCHAR))
+    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
 _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "all": _variables,
     "databases": _databases,
     "dead letters": _dead_letters,
     "errors": _errors,
+    "functions": show_functions,
     "jobs": _jobs,
+    "memory": _memory,
     "parameters": _parameters,
     "processors": lambda session, statement: processors(session, lambda name: _is_like(name, statement)),
+    "queries": _queries,
     "schemas": _schemas,
 }
 
 
 def _indexes(session: Session, rows: list[Relation]) -> Result:
     known = session.catalog.relations
-    return text_result("SHOW", ("Name", "On", "Key"),
-                       [(r.name, known[r.depends_on[0]].shown, ", ".join(r.index_columns)) for r in rows])
+    return text_result(
+        "SHOW",
+        ("Name", "On", "Key"),
+        [(r.name, known[r.depends_on[0]].shown, ", ".join(r.index_columns)) for r in rows],
+    )
 
 
 def _create(session: Session, statement: Show) -> Result:
@@ -255,18 +352,45 @@ def _create(session: Session, statement: Show) -> Result:
     if not _is_created_as(relation, kind, session):
         word = relation.role if relation.role in _CREATED else relation.kind
         article = "an" if relation.what[0] in "ei" else "a"
-        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is {article} {relation.what}, not a {kind}',
-                       hint=f"Use SHOW CREATE {word.upper()}.")
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'"{relation.shown}" is {article} {relation.what}, not a {kind}',
+            hint=f"Use SHOW CREATE {word.upper()}.",
+        )
     plain = relation.kind.endswith("view") and relation.external is None and relation.dictionary is None
     text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
+    text += _called_now(session.catalog, relation)
     return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
+
+
+def _called_now(catalog: Catalog, view: Relation) -> str:
+    """What is called otherwise now than in the text of a view, as a comment of SQL; empty if nothing is."""
+    called = []
+    for relation_id, known in view.known.items():
+        actual = catalog.relations.get(relation_id)
+        if actual is None:
+            continue
+        if actual.name != known.name:
+            called.append(f"{known.name} is called {actual.name} now")
+        called += [
+            f"{known.name}.{then} is called {now.name} now"
+            for then, now in zip(known.columns, actual.columns, strict=False)
+            if then != now.name
+        ]
+    return f" /* {', '.join(called).replace('*/', '* /')} */" if called else ""
 
 
 def _is_created_as(relation: Relation, kind: str, session: Session) -> bool:
     """True if SHOW CREATE `kind` shows the relation; topics are the tables of a dialect of records."""
     if kind == "table" and session.semantics.records and relation.topic is not None:
         return True
-    if relation.pump != (kind == "pump") or (kind == "dictionary" and relation.dictionary is None) or (kind in ("processor", "topic") and relation.topic is None):
+    if (
+        relation.pump != (kind == "pump")
+        or (kind == "dictionary" and relation.dictionary is None)
+        or (kind in ("processor", "topic") and relation.topic is None)
+    ):
         return False
     return relation.kind in _CREATED.get(kind, (kind,))
 
@@ -276,7 +400,9 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
 
     Of a topic a field is not NULL that every record with a value has: what is stored of a tombstone is nobody's value.
     """
-    rows: list[tuple[Any, ...]] = [(c.name, c.type.sql, not c.nullable or c.name in required(relation)) for c in relation.columns]
+    rows: list[tuple[Any, ...]] = [
+        (c.name, c.type.sql, not c.nullable or c.name in required(relation)) for c in relation.columns
+    ]
     if command == "DESCRIBE" and relation.topic is not None and session.semantics.records:
         rows = [*described(relation)]
     elif command == "DESCRIBE":
@@ -286,8 +412,11 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
             rows.append(("append only", "true", None))
         if relation.time_columns:
             rows.append(("watermark", ", ".join(relation.time_columns), None))
-        rows += [(r.name, f"index({', '.join(r.index_columns)})", None) for r in session.catalog.relations.values()
-                 if r.kind == "index" and relation.id in r.depends_on]
+        rows += [
+            (r.name, f"index({', '.join(r.index_columns)})", None)
+            for r in session.catalog.relations.values()
+            if r.kind == "index" and relation.id in r.depends_on
+        ]
         rows.append(("table description", relation.what, None))
     return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
 
@@ -302,5 +431,9 @@ def _message(failure: dict[str, Any]) -> str:
 
 def _source_detail(source: dict[str, Any]) -> str | None:
     """What a source says of itself beside its counts, as JSON; None if all is well and there is nothing to say."""
-    said = {k: v for k, v in source.items() if k not in ("id", "name", "connector", "rows", "bytes", "dead", "watermark") and v}
+    said = {
+        k: v
+        for k, v in source.items()
+        if k not in ("id", "name", "connector", "rows", "bytes", "dead", "watermark") and v
+    }
     return json.dumps(said, ensure_ascii=False, default=str) if said else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
@@ -20,6 +20,15 @@ from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
 from watersmeet.store.manifests import BlobRef
 
+_MEASURED: Final = (
+    "main_bytes",
+    "main_mapped_bytes",
+    "workers",
+    "workers_bytes",
+    "workers_mapped_bytes",
+    "java_bytes",
+)
+
 
 def database_status(session: Session) -> dict[str, Any]:
     """The state of the engine and of everything that it keeps up to date.
@@ -29,33 +38,71 @@ def database_status(session: Session) -> dict[str, Any]:
     epoch, commit, transaction, duration_us, rows: of the newest epoch.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
-        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of INTO does not take
-        what it gives, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
-    tables: a list, each with id, name, rows, bytes (on disk).
+        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of
+        INTO does not take
+        what it gives, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the
+        source says.
+    tables: a list, each with id, name, rows, bytes (on disk). memory: as `memory_status`.
     """
     database = session.database
     if database.read_only:
         opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
-        status = {"runtime": None, "state": "running" if has_writer(database.layout) else "stopped",
-                  "error": None, **stored_status(opened)}
+        status = {
+            "runtime": None,
+            "state": "running" if has_writer(database.layout) else "stopped",
+            "error": None,
+            **stored_status(opened),
+        }
     else:
         status = database.engine.status()
     catalog = session.catalog
     status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
     problems = database.unwritten.to_json()
-    status["views"] = [_view(i, v, catalog.relations[i].role, problems.get(i)) for i, v in status["views"].items()
-                       if i in catalog.relations and not catalog.relations[i].owner]
+    status["views"] = [
+        _view(i, v, catalog.relations[i].role, problems.get(i))
+        for i, v in status["views"].items()
+        if i in catalog.relations and not catalog.relations[i].owner and not catalog.relations[i].staged
+    ]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
     sizes = database.sizes.read()
     status["tables"] = [
-        {"id": r.id, "name": r.shown, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes} if r.id in sizes else
-        {"id": r.id, "name": r.shown, "rows": 0, "bytes": 0}
-        for r in catalog.relations.values() if r.kind == "table"]
+        {"id": r.id, "name": r.shown, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes}
+        if r.id in sizes
+        else {"id": r.id, "name": r.shown, "rows": 0, "bytes": 0}
+        for r in catalog.relations.values()
+        if r.kind == "table" and not r.staged
+    ]
+    status["memory"] = memory_status(session)
     return status
 
 
+def memory_status(session: Session) -> dict[str, int | None]:
+    """How much memory this process (main), Spark's Java and its Python workers use on this machine, measured at most
+    once a second; None where the machine does not say it (only Linux does).
+
+    main_bytes, workers_bytes, java_bytes: their own. main_mapped_bytes, workers_mapped_bytes: files that are mapped,
+    above all packs and libraries. workers: their number. packs_bytes: what the packs that this process reads take at
+    most, mapped. commits_bytes: what the commits that it remembers take, about.
+    """
+    database = session.database
+    usage = database.meter.read()
+    measured: dict[str, int | None] = dict.fromkeys(_MEASURED)
+    if usage is not None:
+        measured = {
+            "main_bytes": usage.main.own_bytes,
+            "main_mapped_bytes": usage.main.mapped_bytes,
+            "workers": usage.worker_count,
+            "workers_bytes": usage.workers.own_bytes,
+            "workers_mapped_bytes": usage.workers.mapped_bytes,
+            "java_bytes": usage.java.total_bytes,
+        }
+    return {**measured, "packs_bytes": database.packs.mapped_bytes, "commits_bytes": database.log.cached_bytes}
+
+
 def join_state(session: Session, name: str) -> dict[str, int]:
-    """Rows that the last join of a view, or of a query that runs, keeps of its `left` and `right` inputs. UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
+    """Rows that the last join of a view, or of a query that runs, keeps of its `left` and `right` inputs.
+
+    UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
 
     Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
     """
@@ -66,7 +113,9 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     operators = session.database.plans.producers[relation.id]
     joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "join", "multijoin", "temporal")]
     if joins and joins[-1].kind == "multijoin":
-        raise error("FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs')
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs'
+        )
     if not joins:
         raise error("FEATURE_NOT_SUPPORTED", f'materialized view "{name}" has no join')
     epoch = session.database.log.last_epoch()
@@ -76,7 +125,10 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     kept = [(i, ROWS) for i in joins[-1].inputs]
     if joins[-1].kind == "temporal":
         waits = isinstance(joins[-1], TemporalJoin) and joins[-1].waits
-        kept = [(joins[-1].id, WAITING if waits else MEMO), *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators})]
+        kept = [
+            (joins[-1].id, WAITING if waits else MEMO),
+            *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators}),
+        ]
     sides = list(zip(held, kept, strict=False))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():
@@ -104,8 +156,7 @@ def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:
 
 
 def _view(relation_id: str, view: dict[str, Any], kind: str, problem: dict[str, Any] | None) -> dict[str, Any]:
-    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view,
-            "writing": problem}
+    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view, "writing": problem}
 
 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:

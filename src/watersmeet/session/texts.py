@@ -21,7 +21,7 @@ def shown(value: Any, kind: SqlType | None = None) -> str:
     if value is None:
         return "NULL"
     if kind is not None and kind.name == "jsonb":
-        return json.dumps(json_value(value), ensure_ascii=False)
+        return _json(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Decimal):
@@ -52,12 +52,21 @@ def json_value(value: Any, kind: SqlType | None = None) -> Any:
     return shown(value, kind)
 
 
+def _json(value: Any) -> str:
+    """A value that was JSON: only numbers beyond a double need a form of their own."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(json_value(value), ensure_ascii=False)
+
+
 def interval_text(value: Interval) -> str:
     """An interval as PostgreSQL writes it: `1 year 2 mons 3 days 04:05:06`."""
     years, months = divmod(abs(value.months), 12)
     sign = -1 if value.months < 0 else 1
-    parts = [f"{sign * n} {unit}{'' if n == 1 and sign > 0 else 's'}"
-             for n, unit in ((years, "year"), (months, "mon")) if n]
+    parts = [
+        f"{sign * n} {unit}{'' if n == 1 and sign > 0 else 's'}" for n, unit in ((years, "year"), (months, "mon")) if n
+    ]
     if value.month_days:
         parts.append(f"{value.month_days} day{'' if value.month_days == 1 else 's'}")
     if value.microseconds_of_day or not parts:
@@ -80,8 +89,13 @@ def _nested(value: Any, kind: SqlType | None) -> str:
     if kind is not None and kind.name == "array" and isinstance(value, list):
         return "{" + ",".join(_element(v, kind.element) for v in value) + "}"
     if kind is not None and kind.name == "struct" and isinstance(value, dict):
-        return "(" + ",".join(_element(v, t) if v is not None else ""
-                              for v, (_, t) in zip(value.values(), kind.fields, strict=False)) + ")"
+        return (
+            "("
+            + ",".join(
+                _element(v, t) if v is not None else "" for v, (_, t) in zip(value.values(), kind.fields, strict=False)
+            )
+            + ")"
+        )
     return json.dumps(json_value(value), ensure_ascii=False)
 
 

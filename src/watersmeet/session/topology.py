@@ -21,7 +21,7 @@ def draw_topology(session: Session, kind: TopologyFormat) -> str:
     if kind not in ("svg", "dot"):
         raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
     database, catalog = session.database, session.catalog
-    plans = Plans(database.layout, catalog, 1) if database.read_only else database.plans
+    plans = Plans(database.layout, database.log, catalog, 1) if database.read_only else database.plans
     facts = _facts(database_status(session), catalog, plans.producers)
     diagram = topology(catalog, plans.producers, facts, "watersmeet")
     return to_svg(place(diagram)) if kind == "svg" else to_dot(diagram)
@@ -36,8 +36,11 @@ def _facts(status: dict[str, Any], catalog: Catalog, producers: Producers) -> di
         relation = catalog.relations[view["id"]]
         if relation.kind == "materialized view":
             below = {op.id for i in relation.depends_on for op in producers.get(i, ())}
-            kept = [status["operators"][op.id] for op in producers[relation.id]
-                    if op.id not in below and op.id in status["operators"]]
+            kept = [
+                status["operators"][op.id]
+                for op in producers[relation.id]
+                if op.id not in below and op.id in status["operators"]
+            ]
             rows, size = (sum(k[what] for k in kept) for what in ("state_rows", "state_bytes"))
             facts[view["id"]] = [_rows(view["rows"]), f"keeps {_rows(rows)}, {_size(size)}"]
     return facts

@@ -1,6 +1,7 @@
 """What goes on beside the views: dictionaries follow their sources, and what their caches lack is written to them.
 
-Where epochs run in the background a thread sees to it once in a while; without, it is done when views are brought up to date.
+Where epochs run in the background a thread sees to it once in a while; without, it is done when views are brought up to
+date.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ _STOP_S: Final = 10.0
 class DictionaryUpkeep:
     """Keeps dictionaries and their cache streams. Safe for several threads.
 
-    A cache stream is written by transactions of its own, so that it is a stream as any other; between an epoch that found a row in the
-    source and that transaction, the source is asked again. A row that is there already stays (ruling D-003-10: missing keys are written).
+    A cache stream is written by transactions of its own, so that it is a stream as any other; between an epoch that
+    found a row in the
+    source and that transaction, the source is asked again. A row that is there already stays (ruling D-003-10: missing
+    keys are written).
     """
 
     def __init__(self, session: Session) -> None:
@@ -56,9 +59,11 @@ class DictionaryUpkeep:
                     refresh(self._session, relation)
 
     def after(self) -> bool:
-        """Write what was found in sources to the caches that lack it, and what views give to their streams; whether there was any since the last call.
+        """Write what was found in sources to the caches that lack it, and what views give to their streams; whether
+        there was any since the last call.
 
-        What a stream does not take is in the database's `unwritten`; the next round tries again; other views are written nevertheless.
+        What a stream does not take is in the database's `unwritten`; the next round tries again; other views are
+        written nevertheless.
         """
         with self._lock:
             self._write_found()
@@ -95,9 +100,22 @@ class DictionaryUpkeep:
         """From now on what new hidden views give is written to the streams that they feed."""
         with self._lock:
             for relation in self._relations():
-                if relation.feeds and relation.ready and relation.kind == "materialized view" and relation.id not in self._following:
+                if (
+                    relation.feeds
+                    and relation.ready
+                    and not self._is_staged(relation)
+                    and relation.kind == "materialized view"
+                    and relation.id not in self._following
+                ):
                     database = self._session.database
-                    self._following[relation.id] = Changes(database) if relation.owner else changes_of(database, relation)
+                    self._following[relation.id] = (
+                        Changes(database) if relation.owner else changes_of(database, relation)
+                    )
+
+    def _is_staged(self, relation: Relation) -> bool:
+        """Whether a transaction that may not commit has made it: nothing is written for it yet."""
+        owner = self._session.catalog.relations.get(relation.owner, relation)
+        return owner.staged
 
     def _write(self, stream: Relation, rows: pa.Table) -> bool:
         session = self._session
@@ -129,5 +147,8 @@ class DictionaryUpkeep:
 
 def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
     """The rows with all columns of the stream, NULL where they have none: only keys matter."""
-    arrays = [rows.column(c.name) if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type.arrow) for c in stream.columns]
+    arrays = [
+        rows.column(c.name) if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type.arrow)
+        for c in stream.columns
+    ]
     return pa.Table.from_arrays(arrays, names=[c.name for c in stream.columns])

@@ -52,14 +52,13 @@ class Interval(dt.timedelta):
         return Interval, (self.months, self.month_days, self.microseconds_of_day)
 
     def __repr__(self) -> str:
-        return (f"Interval(months={self.months}, days={self.month_days}, "
-                f"microseconds={self.microseconds_of_day})")
+        return f"Interval(months={self.months}, days={self.month_days}, microseconds={self.microseconds_of_day})"
 
 
 def python_rows(table: pa.Table, types: tuple[SqlType, ...]) -> list[tuple[Any, ...]]:
     """The rows of `table`, whose columns are of `types`, as tuples of Python values.
 
-    Raises INVALID_VALUE if a date or time is outside Python's years 1 to 9999.
+    Raises INVALID_VALUE if a date or time is outside Python's years 1 to 9999, JSON_TOO_DEEP.
     """
     if not types:
         return [()] * table.num_rows
@@ -72,9 +71,12 @@ def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError) as cause:
-        raise error("INVALID_VALUE", f"a value of type {kind.sql} is outside the range of Python's type",
-                    detail=str(cause),
-                    hint="Cast the column to varchar, or take the result with cursor.arrow().") from cause
+        raise error(
+            "INVALID_VALUE",
+            f"a value of type {kind.sql} is outside the range of Python's type",
+            detail=str(cause),
+            hint="Cast the column to varchar, or take the result with cursor.arrow().",
+        ) from cause
     convert = _converter(kind)
     if convert is None:
         return values
@@ -90,7 +92,7 @@ def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
     if kind.name == "interval":
         return _interval
     if kind.name == "jsonb":
-        return json.loads
+        return _json
     if kind.name == "array" and kind.element is not None:
         inner = _converter(kind.element)
         return None if inner is None else lambda v: [None if x is None else inner(x) for x in v]
@@ -108,6 +110,18 @@ def _shortest(value: Decimal) -> Decimal:
     """A number of a column without a declared scale: without the zeros that fill it up."""
     short = value.normalize(_DIGITS)
     return short if int(short.as_tuple().exponent) <= 0 else short.quantize(_ONE, context=_DIGITS)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        # Beyond what a column takes: made by an expression, or read with little of Python's stack left.
+        raise error(
+            "JSON_TOO_DEEP",
+            "a value of type jsonb nests more deeply than Python can read",
+            hint="Cast the column to varchar, or take the result with cursor.arrow().",
+        ) from None
 
 
 def _utc(value: dt.datetime) -> dt.datetime:

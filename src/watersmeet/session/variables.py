@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from watersmeet.algebra.durations import timeout_us
+from watersmeet.binder.settings import JOIN_ROWS_SETTING
+from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.dialects.registry import DIALECTS, language_named
 from watersmeet.errors import did_you_mean, error
 
 #: The variable that says which SQL is spoken.
 DIALECT: Final = "dialect"
+#: The variable that says after how long a silent topic holds nobody back; empty for never.
+IDLE_DEFAULT: Final = "defaults.topic.watermark_idle_timeout"
 
-Kind = Literal["boolean", "integer", "text"]
+Kind = Literal["boolean", "integer", "text", "interval"]
 
 _TRUE: Final = ("true", "t", "on", "yes", "1")
 _FALSE: Final = ("false", "f", "off", "no", "0")
@@ -23,7 +28,10 @@ _FALSE: Final = ("false", "f", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer. system: that has it."""
+    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer.
+
+    system: that has it.
+    """
 
     name: str
     kind: Kind
@@ -48,8 +56,29 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("batch_enable_lookup_join", True, "Lookup joins in batch queries."),
         Variable("client_min_messages", "text", "notice", "Smallest level of message that the client gets."),
         _flag("defaults.topic.autocreate", False, "A processor makes its target topic (Lenses).", effect=True),
-        Variable("defaults.topic.partitions", "integer", "1", "Partitions of topics that are made for processors (Lenses).", effect=True, least=1),
-        Variable("defaults.topic.replication", "integer", "1", "Copies of topics that are made for processors (Lenses).", least=1, system="Lenses"),
+        Variable(
+            "defaults.topic.partitions",
+            "integer",
+            "1",
+            "Partitions of topics that are made for processors (Lenses).",
+            effect=True,
+            least=1,
+        ),
+        Variable(
+            "defaults.topic.replication",
+            "integer",
+            "1",
+            "Copies of topics that are made for processors (Lenses).",
+            least=1,
+            system="Lenses",
+        ),
+        Variable(
+            IDLE_DEFAULT,
+            "interval",
+            "",
+            "How long a new topic may be silent before it holds nobody back any more; empty: for ever (Lenses).",
+            effect=True,
+        ),
         Variable(DIALECT, "text", "risingwave", "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
         _flag("enable_index_selection", True, "Index choice for temporal and lookup joins."),
         _flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),
@@ -57,6 +86,14 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("enable_share_plan", True, "Share equal subplans."),
         Variable("extra_float_digits", "integer", "1", "Digits of floating-point output."),
         _flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until all views show their rows.", effect=True),
+        Variable(
+            JOIN_ROWS_SETTING,
+            "integer",
+            str(MOST_JOIN_ROWS),
+            "Rows that each join of a new view may make in one epoch, or else the view fails; 0 is any number.",
+            effect=True,
+            least=0,
+        ),
         Variable("query_mode", "text", "auto", "How batch queries run.", choices=("auto", "local", "distributed")),
         Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up.", effect=True),
         _flag("sink_decouple", True, "Log in front of sinks."),
@@ -64,18 +101,36 @@ VARIABLES: Final[dict[str, Variable]] = {
         _flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins."),
         _flag("streaming_enable_bushy_join", True, "Bushy instead of left-deep join trees.", effect=True),
         _flag("streaming_enable_delta_join", False, "Delta joins over indexes."),
-        _flag("streaming_enable_multiway_join", True, "Inner joins by one key are one operator without rows in between.", True),
+        _flag(
+            "streaming_enable_multiway_join",
+            True,
+            "Inner joins by one key are one operator without rows in between.",
+            True,
+        ),
         _flag("streaming_enable_unaligned_join", False, "Let barriers overtake a join."),
         _flag("streaming_force_filter_inside_join", False, "Keep residual conditions in the join."),
-        Variable("streaming_join_encoding", "text", "", "Row encoding of join state.",
-                 choices=("", "cpu_optimized", "memory_optimized")),
+        Variable(
+            "streaming_join_encoding",
+            "text",
+            "",
+            "Row encoding of join state.",
+            choices=("", "cpu_optimized", "memory_optimized"),
+        ),
         Variable("streaming_parallelism", "text", "default", "Parallelism of new views."),
         _flag("streaming_separate_consecutive_join", False, "An exchange between consecutive joins."),
-        _flag("streaming_share_arrangements", True, "Joins of new views read arrangements that other views keep.", True),
+        _flag(
+            "streaming_share_arrangements", True, "Joins of new views read arrangements that other views keep.", True
+        ),
         _flag("streaming_use_arrangement_backfill", True, "Arrangement backfill."),
         _flag("streaming_use_snapshot_backfill", True, "Snapshot backfill."),
-        Variable("timezone", "text", "UTC", "Zone in which timestamptz values are shown and computed.", effect=True,
-                 choices=("utc", "etc/utc", "gmt", "+00:00", "0")),
+        Variable(
+            "timezone",
+            "text",
+            "UTC",
+            "Zone in which timestamptz values are shown and computed.",
+            effect=True,
+            choices=("utc", "etc/utc", "gmt", "+00:00", "0"),
+        ),
     )
 }
 
@@ -104,7 +159,9 @@ class Variables:
         variable = find(name)
         if value is None or value.lower() == "default":
             if variable.name == DIALECT:
-                raise error("INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(DIALECTS) + ".")
+                raise error(
+                    "INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(DIALECTS) + "."
+                )
             self._values.pop(variable.name, None)
         else:
             self._values[variable.name] = _checked(variable, value)
@@ -130,8 +187,11 @@ def find(name: str) -> Variable:
     for candidate in (lowered, lowered.removeprefix("rw_")):
         if candidate in VARIABLES:
             return VARIABLES[candidate]
-    raise error("UNDEFINED_OBJECT", f'unknown session variable "{name}"',
-                hint=did_you_mean(lowered, VARIABLES) or "SHOW ALL lists the variables.")
+    raise error(
+        "UNDEFINED_OBJECT",
+        f'unknown session variable "{name}"',
+        hint=did_you_mean(lowered, VARIABLES) or "SHOW ALL lists the variables.",
+    )
 
 
 def _checked(variable: Variable, value: str) -> str:
@@ -144,6 +204,14 @@ def _checked(variable: Variable, value: str) -> str:
         if lowered in _FALSE:
             return "false"
         raise error("INVALID_PARAMETER", f'{variable.name} is true or false, not "{value}"')
+    if variable.kind == "interval":
+        if value and timeout_us(value) is None:
+            raise error(
+                "INVALID_PARAMETER",
+                f'{variable.name} can\'t be "{value}"',
+                hint="It is an interval above zero of fixed length, such as '10s'.",
+            )
+        return value
     if variable.kind == "integer":
         try:
             number = int(value)
@@ -154,8 +222,14 @@ def _checked(variable: Variable, value: str) -> str:
         return str(number)
     if variable.choices and lowered not in variable.choices:
         if variable.name == "timezone":
-            raise error("FEATURE_NOT_SUPPORTED", f'time zone "{value}" is not supported',
-                        hint="Sessions are in UTC. Use AT TIME ZONE to see a value in another zone.")
-        raise error("INVALID_PARAMETER", f'{variable.name} can\'t be "{value}"',
-                    hint="Choose one of " + ", ".join(c or "''" for c in variable.choices) + ".")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'time zone "{value}" is not supported',
+                hint="Sessions are in UTC. Use AT TIME ZONE to see a value in another zone.",
+            )
+        raise error(
+            "INVALID_PARAMETER",
+            f'{variable.name} can\'t be "{value}"',
+            hint="Choose one of " + ", ".join(c or "''" for c in variable.choices) + ".",
+        )
     return value

@@ -24,12 +24,17 @@ CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
 
 
 def open_source(relation: Relation) -> Source:
-    """The source of `relation`, which gives all columns that are `written`. CONNECTOR_OPTION for options or columns that can't work."""
+    """The source of `relation`, which gives all columns that are `written`.
+
+    CONNECTOR_OPTION for options or columns that can't work.
+    """
     name = relation.connector.get("connector", "")
     make = CONNECTORS.get(name.lower())
     if make is None:
-        refuse(f'there is no connector "{name}"',
-               hint=did_you_mean(name, CONNECTORS) or "There are " + ", ".join(sorted(CONNECTORS)) + ".")
+        refuse(
+            f'there is no connector "{name}"',
+            hint=did_you_mean(name, CONNECTORS) or "There are " + ", ".join(sorted(CONNECTORS)) + ".",
+        )
     return make(replace(relation, columns=relation.written))
 
 

@@ -1,258 +1,141 @@
-"""From text to typed columns: one meaning for every format, whatever else the slice holds.
+"""From text to typed columns, JSON among it: objects, arrays and jsonb.
 
-A value that can't be converted is NULL in the result and true in the mask `bad`. Numbers are exact: text becomes
-a decimal without a detour by floats.
+Numbers and strings inside of JSON are converted as the same text is elsewhere, with all their digits.
 """
 
 from __future__ import annotations
 
-import decimal
-import json
-import os
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.types import SqlType
+from watersmeet.sources.jsonscan import (
+    Parts,
+    canonical,
+    elements,
+    first_bytes,
+    is_valid,
+    members,
+    newest,
+)
+from watersmeet.sources.scalars import Converted, Mask, convert_scalars
+from watersmeet.types import JSON_MAX_DEPTH, SqlType, is_json_too_deep
 
-Mask = npt.NDArray[np.bool_]
-
-_local = threading.local()
-
-#: Conversion of text `{c}` to each type, where plain TRY_CAST takes what SQL would not.
-_EXPRESSIONS: Final[dict[str, str]] = {
-    "smallint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS SMALLINT) END",
-    "integer": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS INTEGER) END",
-    "bigint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS BIGINT) END",
-    "real": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS FLOAT)) "
-            "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS FLOAT) END",
-    "double precision": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS DOUBLE)) "
-            "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS DOUBLE) END",
-    "numeric": "CASE WHEN NOT regexp_matches({c}, '[_eE]') THEN TRY_CAST({c} AS {type}) END",
-    "date": "CASE WHEN isfinite(TRY_CAST({c} AS DATE)) THEN TRY_CAST({c} AS DATE) END",
-    "time": "CASE WHEN TRY_CAST({c} AS TIME) < TIME '24:00:00' THEN TRY_CAST({c} AS TIME) END",
-    "timestamp": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMP)) THEN TRY_CAST({c} AS TIMESTAMP) END",
-    "timestamptz": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMPTZ)) THEN TRY_CAST({c} AS TIMESTAMPTZ) END",
-    "bytea": "CASE WHEN starts_with({c}, '\\x') THEN CASE WHEN length({c}) % 2 = 0 THEN TRY(unhex(substr({c}, 3))) END "
-             "ELSE encode({c}) END",
-    "jsonb": "CASE WHEN json_valid({c}) THEN {c} END",
-}
-
-
-
-def _bytes(letters: bytes) -> Mask:
-    mask = np.zeros(256, np.bool_)
-    mask[list(letters)] = True
-    return mask
-
-
-_DIGITS: Final = _bytes(b"-0123456789")
-_POINT: Final = _bytes(b"-.0123456789")
-
-#: The plainest form of each type: bytes (None: any), shortest and longest text of types for which that matters.
-_PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
-    "boolean": (None, 0, 0),
-    "smallint": (_DIGITS, 0, 0),
-    "integer": (_DIGITS, 0, 0),
-    "bigint": (_DIGITS, 0, 0),
-    "real": (_POINT, 0, 0),
-    "double precision": (_POINT, 0, 0),
-    "numeric": (_POINT, 1, 38),
-    "date": (_DIGITS, 0, 0),
-    "timestamp": (_bytes(b"-.: T0123456789"), 16, 26),
-}
-
-
-def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's own DuckDB: in memory, one thread, UTC, no way to the outside."""
-    if getattr(_local, "process", None) != os.getpid():
-        _local.connection = duckdb.connect(":memory:", config={
-            "threads": 1, "memory_limit": "1GB", "temp_directory": "", "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false", "python_enable_replacements": "false"})
-        _local.connection.execute("SET TimeZone = 'UTC'")
-        # After the temporary directory, which it would refuse.
-        _local.connection.execute("SET enable_external_access = false")
-        _local.connection.execute("SET lock_configuration = true")
-        _local.process = os.getpid()
-    result: duckdb.DuckDBPyConnection = _local.connection
-    return result
-
-
-def evaluate(columns: Sequence[pa.Array], expressions: Sequence[str]) -> list[pa.Array]:
-    """DuckDB `expressions` over the columns, called `t0`, `t1` …; rows keep their order."""
-    if not expressions:
-        return []
-    names = [f"t{i}" for i in range(len(columns))]
-    duck = connection()
-    duck.register("_input", pa.Table.from_arrays(list(columns), names=names))
-    try:
-        result = duck.execute("SELECT " + ", ".join(expressions) + " FROM _input").to_arrow_table()
-    finally:
-        duck.unregister("_input")
-    return [_one_array(column) for column in result.columns]
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A typed column. bad: rows whose text was not NULL but could not be converted; None if there are none."""
-
-    column: pa.Array
-    bad: Mask | None = None
+_BRACE, _BRACKET, _NULL = b"{"[0], b"["[0], b"n"[0]
 
 
 def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
-    """String columns as `types`. Nested types are read from JSON text."""
-    result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
-    open_ = [i for i, done in enumerate(result) if done is None]
-    scalars = [i for i in open_ if not types[i].is_nested]
-    expressions = [_expression(types[i], f"t{k}") for k, i in enumerate(scalars)]
-    for i, column in zip(scalars, evaluate([columns[i] for i in scalars], expressions), strict=True):
-        result[i] = _checked(columns[i], column, types[i])
-    for i in open_:
-        if types[i].is_nested:
-            result[i] = _nested_json(columns[i], types[i])
-    return [done for done in result if done is not None]
+    """String columns as `types`. Nested types and jsonb are read from JSON text."""
+    plain = [i for i, kind in enumerate(types) if not _is_json(kind)]
+    done = dict(zip(plain, convert_scalars([columns[i] for i in plain], [types[i] for i in plain]), strict=True))
+    return [done[i] if i in done else _from_text(columns[i], kind) for i, kind in enumerate(types)]
 
 
 def json_objects(texts: pa.Array, names: Sequence[str], types: Sequence[SqlType]) -> tuple[list[Converted], Mask]:
-    """The members `names` of JSON objects as columns, and which texts are no JSON object.
+    """(the members `names` of the JSON objects among `texts` as columns, which texts are no JSON object).
 
-    A member that is missing or null is NULL; NULL texts give NULLs and are no objects.
+    The columns have no row for what is no object. A member that is missing or null is NULL. Of members with the same
+    key the last one counts.
     """
-    shape = {name: "JSON" if kind.is_nested or kind.name == "jsonb" else "VARCHAR"
-             for name, kind in zip(names, types, strict=True)}
-    literal = json.dumps(shape).replace("'", "''")
-    guarded = "CASE WHEN json_valid(t0) THEN json_type(t0) = 'OBJECT' ELSE false END"
-    if not names:
-        (objects,) = evaluate([texts], [guarded])
-        return [], ~objects.to_numpy(zero_copy_only=False)
-    objects, structs = evaluate([texts], [guarded, f"CASE WHEN {guarded} THEN json_transform(t0, '{literal}') END"])
-    parts = structs.flatten()
-    scalars = [i for i, kind in enumerate(types) if not kind.is_nested]
-    done = dict(zip(scalars, convert([parts[i] for i in scalars], [types[i] for i in scalars]), strict=True))
-    result = [done[i] if i in done else _nested_json(parts[i], kind) for i, kind in enumerate(types)]
-    return result, ~objects.to_numpy(zero_copy_only=False)
+    good = (first_bytes(texts) == _BRACE) & is_valid(texts)
+    return _members(texts if good.all() else texts.filter(pa.array(good)), names, types), ~good
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
-    return array
+def _is_json(kind: SqlType) -> bool:
+    return kind.is_nested or kind.name == "jsonb"
 
 
-def _expression(kind: SqlType, column: str) -> str:
-    template = _EXPRESSIONS.get(kind.name, "TRY_CAST({c} AS {type})")
-    return template.replace("{c}", column).replace("{type}", kind.duckdb)
+def _from_text(texts: pa.Array, kind: SqlType) -> Converted:
+    """JSON of which nobody knows whether it is valid."""
+    valid = is_valid(texts)
+    present = texts.is_valid().to_numpy(zero_copy_only=False)
+    wrong = present & ~valid
+    known = texts if valid.all() else _spread(texts.filter(pa.array(valid)), valid)
+    done = _documents(known) if kind.name == "jsonb" else _nested(known, kind)
+    return done if not wrong.any() else Converted(done.column, wrong if done.bad is None else wrong | done.bad)
 
 
-def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
-    """Text as it is, and values in their plainest form, which Arrow converts faster than DuckDB and to the same.
-
-    None if there is any other value: then DuckDB converts the whole column.
-    """
-    if kind.name == "varchar":
-        return Converted(texts)
-    plain = _PLAIN.get(kind.name)
-    if plain is None or (plain[0] is not None and not _has_only(texts, plain[0])):
-        return None
-    if kind.name in ("timestamp", "numeric"):
-        lengths = pc.min_max(pc.binary_length(texts))
-        shortest, longest = lengths["min"].as_py() or plain[1], lengths["max"].as_py() or plain[1]
-        # Arrow takes hours without minutes, and decimals that overflow.
-        if not plain[1] <= shortest <= longest <= plain[2]:
-            return None
-    try:
-        column = pc.cast(texts, kind.arrow)
-    except pa.ArrowInvalid:
-        return None
-    if kind.is_float and pc.all(pc.is_finite(column)).as_py() is False:
-        return None
-    return Converted(column)
+def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlType]) -> list[Converted]:
+    """Members of valid JSON objects, without NULL."""
+    keys, found = members(objects)
+    codes = _places(keys, names)
+    return _typed([newest(codes, i, found, len(objects)) for i in range(len(names))], types)
 
 
-def _has_only(texts: pa.Array, letters: Mask) -> bool:
-    """True if all text of the column is made of these bytes."""
-    data = texts.buffers()[2]
-    if data is None or not len(texts):
-        return True
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return bool(letters[np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]].all())
+def _places(keys: pa.StringArray, names: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The place of each key among the names, -1 for those that nobody wants."""
+    found = pc.index_in(keys, value_set=pa.array(names, pa.string()))
+    result: npt.NDArray[np.int32] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+    return result
 
 
-def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Array:
-    """Decimals written with an exponent, one by one: DuckDB rounds 1e-30 up to the last digit."""
-    rows = np.nonzero(pc.fill_null(pc.match_substring_regex(texts, "[eE]"), fill_value=False)
-                      .to_numpy(zero_copy_only=False))[0]
-    if not len(rows):
-        return column
-    values = [_decimal(texts[int(row)].as_py(), kind) for row in rows]
-    mask = np.zeros(len(texts), np.bool_)
-    mask[rows] = True
-    return pc.replace_with_mask(column, pa.array(mask), pa.array(values, kind.arrow))
+def _typed(parts: Sequence[Parts], types: Sequence[SqlType]) -> list[Converted]:
+    """JSON values as columns."""
+    plain = [i for i, kind in enumerate(types) if not _is_json(kind)]
+    texts = [_said(parts[i], types[i]) for i in plain]
+    done = dict(zip(plain, convert_scalars(texts, [types[i] for i in plain]), strict=True))
+    for i, kind in enumerate(types):
+        if kind.name == "jsonb":
+            done[i] = _documents(parts[i].texts())
+        elif kind.is_nested:
+            done[i] = _nested(parts[i].texts(), kind)
+    return [done[i] for i in range(len(types))]
 
 
-def _decimal(text: str, kind: SqlType) -> decimal.Decimal | None:
-    """The text as a decimal of the type's scale, None if it's none or too large."""
-    precision, scale = kind.arrow.precision, kind.arrow.scale
-    context = decimal.Context(prec=2 * precision + 2, rounding=decimal.ROUND_HALF_UP)
-    try:
-        value = decimal.Decimal(text.strip()).quantize(decimal.Decimal(1).scaleb(-scale), context=context)
-    except decimal.InvalidOperation:
-        return None
-    return value if "_" not in text and value.is_finite() and abs(value) < 10 ** (precision - scale) else None
+def _said(part: Parts, kind: SqlType) -> pa.Array:
+    """JSON values as text; objects and arrays in their plainest form."""
+    texts = part.contents()
+    if kind.name != "varchar":
+        return texts
+    containers = (part.firsts == _BRACE) | (part.firsts == _BRACKET)
+    if not containers.any():
+        return texts
+    chosen = pa.array(containers)
+    return pc.replace_with_mask(texts, chosen, canonical(texts.filter(chosen)))
 
 
-def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
-    """The converted column, with the mask of what got lost on the way."""
-    if column.type != kind.arrow:
-        column = column.cast(kind.arrow)
-    if kind.name == "numeric":
-        column = _exact_exponents(texts, column, kind)
-    if column.null_count == texts.null_count:
-        return Converted(column)
-    bad = pc.and_(pc.is_valid(texts), pc.is_null(column))
-    return Converted(column, bad.to_numpy(zero_copy_only=False))
+def _documents(texts: pa.StringArray) -> Converted:
+    """Valid JSON as jsonb; what nests too deeply is bad."""
+    sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+    long = np.flatnonzero(sizes > 2 * JSON_MAX_DEPTH)
+    deep = [row for row in long.tolist() if is_json_too_deep(texts[row].as_py())]
+    if not deep:
+        return Converted(canonical(texts))
+    bad = np.zeros(len(texts), np.bool_)
+    bad[deep] = True
+    return Converted(canonical(pc.if_else(pa.array(bad), pa.scalar(None, texts.type), texts)), bad)
 
 
-def _nested_json(texts: pa.Array, kind: SqlType) -> Converted:
-    """Arrays and structs from JSON text; a bad part makes the whole value bad."""
-    present = pc.is_valid(texts)
+def _nested(texts: pa.StringArray, kind: SqlType) -> Converted:
+    """Arrays and structs from valid JSON; a bad part makes the whole value bad."""
+    firsts = first_bytes(texts)
+    good = firsts == (_BRACE if kind.name == "struct" else _BRACKET)
+    bad = ~good & (firsts != 0) & (firsts != _NULL)
+    chosen = texts if good.all() else texts.filter(pa.array(good))
+    rows = np.flatnonzero(good)
     if kind.name == "struct":
-        names = [name for name, _ in kind.fields]
-        parts, no_object = json_objects(texts, names, [part for _, part in kind.fields])
-        null = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), "null"), fill_value=False)
-        bad = no_object & present.to_numpy(zero_copy_only=False) & ~null.to_numpy(zero_copy_only=False)
+        parts = _members(chosen, [name for name, _ in kind.fields], [part for _, part in kind.fields])
         for part in parts:
             if part.bad is not None:
-                bad |= part.bad
-        column = pa.StructArray.from_arrays([p.column for p in parts], fields=list(kind.arrow),
-                                            mask=pa.array(no_object | bad))
+                bad[rows[part.bad]] = True
+        columns = [part.column if good.all() else _spread(part.column, good) for part in parts]
+        column = pa.StructArray.from_arrays(columns, fields=list(kind.arrow), mask=pa.array(~good | bad))
         return Converted(column, bad if bad.any() else None)
     assert kind.element is not None
-    as_json = kind.element.is_nested or kind.element.name == "jsonb"
-    lists, null = evaluate([texts], [
-        f"CASE WHEN json_valid(t0) THEN TRY_CAST(t0::JSON AS {'JSON' if as_json else 'VARCHAR'}[]) END",
-        "CASE WHEN json_valid(t0) THEN json_type(t0) = 'NULL' ELSE false END"])
-    values = lists.values
-    if as_json:
-        values = pc.if_else(pc.equal(values, "null"), pa.scalar(None, pa.string()), values)
-    element = (_nested_json(values, kind.element) if kind.element.is_nested
-               else convert([values], [kind.element])[0])
-    missing = pc.is_null(lists)
-    bad = pc.and_(pc.and_(present, missing), pc.invert(null)).to_numpy(zero_copy_only=False).copy()
-    offsets = lists.offsets.to_numpy()
+    found = elements(chosen)
+    (element,) = _typed([found], [kind.element])
     if element.bad is not None:
-        rows = np.searchsorted(offsets, np.nonzero(element.bad)[0], side="right") - 1
-        bad[rows] = True
-    mask = missing.to_numpy(zero_copy_only=False) | bad
-    column = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), element.column, type=kind.arrow,
-                                      mask=pa.array(mask))
+        bad[rows[found.rows[element.bad]]] = True
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    offsets[1:][good] = np.bincount(found.rows, minlength=len(chosen))
+    np.cumsum(offsets, out=offsets)
+    column = pa.ListArray.from_arrays(pa.array(offsets), element.column, type=kind.arrow, mask=pa.array(~good | bad))
     return Converted(column, bad if bad.any() else None)
+
+
+def _spread(column: pa.Array, where: Mask) -> pa.Array:
+    """The values of `column` at the places `where`, NULL elsewhere."""
+    return column.take(pa.array(np.cumsum(where) - 1, mask=~where))

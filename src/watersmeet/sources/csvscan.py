@@ -13,13 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-
-MAX_ROW_BYTES: Final = 16 << 20
-"""A quoted field that isn't closed within so many bytes of its row's beginning never will be."""
 
 _LF, _CR = 10, 13
 Offsets = npt.NDArray[np.int64]
@@ -45,10 +41,14 @@ class RowIndex:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The special characters. quote: empty for none."""
+    """The special characters, and how long a row can be. quote: empty for none.
+
+    max_row_bytes: a quoted field that isn't closed within so many bytes of its row's beginning never will be.
+    """
 
     delimiter: str = ","
     quote: str = '"'
+    max_row_bytes: int = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def scan_rows(data: bytes, dialect: Dialect, *, final: bool) -> RowIndex:
         ends, trusted = newlines + 1, len(data)
     if trusted and b"\r" in data:
         trusted = min(trusted, _lone_return(array, quoted, dialect))
-    if len(ends) and int(np.max(np.diff(ends, prepend=0))) > MAX_ROW_BYTES:
+    if len(ends) and int(np.max(np.diff(ends, prepend=0))) > dialect.max_row_bytes:
         trusted = 0
     ends = ends[: np.searchsorted(ends, trusted, side="right")]
     start = int(ends[-1]) if len(ends) else 0
@@ -153,7 +153,7 @@ def _by_rules(data: bytes, start: int, dialect: Dialect, *, final: bool) -> tupl
     bad: list[int] = []
     position = start
     while position < size:
-        limit = min(position + MAX_ROW_BYTES, size)
+        limit = min(position + dialect.max_row_bytes, size)
         match = rules.row.match(data, position, limit)
         if match is not None and (data[match.end() - 1] == _LF or (limit == size and final)):
             position = match.end()

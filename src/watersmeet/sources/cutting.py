@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from stat import S_ISREG
+from typing import BinaryIO, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from watersmeet.sources.base import Slice
 from watersmeet.sources.csvscan import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.filestate import FileState, Print, print_at
 from watersmeet.sources.listing import FileStat
-from watersmeet.sources.seen import FileState, Print, print_at
+from watersmeet.sources.parquetfooter import read_footer
+from watersmeet.sources.rows import DamagedError
 
 SLICE_BYTES: Final = 8 << 20
 """The most bytes of text in a slice, if a row isn't longer: pieces that several workers can share."""
@@ -24,8 +27,6 @@ GROUP_BYTES: Final = 32 << 20
 GZIP_ROW_BYTES: Final = 8
 """For the estimate: bytes that a row has at least in a gzip file."""
 _BOM: Final = b"\xef\xbb\xbf"
-MAX_LINE_BYTES: Final = 256 << 20
-"""A file with a longer line is no text file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,21 @@ class Cut:
 def text_rows(data: bytes, options: FileOptions, *, final: bool) -> RowIndex:
     """The rows of a text file's piece that begins with a row (`csvscan.scan_rows`)."""
     if options.format == "csv":
-        return scan_rows(data, Dialect(options.delimiter, options.quote), final=final)
+        return scan_rows(data, Dialect(options.delimiter, options.quote, options.max_record_bytes), final=final)
     return scan_lines(data, final=final)
 
 
-def next_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, options: FileOptions, *,
-             budget_rows: int, budget_bytes: int, settled: bool) -> Cut:
+def next_cut(
+    file: BinaryIO,
+    name: str,
+    stat: FileStat,
+    state: FileState,
+    options: FileOptions,
+    *,
+    budget_rows: int,
+    budget_bytes: int,
+    settled: bool,
+) -> Cut:
     """The slice that follows `state`. Raises OSError.
 
     settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
@@ -60,12 +70,25 @@ def next_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, option
     return text_cut(file, name, stat, state, options, budget_rows, budget_bytes, end=stat.size, settled=settled)
 
 
-def text_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, options: FileOptions, budget_rows: int,
-             budget_bytes: int, *, end: int, settled: bool) -> Cut:
+def text_cut(
+    file: BinaryIO,
+    name: str,
+    stat: FileStat,
+    state: FileState,
+    options: FileOptions,
+    budget_rows: int,
+    budget_bytes: int,
+    *,
+    end: int,
+    settled: bool,
+) -> Cut:
     """The next slice of a text file, up to byte `end`."""
     begin, line, header = state.consumed, state.lines + 1, state.header
-    if not state.parts:
-        found = _beginning(file, options, end, settled=settled)
+    if not state.is_read:
+        try:
+            found = _beginning(file, options, end, settled=settled)
+        except DamagedError:
+            return Cut(aside_piece(name, stat, "damaged", end))
         if found is None:
             return Cut(None, waits=True)
         begin, line, header = found
@@ -83,23 +106,43 @@ def text_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, option
         data = file.read(min(window, end - begin))
         at_end = begin + len(data) >= end
         index = text_rows(data, options, final=settled and at_end)
-        if index.complete or at_end:
+        if index.complete or at_end or window > options.max_record_bytes:
             break
-        window *= 4
-        if window > MAX_LINE_BYTES:
-            return Cut(aside_piece(name, stat, "damaged", end - begin))
-    if not index.complete:
-        return Cut(None, waits=True)
-    rows, size = _within(index, budget_rows, budget_bytes)
-    taken = data[:size]
-    piece = _piece(name, stat, [begin, begin + size], rows, size, line, taken.count(b"\n"))
+        window = min(4 * window, max(SLICE_BYTES, options.max_record_bytes + 1))
+    if index.complete:
+        rows, size = _within(index, budget_rows, budget_bytes)
+        lines, terminated = data.count(b"\n", 0, size), data[size - 1 : size] == b"\n"
+    else:
+        # Either it is not complete yet, or it is longer than it may be: then it is not read.
+        long = None if at_end else _line_end(file, begin + len(data), end, settled=settled)
+        if long is None:
+            return Cut(None, waits=True)
+        rows, size, terminated = 1, long[0] - begin, long[1]
+        lines = int(terminated)
+    piece = _piece(name, stat, [begin, begin + size], rows, size, line, lines)
     piece["head"] = print_at(file, begin + size, tail=False)
     piece["tail"] = print_at(file, begin + size, tail=True)
     if header is not None:
         piece["header"] = list(header)
-    if not taken.endswith(b"\n"):
+    if not terminated:
         piece["unterminated"] = True
+    if not index.complete:
+        piece["long"] = True
     return Cut(piece, waits=not settled and at_end and index.complete < len(data))
+
+
+def _line_end(file: BinaryIO, place: int, end: int, *, settled: bool) -> tuple[int, bool] | None:
+    """(end of the line that goes on at `place`, whether a newline ends it), or None if that is not known yet."""
+    file.seek(place)
+    while place < end:
+        data = file.read(min(SLICE_BYTES, end - place))
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return place + newline + 1, True
+        if not data:
+            break
+        place += len(data)
+    return (end, False) if settled else None
 
 
 def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, int]:
@@ -109,9 +152,10 @@ def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, 
     return rows, int(index.ends[rows - 1])
 
 
-def _beginning(file: BinaryIO, options: FileOptions, end: int, *,
-               settled: bool) -> tuple[int, int, tuple[str, ...] | None] | None:
-    """(place and line number of the first row, header), or None if the header isn't complete."""
+def _beginning(
+    file: BinaryIO, options: FileOptions, end: int, *, settled: bool
+) -> tuple[int, int, tuple[str, ...] | None] | None:
+    """(place and line number of the first row, header), or None if the header isn't complete. Raises DamagedError."""
     file.seek(0)
     skip = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
     if options.format != "csv" or not options.header:
@@ -122,9 +166,11 @@ def _beginning(file: BinaryIO, options: FileOptions, end: int, *,
         data = file.read(min(window, end - skip))
         at_end = skip + len(data) >= end
         index = text_rows(data, options, final=settled and at_end)
-        if len(index) or at_end or window > MAX_LINE_BYTES:
+        if len(index) or at_end:
             break
-        window *= 4
+        if window > options.max_record_bytes:
+            raise DamagedError("its header is too long")
+        window = min(4 * window, options.max_record_bytes + 1)
     if not len(index):
         return None
     size = int(index.ends[0])
@@ -132,12 +178,16 @@ def _beginning(file: BinaryIO, options: FileOptions, end: int, *,
 
 
 def header_names(row: bytes, options: FileOptions) -> tuple[str, ...]:
-    """The names that a header row gives."""
+    """The names that a header row gives. Raises DamagedError."""
     text = row.decode("utf-8", errors="replace").rstrip("\r\n")
+    if len(row) > options.max_record_bytes:
+        raise DamagedError("its header is too long")
+    names = text.split(options.delimiter)
     if options.quote:
-        names = next(csv.reader([text], delimiter=options.delimiter, quotechar=options.quote), [])
-    else:
-        names = text.split(options.delimiter)
+        try:
+            names = next(csv.reader([text], delimiter=options.delimiter, quotechar=options.quote), [])
+        except csv.Error as problem:
+            raise DamagedError(f"its header can't be read: {problem}") from problem
     return tuple(name.strip() for name in names)
 
 
@@ -151,15 +201,16 @@ def _gzip_cut(file: BinaryIO, name: str, stat: FileStat, *, settled: bool) -> Cu
     return Cut(piece)
 
 
-def _parquet_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, budget_rows: int, budget_bytes: int, *,
-                 settled: bool) -> Cut:
+def _parquet_cut(
+    file: BinaryIO, name: str, stat: FileStat, state: FileState, budget_rows: int, budget_bytes: int, *, settled: bool
+) -> Cut:
     """Row groups; rows and bytes are those of the footer. `line` is the number of the slice's first row."""
-    metadata = parquet_footer(file, stat.size)
-    if metadata is None:
+    footer = read_footer(file, stat.size)
+    if footer is None:
         if not settled:
             return Cut(None, waits=True)
         return Cut(aside_piece(name, stat, "damaged", stat.size))
-    first, total = state.consumed, metadata.num_row_groups
+    first, total = state.consumed, len(footer.rows)
     if total == 0:
         piece = _piece(name, stat, [0, 0], 0, 0, 1, 0)
         piece["total"] = 0
@@ -168,8 +219,7 @@ def _parquet_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, bu
     rows = size = 0
     group = first
     while group < total:
-        more_rows = metadata.row_group(group).num_rows
-        more_bytes = metadata.row_group(group).total_byte_size
+        more_rows, more_bytes = footer.rows[group], footer.sizes[group]
         if group > first and (rows + more_rows > budget_rows or size + more_bytes > min(budget_bytes, GROUP_BYTES)):
             break
         rows, size, group = rows + more_rows, size + more_bytes, group + 1
@@ -177,20 +227,6 @@ def _parquet_cut(file: BinaryIO, name: str, stat: FileStat, state: FileState, bu
     piece["total"] = total
     _print_whole(piece, file, stat.size)
     return Cut(piece)
-
-
-def parquet_footer(file: BinaryIO, size: int) -> Any:
-    """The footer's `pyarrow.parquet.FileMetaData`, or None if the file has no valid one."""
-    if size < 12:
-        return None
-    file.seek(size - 4)
-    if file.read(4) != b"PAR1":
-        return None
-    file.seek(0)
-    try:
-        return pq.read_metadata(pa.PythonFile(file, mode="r"))
-    except (pa.ArrowException, OSError, ValueError):
-        return None
 
 
 def aside_piece(name: str, stat: FileStat, reason: str, lost_bytes: int) -> Slice:
@@ -201,10 +237,27 @@ def aside_piece(name: str, stat: FileStat, reason: str, lost_bytes: int) -> Slic
     return piece
 
 
+def renaming_piece(names: Mapping[str, str]) -> Slice:
+    """A slice without rows that says which files have new names. names: the new one by the old one."""
+    piece = _piece("", FileStat(0, 0, 0), [0, 0], 0, 0, 1, 0)
+    piece["renamed"] = sorted(names.items())
+    return piece
+
+
 def _piece(name: str, stat: FileStat, place: list[int], rows: int, size: int, line: int, lines: int) -> Slice:
     zero: Print = (0, "")
-    return {"kind": "file", "path": name, "range": place, "rows": rows, "bytes": size, "line": line, "lines": lines,
-            "file": [stat.size, stat.mtime_ns], "head": zero, "tail": zero}
+    return {
+        "kind": "file",
+        "path": name,
+        "range": place,
+        "rows": rows,
+        "bytes": size,
+        "line": line,
+        "lines": lines,
+        "file": [stat.size, stat.mtime_ns, stat.inode],
+        "head": zero,
+        "tail": zero,
+    }
 
 
 def _print_whole(piece: Slice, file: BinaryIO, size: int) -> None:
@@ -213,5 +266,9 @@ def _print_whole(piece: Slice, file: BinaryIO, size: int) -> None:
 
 
 def open_file(root: str, name: str) -> BinaryIO:
-    """The file, for reading."""
-    return open(os.path.join(root, name), "rb")
+    """The file, for reading. Raises OSError, also for what is not a file (any more); never waits, as for a pipe."""
+    handle = os.open(os.path.join(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", name)
+    return os.fdopen(handle, "rb")

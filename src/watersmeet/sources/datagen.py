@@ -49,13 +49,22 @@ class DatagenSource(PacedSource):
         assert splits is not None
         self._rate = rate
         made = generators_of(relation.columns, self._fields)
-        super().__init__(relation.id, relation.columns, per_second=Fraction(rate), splits=splits,
-                         limit=least([most, *(column.limit for column in made.values())]),
-                         row_bytes=ROW_BYTES * max(1, len(relation.columns)))
+        super().__init__(
+            relation.id,
+            relation.columns,
+            per_second=Fraction(rate),
+            splits=splits,
+            limit=least([most, *(column.limit for column in made.values())]),
+            row_bytes=ROW_BYTES * max(1, len(relation.columns)),
+        )
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": "datagen", "columns": [c.to_json() for c in self._columns], "fields": self._fields,
-                "rate": self._rate}
+        return {
+            "kind": "datagen",
+            "columns": [c.to_json() for c in self._columns],
+            "fields": self._fields,
+            "rate": self._rate,
+        }
 
 
 def read_datagen_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:

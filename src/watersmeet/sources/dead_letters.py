@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from watersmeet.sources.names import plain_text, shown_name
 from watersmeet.sources.saving import write_atomically
 
 MAX_TEXT: Final = 1000
@@ -46,7 +47,12 @@ class DeadLetterWriter:
 
     def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:
         """Sets one record aside."""
-        record: dict[str, Any] = {"file": file, "line": line, "reason": reason, "text": text[:MAX_TEXT]}
+        record: dict[str, Any] = {
+            "file": shown_name(file),
+            "line": line,
+            "reason": plain_text(reason),
+            "text": plain_text(text[:MAX_TEXT]),
+        }
         if rows != 1:
             record["rows"] = rows
         self._records.append(record)
@@ -74,15 +80,20 @@ class DeadLetterWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
 
 
 def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
-    """All records under `directory`, by epoch and slice; empty if there is none."""
+    """All records under `directory`, by epoch and slice; empty if there is none.
+
+    A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in texts.
+    """
     records: list[dict[str, Any]] = []
     for path in sorted(directory.glob("[0-9]*.jsonl")):
-        records.extend(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            records.extend(json.loads(line) for line in lines)
     return records

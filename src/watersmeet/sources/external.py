@@ -1,7 +1,7 @@
 """Content outside of the database as a whole: what external tables and dictionaries show. One reader for each kind.
 
-A new connector is one class and one line in READERS. Readers work on the driver alone; what they bring is committed to the database, and
-tasks read it from there, so that nothing outside needs to be reachable for executors.
+A new connector is one class and one line in READERS. Readers work on the driver alone; what they bring is committed to
+the database, and tasks read it from there, so that nothing outside needs to be reachable for executors.
 """
 
 from __future__ import annotations
@@ -22,8 +22,26 @@ from watersmeet.sources.reading import read_slice
 from watersmeet.types import Field, Schema, arrow_schema
 
 #: What other systems can be named, so that one whose connector is missing is told from one that does not exist.
-KINDS: Final = ("bigquery", "clickhouse", "executable", "executable_pool", "file", "http", "iceberg", "kafka", "log", "mongodb", "mysql", "odbc",
-                "postgresql", "pulsar", "python", "redis", "s3", "timeplus")
+KINDS: Final = (
+    "bigquery",
+    "clickhouse",
+    "executable",
+    "executable_pool",
+    "file",
+    "http",
+    "iceberg",
+    "kafka",
+    "log",
+    "mongodb",
+    "mysql",
+    "odbc",
+    "postgresql",
+    "pulsar",
+    "python",
+    "redis",
+    "s3",
+    "timeplus",
+)
 
 
 class Reader(Protocol):
@@ -36,7 +54,10 @@ class Reader(Protocol):
         """Something that is equal as long as the content surely is the same. Cheap."""
 
     def read(self, columns: Schema) -> pa.Table:
-        """All rows, with `columns` by name in their Arrow types. Raises an error that says what is wrong with the content."""
+        """All rows, with `columns` by name in their Arrow types.
+
+        Raises an error that says what is wrong with the content.
+        """
 
 
 class FileReader:
@@ -80,7 +101,11 @@ class _Refusing:
     def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:  # noqa: ARG002
         """See `DeadLetterSink`."""
         where = file if line is None else f"{file}, line {line}"
-        raise error("INVALID_VALUE", f"a record can't be read: {reason}", detail=f"It is in {where}." + (f" It says: {text[:200]}" if text else ""))
+        raise error(
+            "INVALID_VALUE",
+            f"a record can't be read: {reason}",
+            detail=f"It is in {where}." + (f" It says: {text[:200]}" if text else ""),
+        )
 
     def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
         """See `DeadLetterSink`."""
@@ -117,33 +142,48 @@ READERS: Final[dict[str, Callable[[External], Reader]]] = {"file": FileReader}
 
 
 def check_kind(kind: str, known: Sequence[str], what: str) -> None:
-    """CONNECTOR_OPTION for a kind that does not exist, FEATURE_NOT_SUPPORTED for one that has no connector here. known: those that have."""
+    """CONNECTOR_OPTION for a kind that does not exist, FEATURE_NOT_SUPPORTED for one that has no connector here.
+
+    known: those that have.
+    """
     if kind in known:
         return
     hint = f"Here {what} can be of kind {', '.join(known)}."
     if kind in KINDS:
-        raise error("FEATURE_NOT_SUPPORTED", f"{what} of kind {kind} is not supported: there is no connector for it", hint=hint)
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f"{what} of kind {kind} is not supported: there is no connector for it", hint=hint
+        )
     refuse(f'there is no kind "{kind}" of {what}', hint=did_you_mean(kind, KINDS) or hint)
 
 
 #: ClickHouse's formats as options of the file connector.
 _FORMATS: Final[dict[str, dict[str, str]]] = {
-    "csv": {"format": "csv", "header": "false"}, "csvwithnames": {"format": "csv", "header": "true"},
-    "tsv": {"format": "csv", "header": "false", "delimiter": "\\t"}, "tsvwithnames": {"format": "csv", "header": "true", "delimiter": "\\t"},
+    "csv": {"format": "csv", "header": "false"},
+    "csvwithnames": {"format": "csv", "header": "true"},
+    "tsv": {"format": "csv", "header": "false", "delimiter": "\\t"},
+    "tsvwithnames": {"format": "csv", "header": "true", "delimiter": "\\t"},
     "tabseparated": {"format": "csv", "header": "false", "delimiter": "\\t"},
     "tabseparatedwithnames": {"format": "csv", "header": "true", "delimiter": "\\t"},
-    "jsoneachrow": {"format": "json"}, "json": {"format": "json"}, "parquet": {"format": "parquet"},
+    "jsoneachrow": {"format": "json"},
+    "json": {"format": "json"},
+    "parquet": {"format": "parquet"},
 }
 
 
 def file_connector(options: dict[str, str]) -> dict[str, str]:
-    """The file connector's options for those of a statement: `format` and `data_format` are ClickHouse's. CONNECTOR_OPTION."""
+    """The file connector's options for those of a statement: `format` and `data_format` are ClickHouse's.
+
+    CONNECTOR_OPTION.
+    """
     found = dict(options)
     said = [found.pop(n) for n in ("format", "data_format") if n in found]
     if not said:
         return {"connector": "file", **found}
     if said[0].lower() not in _FORMATS or len(said) > 1:
-        refuse(f'format "{said[-1]}" of files is not supported', hint="It is CSV, CSVWithNames, TSV, TSVWithNames, JSONEachRow or Parquet.")
+        refuse(
+            f'format "{said[-1]}" of files is not supported',
+            hint="It is CSV, CSVWithNames, TSV, TSVWithNames, JSONEachRow or Parquet.",
+        )
     return {"connector": "file", **_FORMATS[said[0].lower()], **found}
 
 

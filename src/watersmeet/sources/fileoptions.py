@@ -6,18 +6,26 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast, get_args
 
 from watersmeet.catalog import Relation
 from watersmeet.sources.options import Options, refuse
 
 Format = Literal["csv", "json", "parquet"]
+Identity = Literal["inode", "content", "path"]
 
 _FORMATS: Final[dict[str, Format]] = {
-    "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet",
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
 }
 _MAGIC: Final = re.compile(r"[*?\[]")
 DEFAULT_SETTLE_MS: Final = 2000
+DEFAULT_MAX_RECORD_BYTES: Final = 16 << 20
+_MOST_RECORD_BYTES: Final = 1 << 30
+"""Places in a text are 32 bits wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,9 @@ class FileOptions:
 
     root: the directory, absolute. pattern: glob of the names below it (`/` separates), None for all.
     explicit: the source is one file of that name. null: CSV text that means NULL if not quoted.
+    path_identity: by what a file is known when its name is new (`identity`).
+    max_record_bytes: a longer record of text is set aside without being read; a quoted field that isn't closed within
+    so many bytes of its row's beginning never will be.
     """
 
     root: str
@@ -40,6 +51,8 @@ class FileOptions:
     on_error: str = "skip"
     settle_ms: int = DEFAULT_SETTLE_MS
     max_rows_per_epoch: int | None = None
+    path_identity: Identity = "inode"
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value: the keyword arguments that make the same options."""
@@ -68,10 +81,29 @@ def file_options(relation: Relation) -> FileOptions:
     on_error = options.choice("on_error", among=("skip", "stop"), default="skip")
     settle_ms = options.integer("settle_ms", default=DEFAULT_SETTLE_MS, minimum=0)
     max_rows = options.integer("max_rows_per_epoch", minimum=1)
+    identity = cast("Identity", options.choice("path_identity", among=get_args(Identity), default="inode"))
+    max_record = options.integer(
+        "max_record_bytes", default=DEFAULT_MAX_RECORD_BYTES, minimum=1, maximum=_MOST_RECORD_BYTES
+    )
     options.finish(relation.connector.get("connector", "file"))
     assert settle_ms is not None
-    return FileOptions(root, pattern, explicit, recursive, kind, header, delimiter, quote, null, on_error,
-                       settle_ms, max_rows)
+    assert max_record is not None
+    return FileOptions(
+        root,
+        pattern,
+        explicit,
+        recursive,
+        kind,
+        header,
+        delimiter,
+        quote,
+        null,
+        on_error,
+        settle_ms,
+        max_rows,
+        identity,
+        max_record,
+    )
 
 
 def absolute_path(path: str) -> str:
@@ -135,7 +167,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
             out.append("[^/]*")
         elif char == "?":
             out.append("[^/]")
-        elif char == "[" and "]" in pattern[i + 1:]:
+        elif char == "[" and "]" in pattern[i + 1 :]:
             end = pattern.index("]", i + 1)
             inner = pattern[i:end].replace("\\", "\\\\")
             out.append("[" + ("^" + inner[1:] if inner.startswith("!") else inner) + "]")

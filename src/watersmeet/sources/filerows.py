@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, BinaryIO, Final
 
 from watersmeet.errors import error
 from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
-from watersmeet.sources.cutting import MAX_LINE_BYTES, SLICE_BYTES, header_names, open_file, text_rows
+from watersmeet.sources.cutting import SLICE_BYTES, header_names, open_file, text_rows
 from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.filestate import identity_key, print_at
+from watersmeet.sources.identity import key_of
+from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.parquetrows import ParquetReader
 from watersmeet.sources.rows import DamagedError, concat, nothing
-from watersmeet.sources.seen import print_at
-from watersmeet.sources.textrows import TextReader
+from watersmeet.sources.textrows import LETTER_BYTES, TextReader
 from watersmeet.types import Field
 
 _ASIDE: Final = {
@@ -25,33 +30,94 @@ _ASIDE: Final = {
 }
 
 
-def read_file_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field],
-                    dead_letters: DeadLetterSink) -> SourceRows:
+_UNREADABLE: Final = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO)
+"""What is there now is no file, or not for us."""
+
+
+def read_file_slice(
+    piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> SourceRows:
     """The rows of a slice of a file (`reading.read_slice`)."""
     options = FileOptions(**spec["options"])
+    if "renamed" in piece:
+        return nothing(columns)
     name = piece["path"]
-    lost = max(1, piece["rows"])
     if "aside" in piece:
         dead_letters.add(name, None, _ASIDE[piece["aside"]], f"{piece['lost_bytes']} bytes", 1)
         return nothing(columns)
     try:
-        with open_file(options.root, name) as file:
-            if not _is_as_planned(file, piece):
-                dead_letters.add(name, None, _ASIDE["replaced"], _place(piece), lost)
-                return nothing(columns)
+        with _open_planned(options, piece) as file:
             return _read(file, piece, spec, options, columns, dead_letters)
-    except FileNotFoundError:
-        if not os.path.isdir(options.root):
-            raise error("RUNTIME_UNAVAILABLE", f'the directory "{options.root}" of a source can\'t be reached',
-                        hint="Every worker must see the directory under this path.") from None
-        dead_letters.add(name, None, _ASIDE["vanished"], _place(piece), lost)
     except DamagedError as problem:
-        dead_letters.add(name, None, f"{_ASIDE['damaged']}: {problem}", _place(piece), lost)
+        reason = f"{_ASIDE['damaged']}: {problem}"
+    except _LostError as problem:
+        reason = str(problem)
+    dead_letters.add(name, None, reason, _place(piece), max(1, piece["rows"]))
     return nothing(columns)
 
 
-def _read(file: BinaryIO, piece: Slice, spec: Mapping[str, Any], options: FileOptions, columns: Sequence[Field],
-          dead_letters: DeadLetterSink) -> SourceRows:
+class _LostError(Exception):
+    """What a slice names is not there any more. The message says why."""
+
+
+def _open_planned(options: FileOptions, piece: Slice) -> BinaryIO:
+    """The file that was meant, also if it got a new name in the meantime. Raises _LostError.
+
+    Other failures than those that say what is there now (a network that is away) are raised as OSError: the slice
+    may well be read later.
+    """
+    reason = _ASIDE["vanished"]
+    for name in _names(options, piece):
+        try:
+            file = open_file(options.root, name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as problem:
+            if problem.errno not in _UNREADABLE:
+                raise
+            reason = f"unreadable: {problem.strerror}"
+            continue
+        if _is_as_planned(file, piece):
+            return file
+        file.close()
+        if name == piece["path"]:
+            reason = _ASIDE["replaced"]
+    if not os.path.isdir(options.root):
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            f'the directory "{options.root}" of a source can\'t be reached',
+            hint="Every worker must see the directory under this path.",
+        )
+    raise _LostError(reason)
+
+
+def _names(options: FileOptions, piece: Slice) -> Iterator[str]:
+    """The name of the slice's file, then those that it may have by now."""
+    yield piece["path"]
+    size, mtime_ns, inode = (*piece["file"], 0)[:3]
+    meant = identity_key(options.path_identity, inode, size, mtime_ns)
+    if meant is not None:
+        for name, stat in _listed(options, int(time.monotonic())).items():
+            if name != piece["path"] and key_of(options, stat) == meant:
+                yield name
+
+
+@lru_cache(maxsize=1)
+def _listed(options: FileOptions, second: int) -> dict[str, FileStat]:  # noqa: ARG001
+    """The files that are there. Kept for a second: many files may have gone at once."""
+    listing = Listing(options)
+    listing.look(0, set(), full=True)
+    return listing.files
+
+
+def _read(
+    file: BinaryIO,
+    piece: Slice,
+    spec: Mapping[str, Any],
+    options: FileOptions,
+    columns: Sequence[Field],
+    dead_letters: DeadLetterSink,
+) -> SourceRows:
     fields = [Field.from_json(f) for f in spec["columns"]]
     name = piece["path"]
     if options.format == "parquet":
@@ -66,11 +132,21 @@ def _read(file: BinaryIO, piece: Slice, spec: Mapping[str, Any], options: FileOp
         return nothing(columns)
     begin, end = piece["range"]
     file.seek(begin)
+    if piece.get("long"):
+        reader.set_aside_long(file.read(min(LETTER_BYTES, end - begin)), end - begin, piece["line"])
+        return nothing(columns)
     return reader.read(file.read(end - begin), piece["line"])[0]
 
 
-def _read_gzip(file: BinaryIO, name: str, spec: Mapping[str, Any], fields: Sequence[Field], options: FileOptions,
-               columns: Sequence[Field], dead_letters: DeadLetterSink) -> SourceRows:
+def _read_gzip(
+    file: BinaryIO,
+    name: str,
+    spec: Mapping[str, Any],
+    fields: Sequence[Field],
+    options: FileOptions,
+    columns: Sequence[Field],
+    dead_letters: DeadLetterSink,
+) -> SourceRows:
     """A whole gzip file, in pieces. A file that breaks off is set aside as a whole: all of it is read first."""
     file.seek(0)
     try:
@@ -82,7 +158,6 @@ def _read_gzip(file: BinaryIO, name: str, spec: Mapping[str, Any], fields: Seque
     file.seek(0)
     parts: list[SourceRows] = []
     line, ordinal, rest = 1, 0, b""
-    header: tuple[str, ...] | None = None
     reader: TextReader | None = None
     with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
         if unpacked.peek(3).startswith(b"\xef\xbb\xbf"):
@@ -91,14 +166,16 @@ def _read_gzip(file: BinaryIO, name: str, spec: Mapping[str, Any], fields: Seque
             block = unpacked.read(SLICE_BYTES)
             data = rest + block
             size = text_rows(data, options, final=not block).complete if data else 0
-            if not size and block and len(data) < MAX_LINE_BYTES:
+            too_long = not size and len(data) > options.max_record_bytes
+            if not size and block and not too_long:
                 rest = data
                 continue
             whole, rest = data[:size], data[size:]
             if reader is None:
-                if options.format == "csv" and options.header and whole:
-                    first = int(text_rows(whole, options, final=True).ends[0])
-                    header = header_names(whole[:first], options)
+                header = None
+                if options.format == "csv" and options.header and data:
+                    first = len(data) if too_long else int(text_rows(whole, options, final=True).ends[0])
+                    header = header_names(data[:first], options)
                     line += whole.count(b"\n", 0, first)
                     whole = whole[first:]
                 reader = TextReader(options, fields, spec["key"], columns, header, name, dead_letters)
@@ -106,11 +183,26 @@ def _read_gzip(file: BinaryIO, name: str, spec: Mapping[str, Any], fields: Seque
                 if problem is not None:
                     dead_letters.add(name, None, problem, ",".join(header or ()), 1)
                     return nothing(columns)
-            part, count = reader.read(whole, line, ordinal)
-            parts.append(part)
-            line, ordinal = line + whole.count(b"\n"), ordinal + count
+            if too_long:
+                rest, length = _skip_line(unpacked, len(data))
+                reader.set_aside_long(data[:LETTER_BYTES], length, line)
+                line, ordinal = line + 1, ordinal + 1
+            else:
+                part, count = reader.read(whole, line, ordinal)
+                parts.append(part)
+                line, ordinal = line + whole.count(b"\n"), ordinal + count
             if not block:
                 return concat(parts, columns)
+
+
+def _skip_line(unpacked: gzip.GzipFile, length: int) -> tuple[bytes, int]:
+    """(what was read behind the end of a line of which `length` bytes are known, how long it is)."""
+    while block := unpacked.read(SLICE_BYTES):
+        end = block.find(b"\n") + 1
+        if end:
+            return block[end:], length + end
+        length += len(block)
+    return b"", length
 
 
 def _is_as_planned(file: BinaryIO, piece: Slice) -> bool:
@@ -120,8 +212,9 @@ def _is_as_planned(file: BinaryIO, piece: Slice) -> bool:
     end = piece["file"][0] if whole else piece["range"][1]
     if size < end or (whole and size != end):
         return False
-    return (print_at(file, end, tail=False) == tuple(piece["head"])
-            and print_at(file, end, tail=True) == tuple(piece["tail"]))
+    return print_at(file, end, tail=False) == tuple(piece["head"]) and print_at(file, end, tail=True) == tuple(
+        piece["tail"]
+    )
 
 
 def _place(piece: Slice) -> str:

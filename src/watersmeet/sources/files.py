@@ -10,10 +10,14 @@ from typing import Any, BinaryIO, Final
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
 from watersmeet.sources.base import History, Poll, Slice
-from watersmeet.sources.cutting import Cut, aside_piece, next_cut, open_file, parquet_footer, text_cut
+from watersmeet.sources.cutting import Cut, aside_piece, next_cut, open_file, renaming_piece, text_cut
 from watersmeet.sources.fileoptions import file_options
+from watersmeet.sources.filestate import FileState, Key
+from watersmeet.sources.identity import is_same_file, key_of, other_names, renamed_files
 from watersmeet.sources.listing import FileStat, Listing
-from watersmeet.sources.seen import FileState, SeenFiles, print_at
+from watersmeet.sources.names import shown_name
+from watersmeet.sources.parquetfooter import read_footer
+from watersmeet.sources.seen import RunOf, SeenFiles
 
 MAX_SLICES: Final = 1000
 """The most slices of a poll: keeps intents small."""
@@ -25,13 +29,14 @@ class FileSource:
     """Files of a directory (or one file) as an append-only stream, in order of (time stamp, name).
 
     Laws: every byte of every file is given once, or counted in `status` and set aside with a reason. A file that
-    is replaced under its name is not read again. See `base.Source` for the life of a source.
+    is replaced under its name is not read again, nor one that only has a new name (`identity`). See `base.Source` for
+    the life of a source.
     """
 
     def __init__(self, relation: Relation) -> None:
         self.relation_id = relation.id
         self.options = file_options(relation)
-        self.seen = SeenFiles()
+        self.seen = SeenFiles(self.options.path_identity)
         self._columns = [column.to_json() for column in relation.columns]
         self._names = [column.name for column in relation.columns]
         self._key = list(relation.primary_key)
@@ -49,19 +54,31 @@ class FileSource:
         self._lost: set[str] = set()
         """Files that a history could not give again."""
         self._unchecked: set[str] = set()
-        """Files whose fingerprints could not be read."""
+        """Names that the next look has to judge, whether their entries change or not."""
+        self._renamed: dict[str, str] = {}
+        """New names by old ones, until that is committed; then the next poll judges these names once more."""
+        self._looks_again = False
+        self._links: dict[str, str] = {}
+        """Further names of files, with the names by which they are read."""
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "file", "columns": self._columns, "key": self._key, "options": self.options.to_json()}
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         self._check(position)
-        if fresh or self._listing.is_due(now_us):
+        if fresh or self._looks_again or self._listing.is_due(now_us):
             self._look(now_us, full=fresh)
+        if self._renamed:
+            # Alone: what is read next depends on it.
+            piece = renaming_piece(self._renamed)
+            self._stamp(piece, self.seen.slices)
+            return Poll((piece,), self._position([piece]), more=True)
         if self.options.max_rows_per_epoch is not None:
             budget_rows = min(budget_rows, self.options.max_rows_per_epoch)
-        pieces = [aside_piece(name, stat, "vanished", self._unread(name, stat))
-                  for name, stat in list(self._vanished.items())[:MAX_SLICES]]
+        pieces = [
+            aside_piece(name, stat, "vanished", self._unread(name, stat))
+            for name, stat in list(self._vanished.items())[:MAX_SLICES]
+        ]
         more = len(self._vanished) > len(pieces)
         for name in self._by_time():
             if budget_rows <= 0 or budget_bytes <= 0 or len(pieces) >= MAX_SLICES:
@@ -86,23 +103,30 @@ class FileSource:
     def accept(self, slices: Iterable[Slice]) -> None:
         pieces = list(slices)
         self.seen.apply(pieces)
-        for name in {piece["path"] for piece in pieces}:
+        for piece in pieces:
+            if "renamed" in piece:
+                self._renamed, self._looks_again = {}, True
+                self._unchecked.update(name for names in piece["renamed"] for name in names)
+        for name in {piece["path"] for piece in pieces if "renamed" not in piece}:
             self._vanished.pop(name, None)
             stat = self._listing.files.get(name)
-            state = self.seen.files[name]
-            if stat is None or (state.is_done and (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns)):
+            state = self.seen.files.get(name)  # None: a later slice of these says that it was renamed
+            if (
+                stat is None
+                or state is None
+                or (state.is_done and (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns))
+            ):
                 self._forget_work(name)
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        runs = sorted((part[0], name, i) for name, state in self.seen.files.items()
-                      for i, part in enumerate(state.parts))
         run, consumed, lines, ordinal = cursor or (0, None, 0, 0)
+        runs = self.seen.runs(run)
+        now = next(runs, None)
         pieces: list[Slice] = []
-        while run < len(runs) and len(pieces) < MAX_SLICES:
-            _, name, i = runs[run]
-            piece = self._history_piece(name, i, consumed, lines, budget_rows, budget_bytes)
+        while now is not None and len(pieces) < MAX_SLICES:
+            piece = self._history_piece(now, consumed, lines, budget_rows, budget_bytes)
             if piece is None:
-                run, consumed = run + 1, None
+                run, consumed, now = run + 1, None, next(runs, None)
                 continue
             if pieces and (piece["rows"] > budget_rows or piece["bytes"] > budget_bytes):
                 break
@@ -112,46 +136,52 @@ class FileSource:
             budget_rows -= piece["rows"]
             budget_bytes -= piece["bytes"]
             if "aside" in piece:
-                self._lost.add(name)
-                run, consumed = run + 1, None
+                self._lost.add(now.name)
+                run, consumed, now = run + 1, None, next(runs, None)
             else:
                 consumed, lines = piece["range"][1], piece["line"] - 1 + piece["lines"]
             if budget_rows <= 0 or budget_bytes <= 0:
                 break
-        return History(tuple(pieces), [run, consumed, lines, ordinal] if run < len(runs) else None)
+        return History(tuple(pieces), None if now is None else [run, consumed, lines, ordinal])
 
     def save(self, path: Path) -> None:
         self.seen.save(path)
 
     def load(self, path: Path) -> None:
-        self.seen = SeenFiles.load(path)
+        self.seen = SeenFiles.load(path, self.options.path_identity)
 
     def status(self) -> dict[str, Any]:
-        """Counters, lists of names (cut to `SHOWN`) and the first `problem` for SHOW: JSON.
+        """Counters, lists of names (cut to `SHOWN`) and the `problem` of the whole directory for SHOW: JSON.
 
         `partial`: files without some of the declared columns, which are NULL. `history_lost`: files that were read
         once but are no longer there for a view that was created later.
         """
-        partial = sorted((name, state.lacks) for name, state in self.seen.files.items() if state.lacks)
-        problem = self._listing.problem or next(iter(self._problems.values()), None)
+        partial_files, partial = self.seen.lacking(SHOWN)
+        unreadable = sorted((self._listing.not_read | self._problems).items())
+        problem = self._listing.problem
         return {
-            "files": sum(1 for s in self.seen.files.values() if s.parts),
+            "files": self.seen.read,
             "rows_planned": self.seen.rows,
             "bytes": self.seen.bytes,
-            "backlog_bytes": sum(self._unread(name, stat) for name, stat in self._work.items()
-                                 if name not in self._blocked or self._blocked[name][1]),
+            "backlog_bytes": sum(
+                self._unread(name, stat)
+                for name, stat in self._work.items()
+                if name not in self._blocked or self._blocked[name][1]
+            ),
             "pending_files": sum(waits for _, waits, _ in self._blocked.values()),
             "replaced_files": len(self._replaced),
-            "replaced": sorted(self._replaced)[:SHOWN],
+            "replaced": _shown(self._replaced),
+            "renamed_files": self.seen.renamed,
+            "linked_files": len(self._links),
             "vanished_files": self.seen.aside.get("vanished", 0) + len(self._vanished),
             "damaged_files": self.seen.aside.get("damaged", 0),
-            "partial_files": len(partial),
-            "partial": [f"{name}: without {', '.join(lacks)}" for name, lacks in partial[:SHOWN]],
+            "partial_files": partial_files,
+            "partial": [f"{shown_name(name)}: without {', '.join(lacks)}" for name, lacks in partial],
             "history_lost_files": len(self._lost),
-            "history_lost": sorted(self._lost)[:SHOWN],
-            "unreadable_files": len(self._problems),
-            "unreadable": sorted(self._problems)[:SHOWN],
-            "problem": problem,
+            "history_lost": _shown(self._lost),
+            "unreadable_files": len(unreadable),
+            "unreadable": [[shown_name(name), why] for name, why in unreadable[:SHOWN]],
+            "problem": None if problem is None else shown_name(problem),
         }
 
     def _stamp(self, piece: Slice, ordinal: int) -> None:
@@ -162,42 +192,67 @@ class FileSource:
     def _check(self, position: Any) -> None:
         expected = 0 if position is None else position["slices"]
         if expected != self.seen.slices:
-            raise error("DATABASE_DAMAGED", f"the position of source {self.relation_id} is slice {expected}, "
-                        f"its list of files read ends at {self.seen.slices}")
+            raise error(
+                "DATABASE_DAMAGED",
+                f"the position of source {self.relation_id} is slice {expected}, "
+                f"its list of files read ends at {self.seen.slices}",
+            )
 
     def _position(self, pieces: list[Slice]) -> dict[str, int]:
-        return {"slices": self.seen.slices + len(pieces), "rows": self.seen.rows + sum(p["rows"] for p in pieces),
-                "bytes": self.seen.bytes + sum(p["bytes"] for p in pieces)}
+        return {
+            "slices": self.seen.slices + len(pieces),
+            "rows": self.seen.rows + sum(p["rows"] for p in pieces),
+            "bytes": self.seen.bytes + sum(p["bytes"] for p in pieces),
+        }
 
     def _look(self, now_us: int, *, full: bool) -> None:
         """Brings `_work` up to date with the directory."""
-        before = self._listing.files
-        changed, _ = self._listing.look(now_us, set(self._work), full=full)
+        changed = self._listing.look(now_us, set(self._work), full=full)
         changed |= self._unchecked
         if not changed:
             return
-        self._unchecked = set()
+        self._unchecked, self._looks_again = set(), False
         self._order = None
         files = self._listing.files
-        appeared = {files[name].inode for name in changed if name in files and name not in before}
+        changed |= self._find_links()
+        self._renamed, undecided = renamed_files(self.options, changed - self._links.keys(), files, self.seen)
+        here = {self._kind_of(stat) for stat in files.values()} if changed - files.keys() else set()
         for name in changed:
             stat = files.get(name)
             if stat is None:
-                self._gone(name, appeared)
+                self._gone(name, here)
                 continue
             self._vanished.pop(name, None)
-            if self._has_news(name, stat):
+            if name in undecided:
+                self._forget_work(name)
+                self._unchecked.add(name)
+                self._problems[name] = undecided[name]
+            elif name in self._links or name in self._renamed.values():
+                self._forget_work(name)
+            elif self._has_news(name, stat):
                 self._work[name] = stat
                 self._since_us[name] = now_us
             else:
                 self._forget_work(name)
 
-    def _gone(self, name: str, appeared: set[int]) -> None:
-        """A name is no longer there: set aside if something was unread, unless it only has a new name."""
+    def _find_links(self) -> set[str]:
+        """Finds names of one file; gives the names that are to be judged again for what they are now."""
+        before = self._links
+        self._links = other_names(self.options, self._listing.files, self.seen)
+        again = {name for name in before.keys() | self._links.keys() if before.get(name) != self._links.get(name)}
+        return again | self._renamed.keys() | set(self._renamed.values())
+
+    def _kind_of(self, stat: FileStat) -> Key:
+        """By what a file that was not read yet is known under a new name."""
+        return key_of(self.options, stat) or stat.inode
+
+    def _gone(self, name: str, here: set[Key]) -> None:
+        """A name is no longer there: set aside if something was unread, unless the file only has a new name."""
         stat = self._work.get(name)
         blocked = self._blocked.get(name)
         state = self.seen.files.get(name)
-        renamed = stat is not None and stat.inode in appeared and (state is None or not state.parts)
+        moved = stat is not None and (state is None or not state.is_read) and self._kind_of(stat) in here
+        renamed = name in self._renamed or moved
         if stat is not None and not renamed and (blocked is None or blocked[1]):
             self._vanished[name] = stat
         self._forget_work(name)
@@ -210,10 +265,10 @@ class FileSource:
         """True if the file has something unread; notes files that were replaced."""
         state = self.seen.files.get(name)
         self._replaced.pop(name, None)
-        if state is None or (state.aside is not None and not state.parts):
+        if state is None or (state.aside is not None and not state.is_read):
             same_aside = state is not None and (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns)
             return stat.size > 0 and not (same_aside and state is not None and state.aside != "vanished")
-        if (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns):
+        if (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns) and state.inode in (0, stat.inode):
             return not state.is_done or state.aside == "vanished"
         try:
             with open_file(self.options.root, name) as file:
@@ -228,7 +283,7 @@ class FileSource:
 
     def _unread(self, name: str, stat: FileStat) -> int:
         state = self.seen.files.get(name)
-        if state is None or not state.parts:
+        if state is None or not state.is_read:
             return stat.size
         if state.total is None:
             return max(0, stat.size - state.consumed)
@@ -260,33 +315,45 @@ class FileSource:
             # The next look says whether it has another name now.
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
         except OSError as problem:
-            self._problems[name] = f"{name}: {problem.strerror}"
+            self._problems[name] = problem.strerror or str(problem)
+            self._block(name, waits=True, again_us=now_us + _RETRY_US)
+        except Exception as problem:
+            # Nobody thought of it. It is about this file: the others, and all other sources, go on.
+            self._problems[name] = f"{type(problem).__name__}: {problem}"
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
 
     def _cuts_of(self, file: BinaryIO, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[Slice]:
         now = os.fstat(file.fileno())
-        stat = FileStat(now.st_mtime_ns, now.st_size, now.st_ino)
         listed, known = self._work[name], self.seen.files.get(name)
+        stat = listed._replace(mtime_ns=now.st_mtime_ns, size=now.st_size, inode=now.st_ino, device=now.st_dev)
         if stat != listed:
             # It changed since the last look: let the next look judge whether it is the same file.
             self._since_us[name] = now_us
             if (stat.inode, stat.size >= listed.size) != (listed.inode, True):
                 return
-            if known is not None and known.parts and not is_same_file(file, stat.size, known):
+            if known is not None and known.is_read and not is_same_file(file, stat.size, known):
                 return
             self._work[name] = stat
-        state = FileState() if known is None or not known.parts else known.copy()
+        state = FileState() if known is None or not known.is_read else known.copy()
         settle_us = self.options.settle_ms * 1000
         settles_us = min(self._since_us[name], stat.mtime_ns // 1000) + settle_us
         settled = now_us >= settles_us
         while True:
-            cut: Cut = next_cut(file, name, stat, state, self.options, budget_rows=max(1, budget_rows),
-                                budget_bytes=max(1, budget_bytes), settled=settled)
+            cut: Cut = next_cut(
+                file,
+                name,
+                stat,
+                state,
+                self.options,
+                budget_rows=max(1, budget_rows),
+                budget_bytes=max(1, budget_bytes),
+                settled=settled,
+            )
             if cut.piece is None:
                 self._block(name, waits=cut.waits, again_us=settles_us if cut.waits and not settled else None)
                 return
             self._blocked.pop(name, None)
-            if not state.parts and (lacks := self._lacking(file, cut.piece)):
+            if not state.is_read and (lacks := self._lacking(file, cut.piece)):
                 cut.piece["lacks"] = lacks
             yield cut.piece
             state.advance(cut.piece)
@@ -302,8 +369,8 @@ class FileSource:
         """
         found: Iterable[str] | None = piece.get("header")
         if self.options.format == "parquet" and "aside" not in piece:
-            footer = parquet_footer(file, piece["file"][0])
-            found = None if footer is None else footer.schema.to_arrow_schema().names
+            footer = read_footer(file, piece["file"][0])
+            found = None if footer is None else footer.names
         known = None if found is None else {n.lower() for n in found}
         lacks = [] if known is None else [n for n in self._names if n.lower() not in known]
         return lacks if len(lacks) < len(self._names) else []
@@ -311,16 +378,17 @@ class FileSource:
     def _block(self, name: str, *, waits: bool, again_us: int | None) -> None:
         self._blocked[name] = (self._work[name], waits, again_us)
 
-    def _history_piece(self, name: str, i: int, consumed: int | None, lines: int, budget_rows: int,
-                       budget_bytes: int) -> Slice | None:
-        """The next slice of run `i` of a file from `consumed` (None: its beginning), None at its end."""
+    def _history_piece(
+        self, run: RunOf, consumed: int | None, lines: int, budget_rows: int, budget_bytes: int
+    ) -> Slice | None:
+        """The next slice of a run from `consumed` (None: its beginning), None at its end."""
+        name, end = run.name, run.consumed
         known = self.seen.files[name]
-        end = known.parts[i][1]
         if consumed is None:
-            _, consumed, lines = known.parts[i - 1] if i else (0, known.start, known.start_line)
+            consumed, lines = run.before or (known.start, known.start_line)
         elif consumed >= end:
             return None
-        stat = FileStat(known.mtime_ns, known.size, 0)
+        stat = FileStat(known.mtime_ns, known.size, known.inode)
         state = known.copy()
         state.consumed, state.lines, state.unterminated = consumed, lines, False
         try:
@@ -331,8 +399,9 @@ class FileSource:
                 if known.total is None:
                     cut = text_cut(file, name, stat, state, self.options, rows, size, end=end, settled=True)
                 else:
-                    cut = next_cut(file, name, stat, state, self.options, budget_rows=rows, budget_bytes=size,
-                                   settled=True)
+                    cut = next_cut(
+                        file, name, stat, state, self.options, budget_rows=rows, budget_bytes=size, settled=True
+                    )
         except FileNotFoundError:
             return aside_piece(name, stat, "vanished", known.size)
         if cut.piece is not None and known.total is not None:
@@ -340,11 +409,6 @@ class FileSource:
         return cut.piece
 
 
-def is_same_file(file: BinaryIO, size: int, state: FileState) -> bool:
-    """True if what was read of a file is still there, unchanged as far as its fingerprints tell."""
-    if state.total is not None and size != state.size:
-        return False
-    end = state.size if state.total is not None else state.consumed
-    if size < end:
-        return False
-    return print_at(file, end, tail=False) == state.head and print_at(file, end, tail=True) == state.tail
+def _shown(names: Iterable[str]) -> list[str]:
+    """The first of them, for JSON."""
+    return [shown_name(name) for name in sorted(names)[:SHOWN]]

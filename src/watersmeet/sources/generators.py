@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,20 @@ Bits = npt.NDArray[np.uint64]
 DEFAULT_MAX: Final = 32767
 DEFAULT_LENGTH: Final = 10
 _ALPHABET: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
-_UNITS_US: Final = {"us": 1, "ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": DAY_US,
-                    "w": 7 * DAY_US}
-_UNIT: Final = re.compile(r"\s*(\d+)\s*(us|usecs?|microseconds?|ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|"
-                          r"minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])", re.IGNORECASE)
+_UNITS_US: Final = {
+    "us": 1,
+    "ms": 1000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": DAY_US,
+    "w": 7 * DAY_US,
+}
+_UNIT: Final = re.compile(
+    r"\s*(\d+)\s*(us|usecs?|microseconds?|ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|"
+    r"minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])",
+    re.IGNORECASE,
+)
 _INT64: Final = 1 << 63
 
 
@@ -170,7 +180,7 @@ def _number(kind: SqlType, options: _FieldOptions) -> Generator:
     scale = 0 if kind.is_integer else min(kind.arrow.scale, 2) if kind.precision is None else kind.arrow.scale
     for option, value in ((first, low), (last, high)):
         scaled = value.scaleb(scale)
-        limit = 1 << (kind.arrow.bit_width - 1) if kind.is_integer else min(_INT64, 10 ** kind.arrow.precision)
+        limit = 1 << (kind.arrow.bit_width - 1) if kind.is_integer else min(_INT64, 10**kind.arrow.precision)
         if scaled != int(scaled) or not -limit <= scaled < limit:
             refuse(f"option {options.name(option)} can't be {value}", hint=f"It is a value of type {kind.sql}.")
     return _Whole(kind, int(low.scaleb(scale)), int(high.scaleb(scale)), scale, sequence, seed)
@@ -205,8 +215,9 @@ class _Whole:
         digits = pa.decimal128(19, 0)
         low_high = np.empty((len(values), 2), np.int64)
         low_high[:, 0], low_high[:, 1] = values, values >> 63
-        whole = pa.Decimal128Array.from_buffers(pa.decimal128(38, self.scale) if self.scale else digits, len(values),
-                                                [None, pa.py_buffer(low_high)])
+        whole = pa.Decimal128Array.from_buffers(
+            pa.decimal128(38, self.scale) if self.scale else digits, len(values), [None, pa.py_buffer(low_high)]
+        )
         return whole.cast(self.kind.arrow)
 
 
@@ -355,15 +366,10 @@ def split_options(given: Mapping[str, str], names: list[str], path: str) -> dict
             where = f"fields.{path}.{option}" if path else f"fields.{option}"
             refuse(f'connector datagen has no option "{where}"', hint="The columns are " + ", ".join(names) + ".")
         owner = max(owners, key=len)
-        result[owner][option[len(owner) + 1:]] = value
+        result[owner][option[len(owner) + 1 :]] = value
     return result
 
 
 def least(limits: list[int | None]) -> int | None:
     """The least of the limits, None if there is none."""
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def make_columns(generators: Mapping[str, Generator], names: list[str], moment: Moment) -> dict[str, Any]:
-    """The columns `names`."""
-    return {name: generators[name].make(moment) for name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from stat import S_ISREG
 from typing import Final, NamedTuple
 
 from watersmeet.sources.fileoptions import FileOptions, glob_regex
@@ -20,18 +20,21 @@ TICK_NS: Final = 50_000_000
 
 
 class FileStat(NamedTuple):
-    """What a listing says of a file."""
+    """What a listing says of a file. linked: it may have further names, by hard or symbolic links."""
 
     mtime_ns: int
     size: int
     inode: int
+    device: int = 0
+    linked: bool = False
 
 
 class Listing:
     """The files of a source as they were at the last look; names are relative to the root, with `/`.
 
     Hidden names (`.` or `_` first) and `.tmp` are left out. A look stats everything; if the directory's own
-    time stamp shows that no name came or went, only files that may grow, until the next full look.
+    time stamp shows that no name came or went, only files that may grow, until the next full look. An entry that can't
+    be looked at never keeps the others from being found.
     """
 
     def __init__(self, options: FileOptions) -> None:
@@ -39,6 +42,8 @@ class Listing:
         self._pattern: re.Pattern[str] | None = glob_regex(options.pattern) if options.pattern else None
         self.files: dict[str, FileStat] = {}
         self.problem: str | None = None
+        self.not_read: dict[str, str] = {}
+        """Entries that could be meant but are not files that can be read, and why: links to nothing, pipes, …"""
         self._directory_ns = 0
         self._next_us = 0
         self._next_full_us = 0
@@ -47,19 +52,19 @@ class Listing:
         """True if it's time for another look."""
         return now_us >= self._next_us
 
-    def look(self, now_us: int, open_files: set[str], *, full: bool) -> tuple[set[str], bool]:
-        """(names whose entry is new, changed or gone; whether all were looked at)."""
+    def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:
+        """The names whose entry is new, changed or gone."""
         began = time.perf_counter_ns()
         full = full or self._options.recursive or now_us >= self._next_full_us
         try:
             directory_ns = os.stat(self._options.root).st_mtime_ns
             full = full or directory_ns != self._directory_ns
-            found = dict(self._walk(self._options.root, "")) if full else self._recent(now_us, open_files)
+            found = self._all() if full else self._recent(now_us, open_files)
             self.problem = None
         except OSError as problem:
             self.problem = f"{self._options.root}: {problem.strerror}"
             self._next_us = now_us + MIN_INTERVAL_US
-            return set(), False
+            return set()
         before = self.files
         changed = {name for name, stat in found.items() if before.get(name) != stat}
         if full:
@@ -73,27 +78,19 @@ class Listing:
         self._next_us = now_us + max(MIN_INTERVAL_US, COST_FACTOR * took_us)
         if full:
             self._next_full_us = now_us + max(FULL_INTERVAL_US, 10 * COST_FACTOR * took_us)
-        return changed, full
+        return changed
 
-    def _walk(self, directory: str, prefix: str) -> Iterator[tuple[str, FileStat]]:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                name = prefix + entry.name
-                if not self._is_wanted(entry.name, name):
-                    continue
-                try:
-                    if entry.is_dir():
-                        if self._options.recursive:
-                            yield from self._walk(entry.path, name + "/")
-                    elif entry.is_file() and (self._pattern is None or self._pattern.fullmatch(name)):
-                        yield name, _stat(entry.stat())
-                except FileNotFoundError:
-                    continue
-
-    def _is_wanted(self, base: str, name: str) -> bool:
-        if self._options.explicit is not None:
-            return name == self._options.explicit
-        return not base.startswith((".", "_")) and not base.endswith(".tmp")
+    def _all(self) -> dict[str, FileStat]:
+        """The files that are there; those that could not be looked at as they were before. Raises OSError."""
+        walk = _Walk(self._options, self._pattern)
+        walk.run()
+        self.not_read = walk.not_read
+        for unknown in walk.unknown:
+            below = unknown + "/"
+            for name, stat in self.files.items():
+                if name == unknown or name.startswith(below):
+                    walk.files.setdefault(name, stat)
+        return walk.files
 
     def _recent(self, now_us: int, open_files: set[str]) -> dict[str, FileStat]:
         """The files that may have grown, as they are now."""
@@ -102,11 +99,102 @@ class Listing:
         for name, stat in self.files.items():
             if stat.mtime_ns >= oldest_ns or name in open_files:
                 try:
-                    found[name] = _stat(os.stat(os.path.join(self._options.root, name)))
-                except FileNotFoundError:
+                    now = os.stat(os.path.join(self._options.root, name))
+                except OSError:
                     continue
+                if S_ISREG(now.st_mode):
+                    found[name] = _stat(now, linked=stat.linked)
         return found
 
 
-def _stat(result: os.stat_result) -> FileStat:
-    return FileStat(result.st_mtime_ns, result.st_size, result.st_ino)
+class _Walk:
+    """One walk through the directories. Real directories come first, each directory is entered once.
+
+    So links that lead in a circle end, and what can be reached by several ways has the name that doesn't depend on
+    the order of a directory's entries.
+    """
+
+    def __init__(self, options: FileOptions, pattern: re.Pattern[str] | None) -> None:
+        self._options = options
+        self._pattern = pattern
+        self._entered: set[tuple[int, int]] = set()
+        self._to_enter: list[tuple[str, str]] = []
+        self._links: list[tuple[str, str]] = []
+        self.files: dict[str, FileStat] = {}
+        self.not_read: dict[str, str] = {}
+        """Entries that could be meant and are not read, and why."""
+        self.unknown: list[str] = []
+        """Those of them that could not be looked at now: what was there, or below, may still be there."""
+
+    def run(self) -> None:
+        """Walks. Raises OSError if the root itself can't be listed."""
+        self._enter(self._options.root, "")
+        while self._to_enter or self._links:
+            if not self._to_enter:
+                self._links.sort(reverse=True)
+                self._to_enter.append(self._links.pop())
+            directory, name = self._to_enter.pop()
+            try:
+                self._enter(directory, name + "/")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as problem:
+                self._note(name, problem)
+
+    def _enter(self, directory: str, prefix: str) -> None:
+        now = os.stat(directory)
+        if (now.st_dev, now.st_ino) in self._entered:
+            self.not_read[prefix.rstrip("/")] = "a link to a directory that is read under another name"
+            return
+        self._entered.add((now.st_dev, now.st_ino))
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if not self._is_wanted(entry.name, name):
+                    continue
+                try:
+                    self._take(entry, name)
+                except FileNotFoundError:
+                    if entry.is_symlink() and self._is_meant(name):
+                        self.not_read[name] = "a link to nothing"
+                except OSError as problem:
+                    if self._is_meant(name) or self._options.recursive:
+                        self._note(name, problem)
+
+    def _take(self, entry: os.DirEntry[str], name: str) -> None:
+        is_link = entry.is_symlink()
+        if entry.is_dir():
+            if self._options.recursive:
+                (self._links if is_link else self._to_enter).append((entry.path, name))
+            elif self._is_meant(name) and self._looks_like_a_file(name):
+                self.not_read[name] = "a directory: recursive = 'true' reads what is in it"
+        elif self._is_meant(name):
+            now = entry.stat()
+            if S_ISREG(now.st_mode):
+                self.files[name] = _stat(now, linked=is_link)
+            else:
+                self.not_read[name] = "not a regular file"
+
+    def _note(self, name: str, problem: OSError) -> None:
+        self.not_read[name] = problem.strerror or str(problem)
+        self.unknown.append(name)
+
+    def _is_wanted(self, base: str, name: str) -> bool:
+        if self._options.explicit is not None:
+            return name == self._options.explicit
+        return not base.startswith((".", "_")) and not base.endswith(".tmp")
+
+    def _is_meant(self, name: str) -> bool:
+        return self._pattern is None or self._pattern.fullmatch(name) is not None
+
+    def _looks_like_a_file(self, name: str) -> bool:
+        """True if the name is asked for, or ends as those of the source's format do."""
+        return (
+            self._pattern is not None or self._options.explicit is not None or name.endswith(f".{self._options.format}")
+        )
+
+
+def _stat(result: os.stat_result, *, linked: bool) -> FileStat:
+    return FileStat(
+        result.st_mtime_ns, result.st_size, result.st_ino, result.st_dev, linked=linked or result.st_nlink > 1
+    )

@@ -43,8 +43,10 @@ class NexmarkSource(PacedSource):
         splits = options.integer("nexmark.split.num", default=1, minimum=1)
         gap_ns = options.integer("nexmark.min.event.gap.in.ns", default=DEFAULT_GAP_NS, minimum=0)
         options.integer("nexmark.max.chunk.size", minimum=1)
-        given = {name: options.integer(f"nexmark.{name.replace('_', '.')}", default=default, minimum=least)
-                 for name, default, least in Settings.numbers()}
+        given = {
+            name: options.integer(f"nexmark.{name.replace('_', '.')}", default=default, minimum=least)
+            for name, default, least in Settings.numbers()
+        }
         options.finish("nexmark")
         assert gap_ns is not None
         assert splits is not None
@@ -52,8 +54,14 @@ class NexmarkSource(PacedSource):
         self._settings = Settings(**{n: v for n, v in given.items() if v is not None})
         check_columns(relation.columns, self._chosen)
         sizes = [_ROW_BYTES[chosen]] if chosen else _ROW_BYTES.values()
-        super().__init__(relation.id, relation.columns, per_second=Fraction(10**9, gap_ns) if gap_ns else None,
-                         splits=splits, limit=limit, row_bytes=max(sizes))
+        super().__init__(
+            relation.id,
+            relation.columns,
+            per_second=Fraction(10**9, gap_ns) if gap_ns else None,
+            splits=splits,
+            limit=limit,
+            row_bytes=max(sizes),
+        )
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "nexmark", "chosen": self._chosen, "settings": self._settings.to_json()}
@@ -76,11 +84,14 @@ def check_columns(columns: Sequence[Field], chosen: str | None) -> None:
     for column in columns:
         wanted = known.get(column.name)
         if wanted is None:
-            refuse(f'connector nexmark has no column "{column.name}"' + (f" for {chosen} events" if chosen else ""),
-                   hint=did_you_mean(column.name, known) or "It has " + ", ".join(known) + ".")
+            refuse(
+                f'connector nexmark has no column "{column.name}"' + (f" for {chosen} events" if chosen else ""),
+                hint=did_you_mean(column.name, known) or "It has " + ", ".join(known) + ".",
+            )
         if column.type != wanted:
-            refuse(f'column "{column.name}" of connector nexmark can\'t be {column.type.sql}',
-                   hint=f"It is {wanted.sql}.")
+            refuse(
+                f'column "{column.name}" of connector nexmark can\'t be {column.type.sql}', hint=f"It is {wanted.sql}."
+            )
 
 
 def read_nexmark_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
@@ -94,8 +105,12 @@ def read_nexmark_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[
         made = events_of(spec["chosen"], events[own], settings, [c.name for c in columns])
         arrays = [made.column(c.name).cast(c.type.arrow) for c in columns]
         return SourceRows(pa.Table.from_arrays(arrays, schema=schema), own)
-    arrays = [pa.array(kinds) if c.name == "event_type" else
-              _combined(KINDS.index(c.name), kinds, events, settings).cast(c.type.arrow) for c in columns]
+    arrays = [
+        pa.array(kinds)
+        if c.name == "event_type"
+        else _combined(KINDS.index(c.name), kinds, events, settings).cast(c.type.arrow)
+        for c in columns
+    ]
     return SourceRows(pa.Table.from_arrays(arrays, schema=schema), events - piece["from"])
 
 

@@ -27,13 +27,37 @@ KINDS: Final = ("person", "auction", "bid")
 """In the order of `event_type`."""
 _TEXT = ("extra", VARCHAR)
 COLUMNS: Final[dict[str, tuple[tuple[str, SqlType], ...]]] = {
-    "person": (("id", BIGINT), ("name", VARCHAR), ("email_address", VARCHAR), ("credit_card", VARCHAR),
-               ("city", VARCHAR), ("state", VARCHAR), ("date_time", TIMESTAMP), _TEXT),
-    "auction": (("id", BIGINT), ("item_name", VARCHAR), ("description", VARCHAR), ("initial_bid", BIGINT),
-                ("reserve", BIGINT), ("date_time", TIMESTAMP), ("expires", TIMESTAMP), ("seller", BIGINT),
-                ("category", BIGINT), _TEXT),
-    "bid": (("auction", BIGINT), ("bidder", BIGINT), ("price", BIGINT), ("channel", VARCHAR), ("url", VARCHAR),
-            ("date_time", TIMESTAMP), _TEXT),
+    "person": (
+        ("id", BIGINT),
+        ("name", VARCHAR),
+        ("email_address", VARCHAR),
+        ("credit_card", VARCHAR),
+        ("city", VARCHAR),
+        ("state", VARCHAR),
+        ("date_time", TIMESTAMP),
+        _TEXT,
+    ),
+    "auction": (
+        ("id", BIGINT),
+        ("item_name", VARCHAR),
+        ("description", VARCHAR),
+        ("initial_bid", BIGINT),
+        ("reserve", BIGINT),
+        ("date_time", TIMESTAMP),
+        ("expires", TIMESTAMP),
+        ("seller", BIGINT),
+        ("category", BIGINT),
+        _TEXT,
+    ),
+    "bid": (
+        ("auction", BIGINT),
+        ("bidder", BIGINT),
+        ("price", BIGINT),
+        ("channel", VARCHAR),
+        ("url", VARCHAR),
+        ("date_time", TIMESTAMP),
+        _TEXT,
+    ),
 }
 _LEAD: Final = 10
 """References reach so many ids beyond the newest: they may come before what they refer to."""
@@ -44,8 +68,18 @@ _FIRST_CATEGORY: Final = 10
 _CHANNELS: Final = 10_000
 _HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
 _LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
-_CITIES: Final = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent",
-                  "Cheyenne")
+_CITIES: Final = (
+    "Phoenix",
+    "Los Angeles",
+    "San Francisco",
+    "Boise",
+    "Portland",
+    "Bend",
+    "Redmond",
+    "Seattle",
+    "Kent",
+    "Cheyenne",
+)
 _STATES: Final = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _FIRST_NAMES: Final = ("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter")
 _LAST_NAMES: Final = ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
@@ -167,10 +201,12 @@ def _person(draw: _Draw, settings: Settings) -> Makers:
     return {
         "id": lambda: _FIRST_ID + settings.count("person", draw.events),
         "name": lambda: _names().take(pa.array(draw.below(len(_names()), 1))),
-        "email_address": lambda: _joined(draw.letters(7, 7, 2), pa.scalar("@"), draw.letters(5, 5, 3), pa.scalar(".com"),
-                                         pa.scalar("")),
-        "credit_card": lambda: _joined(*(_four_digits().take(pa.array(draw.below(10_000, 10 + i))) for i in range(4)),
-                                       pa.scalar(" ")),
+        "email_address": lambda: _joined(
+            draw.letters(7, 7, 2), pa.scalar("@"), draw.letters(5, 5, 3), pa.scalar(".com"), pa.scalar("")
+        ),
+        "credit_card": lambda: _joined(
+            *(_four_digits().take(pa.array(draw.below(10_000, 10 + i))) for i in range(4)), pa.scalar(" ")
+        ),
         "city": lambda: draw.one_of(_CITIES, 4),
         "state": lambda: draw.one_of(_STATES, 5),
         "date_time": lambda: settings.times_us(draw.events),
@@ -217,8 +253,9 @@ def _bid(draw: _Draw, settings: Settings) -> Makers:
 
     def channel() -> pa.Array:
         hot = draw.below(settings.hot_channel_ratio, 44) > 0
-        return pa.array(np.where(hot, draw.below(len(_HOT_CHANNELS), 45),
-                                 len(_HOT_CHANNELS) + draw.below(_CHANNELS, 46)))
+        return pa.array(
+            np.where(hot, draw.below(len(_HOT_CHANNELS), 45), len(_HOT_CHANNELS) + draw.below(_CHANNELS, 46))
+        )
 
     return {
         "auction": auction,
@@ -261,10 +298,14 @@ def _channels() -> tuple[pa.Array, pa.Array]:
     """(names, urls): the hot ones first. One url in ten has no channel_id."""
     count = len(_HOT_CHANNELS) + _CHANNELS
     parts = mix(np.arange(count, dtype=np.int64), 7)
-    folders = [["".join(chr(97 + b % 26) for b in int(bits).to_bytes(8, "little")[i:i + 3]) for i in (0, 2, 4)]
-               for bits in parts.tolist()]
+    folders = [
+        ["".join(chr(97 + b % 26) for b in int(bits).to_bytes(8, "little")[i : i + 3]) for i in (0, 2, 4)]
+        for bits in parts.tolist()
+    ]
     names = [*_HOT_CHANNELS, *(f"channel-{n}" for n in range(_CHANNELS))]
-    urls = [f"https://www.nexmark.com/{a}/{b}/{c}/item.htm?query=1"
-            + ("" if n < len(_HOT_CHANNELS) or n % 10 == 0 else f"&channel_id={int(bits) % (1 << 31)}")
-            for n, ((a, b, c), bits) in enumerate(zip(folders, parts.tolist(), strict=True))]
+    urls = [
+        f"https://www.nexmark.com/{a}/{b}/{c}/item.htm?query=1"
+        + ("" if n < len(_HOT_CHANNELS) or n % 10 == 0 else f"&channel_id={int(bits) % (1 << 31)}")
+        for n, ((a, b, c), bits) in enumerate(zip(folders, parts.tolist(), strict=True))
+    ]
     return pa.array(names), pa.array(urls)

@@ -53,7 +53,9 @@ class Options:
             return False
         return refuse(f'option {names[0]} can\'t be "{value}"', hint="It is true or false.")
 
-    def integer(self, *names: str, default: int | None = None, minimum: int | None = None) -> int | None:
+    def integer(
+        self, *names: str, default: int | None = None, minimum: int | None = None, maximum: int | None = None
+    ) -> int | None:
         """A whole number, or `default`."""
         value = self.text(*names)
         if value is None:
@@ -64,6 +66,8 @@ class Options:
             return refuse(f'option {names[0]} can\'t be "{value}"', hint="It is a whole number.")
         if minimum is not None and number < minimum:
             refuse(f"option {names[0]} can't be {number}", hint=f"It is {minimum} or more.")
+        if maximum is not None and number > maximum:
+            refuse(f"option {names[0]} can't be {number}", hint=f"It is {maximum} or less.")
         return number
 
     def character(self, *names: str, default: str, empty: bool = False) -> str:
@@ -80,11 +84,13 @@ class Options:
         """All options whose names start with `prefix`, without it."""
         found = {n: v for n, v in self._given.items() if n.startswith(prefix)}
         self._taken.update(found)
-        return {n[len(prefix):]: v for n, v in found.items()}
+        return {n[len(prefix) :]: v for n, v in found.items()}
 
     def finish(self, connector: str) -> None:
         """Refuses options that nobody took."""
         for name in self._given:
             if name not in self._taken:
-                refuse(f'connector {connector} has no option "{name}"',
-                       hint=did_you_mean(name, self._known) or "It has " + ", ".join(sorted(self._known)) + ".")
+                refuse(
+                    f'connector {connector} has no option "{name}"',
+                    hint=did_you_mean(name, self._known) or "It has " + ", ".join(sorted(self._known)) + ".",
+                )

@@ -32,8 +32,16 @@ class PacedSource:
 
     kind: str
 
-    def __init__(self, relation_id: str, columns: Sequence[Field], *, per_second: Fraction | None, splits: int,
-                 limit: int | None, row_bytes: int) -> None:
+    def __init__(
+        self,
+        relation_id: str,
+        columns: Sequence[Field],
+        *,
+        per_second: Fraction | None,
+        splits: int,
+        limit: int | None,
+        row_bytes: int,
+    ) -> None:
         self.relation_id = relation_id
         self._columns = columns
         self._per_second, self._splits, self._limit, self._row_bytes = per_second, splits, limit, row_bytes
@@ -52,12 +60,13 @@ class PacedSource:
         """How many events give at most `rows` rows, wherever they begin; `rows` or more."""
         return rows
 
-    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *,
-             fresh: bool = False) -> Poll:  # noqa: ARG002 - nothing to look at
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:  # noqa: ARG002 - nothing to look at
         expected = 0 if position is None else position["rows"]
         if expected != self._rows:
-            raise error("DATABASE_DAMAGED", f"the position of source {self.relation_id} is row {expected}, "
-                        f"its accepted slices end at {self._rows}")
+            raise error(
+                "DATABASE_DAMAGED",
+                f"the position of source {self.relation_id} is row {expected}, its accepted slices end at {self._rows}",
+            )
         if self._anchor is None:
             self._anchor = [self._rows, now_us]
         segments = list(self._segments)
@@ -72,16 +81,20 @@ class PacedSource:
         last = pieces[-1]["to"] if pieces else self._rows
         where = {"rows": last, "slices": self._slices + len(pieces), "started_us": started_us}
         more = until == most if not ends else until < min(ends)
-        return Poll(tuple(pieces), where, more=more, finished=finished,
-                    next_us=None if finished else self._made_us(until))
+        return Poll(
+            tuple(pieces), where, more=more, finished=finished, next_us=None if finished else self._made_us(until)
+        )
 
     def accept(self, slices: Iterable[Slice]) -> None:
         for piece in slices:
             if piece["ordinal"] < self._slices:
                 continue
             if piece["ordinal"] > self._slices:
-                raise error("DATABASE_DAMAGED", f"slices {self._slices} to {piece['ordinal'] - 1} of source "
-                            f"{self.relation_id} are missing", detail="Rows would be made twice or never.")
+                raise error(
+                    "DATABASE_DAMAGED",
+                    f"slices {self._slices} to {piece['ordinal'] - 1} of source {self.relation_id} are missing",
+                    detail="Rows would be made twice or never.",
+                )
             self._slices += 1
             self._rows = piece["to"]
             self._started_us = piece["started_us"]
@@ -96,8 +109,7 @@ class PacedSource:
         return History(tuple(pieces), [until, ordinal + len(pieces)] if until < self._rows else None)
 
     def save(self, path: Path) -> None:
-        state = {"rows": self._rows, "slices": self._slices, "started_us": self._started_us,
-                 "segments": self._segments}
+        state = {"rows": self._rows, "slices": self._slices, "started_us": self._started_us, "segments": self._segments}
         write_atomically(path, json.dumps(state))
 
     def load(self, path: Path) -> None:
@@ -106,8 +118,9 @@ class PacedSource:
             self._rows, self._slices = state["rows"], state["slices"]
             self._started_us, self._segments = state["started_us"], state["segments"]
         except (OSError, ValueError, KeyError) as problem:
-            raise error("DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read",
-                        detail=str(problem)) from problem
+            raise error(
+                "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
+            ) from problem
 
     def status(self) -> dict[str, Any]:
         """JSON: events made so far, the limit (None: no end), problem None."""
@@ -141,7 +154,17 @@ class PacedSource:
             earlier = [s for s in segments if s[0] <= low][-1:]
             within = [s for s in segments if low < s[0] < high]
             made = self._rows_of(low, high)
-            pieces.append({"kind": self.kind, "relation": self.relation_id, "ordinal": ordinal + len(pieces),
-                           "from": low, "to": high, "rows": made, "started_us": started_us,
-                           "bytes": made * self._row_bytes, "segments": earlier + within})
+            pieces.append(
+                {
+                    "kind": self.kind,
+                    "relation": self.relation_id,
+                    "ordinal": ordinal + len(pieces),
+                    "from": low,
+                    "to": high,
+                    "rows": made,
+                    "started_us": started_us,
+                    "bytes": made * self._row_bytes,
+                    "segments": earlier + within,
+                }
+            )
         return pieces

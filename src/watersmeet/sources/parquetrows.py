@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
-from watersmeet.sources.convert import Converted, convert
-from watersmeet.sources.rows import DamagedError, Problems, gather, match_names, not_null_names, nothing
+from watersmeet.sources.convert import convert
+from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
+from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
+from watersmeet.sources.scalars import Converted, Mask
 from watersmeet.types import Field, SqlType
+
+_DAY_US: Final = 86_400_000_000
+_BATCH_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -30,69 +35,107 @@ class ParquetReader:
     def read(self, file: BinaryIO, piece: Slice) -> SourceRows:
         """The rows of the slice.
 
-        Only requested columns are decoded, and those that may hold values which the declared type can't (so that
-        the same rows are set aside whatever is requested); the footer's statistics clear most of them.
-        Raises DamagedError.
+        All declared columns are decoded, whatever is requested: what is wrong with a record is the same for all who
+        read it. A row group that can't be decoded is set aside as a whole, so that how a file is cut into slices makes
+        no difference either. Raises DamagedError if that is so of the file.
         """
         try:
             parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
-        except (pa.ArrowException, OSError) as failure:
+            schema = parquet.schema_arrow
+            footer = checked_footer(parquet.metadata, piece["file"][0])
+        except UNREADABLE as failure:
             raise DamagedError(str(failure)) from failure
-        schema = parquet.schema_arrow
-        not_null = not_null_names(self.fields, self.key)
-        places, problem = match_names(self.fields, schema.names, not_null)
+        if footer is None:
+            raise DamagedError("the numbers of its footer contradict each other")
+        places, problem = match_names(self.fields, footer.names, not_null_names(self.fields, self.key))
         for column in self.fields:
             if problem is None and column.name in places:
                 problem = type_problem(column, schema.field(places[column.name]).type)
         if problem is not None:
             self.dead_letters.add(self.file, None, problem, "", max(1, piece["rows"]))
             return nothing(self.requested)
-        groups = list(range(*piece["range"]))
-        present = [f for f in self.fields if f.name in places]
-        wanted = {f.name for f in self.requested}
-        risky = [f for f in present if f.name not in wanted
-                 and self._is_risky(parquet, groups, places[f.name], f, f.name in not_null)]
-        chosen = [f for f in present if f.name in wanted or f in risky]
-        table = _decode(parquet, groups, [schema.names[places[f.name]] for f in chosen])
-        rows = np.arange(sum(parquet.metadata.row_group(g).num_rows for g in groups), dtype=np.int64)
-        columns = [_cast(table.column(schema.names[places[f.name]]), f.type) for f in chosen]
+        present = {f.name: footer.names[places[f.name]] for f in self.fields if f.name in places}
+        parts: list[SourceRows] = []
+        first = 0
+        for group in range(*piece["range"]):
+            try:
+                parts.append(self._group(parquet, group, present, footer.rows[group], first, piece["line"]))
+            except DamagedError as failure:
+                begin, count = piece["line"] + first, footer.rows[group]
+                reason, text = f"damaged: row group {group}: {failure}", f"rows {begin} to {begin + count - 1}"
+                self.dead_letters.add(self.file, None, reason, text, max(1, count))
+            first += footer.rows[group]
+        return concat(parts, self.requested)
+
+    def _group(
+        self, parquet: pq.ParquetFile, group: int, present: Mapping[str, str], count: int, first: int, line: int
+    ) -> SourceRows:
+        """The rows of a row group.
+
+        present: the file's names of the declared columns that it has. count: its rows. first: the rows of the slice
+        before. line: the number of the slice's first row. Raises DamagedError.
+        """
+        fields = [f for f in self.fields if f.name in present]
+        raw = _decode(parquet, group, list(present.values()), count)
+        try:
+            columns = [_cast(column, f.type) for column, f in zip(raw, fields, strict=True)]
+        except UNREADABLE as failure:
+            raise DamagedError(str(failure)) from failure
+        rows = np.arange(first, first + count, dtype=np.int64)
         problems = Problems()
-        missing = [f.name for f in self.fields if f.name not in places]
-        wrong = problems.add_columns(chosen, columns, not_null, rows)
+        wrong = problems.add_columns(fields, columns, not_null_names(self.fields, self.key), rows)
         if problems.reasons:
-            names = [f.name for f in chosen]
-            problems.write(self.dead_letters, self.file, lambda row: piece["line"] + row,
-                           lambda row: str({n: c.column[row].as_py() for n, c in zip(names, columns, strict=True)}))
-        done = {f.name: c.column for f, c in zip(chosen, columns, strict=True)}
+            shown = dict(zip(present, raw, strict=True))
+            problems.write(
+                self.dead_letters,
+                self.file,
+                lambda row: line + row,
+                lambda row: str({name: _shown(array, row - first) for name, array in shown.items()}),
+            )
+        done = {f.name: c.column for f, c in zip(fields, columns, strict=True)}
+        missing = [f.name for f in self.fields if f.name not in present]
         return gather(self.requested, done, ~wrong if wrong.any() else None, rows, missing)
 
-    def _is_risky(self, parquet: pq.ParquetFile, groups: list[int], place: int, column: Field, not_null: bool) -> bool:
-        """True if a column's values may not fit the declared type, as far as the footer tells."""
-        kind = parquet.schema_arrow.field(place).type
-        fits = _always_fits(kind, column.type)
-        if fits and not not_null:
-            return False
-        leaf = _leaf(parquet.metadata, parquet.schema_arrow.field(place).name)
-        if leaf is None:
-            return True
-        for group in groups:
-            statistics = parquet.metadata.row_group(group).column(leaf).statistics
-            if statistics is None or (not_null and (not statistics.has_null_count or statistics.null_count)):
-                return True
-            if not fits and not (statistics.has_min_max and _range_fits(statistics, column.type)):
-                return True
-        return False
 
+def _decode(parquet: pq.ParquetFile, group: int, names: list[str], count: int) -> list[pa.Array]:
+    """The columns `names` of a row group, without dictionaries. Raises DamagedError.
 
-def _decode(parquet: pq.ParquetFile, groups: list[int], names: list[str]) -> pa.Table:
-    """The columns `names`; raises DamagedError. Parquet's readers don't check that text is UTF-8."""
+    In batches: a reader makes room for as many rows as it is told of, which may be a lie.
+    """
     try:
-        table = parquet.read_row_groups(groups, columns=names, use_threads=False)
-        for column in table.columns:
-            column.validate(full=True)
-    except (pa.ArrowException, OSError) as problem:
+        batches = list(
+            parquet.iter_batches(min(max(count, 1), _BATCH_ROWS), row_groups=[group], columns=names, use_threads=False)
+        )
+        found = sum(batch.num_rows for batch in batches)
+        if found != count:
+            raise DamagedError(f"{found} rows instead of {count}")
+        for batch in batches:
+            batch.validate()
+        places = [parquet.schema_arrow.get_field_index(name) for name in names]
+        kinds = [parquet.schema_arrow.field(place).type for place in places]
+        return [
+            _joined([b.column(b.schema.get_field_index(n)) for b in batches], k)
+            for n, k in zip(names, kinds, strict=True)
+        ]
+    except UNREADABLE as problem:
         raise DamagedError(str(problem)) from problem
-    return table
+
+
+def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        parts, kind = [part.dictionary_decode() for part in parts], kind.value_type
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], kind)
+
+
+def _shown(array: pa.Array, row: int) -> Any:
+    """A value for people to read: of text that is no UTF-8, and of times that Python has not, what can be shown."""
+    try:
+        return array[row].as_py()
+    except UnicodeDecodeError:
+        is_text = not pa.types.is_nested(array.type)
+        return array.slice(row, 1).cast(pa.binary(), safe=False)[0].as_py() if is_text else "not UTF-8"
+    except (ValueError, OverflowError):
+        return f"beyond what {array.type} can be shown as"
 
 
 def type_problem(column: Field, found: pa.DataType) -> str | None:
@@ -119,8 +162,9 @@ def _can_read(found: pa.DataType, kind: SqlType) -> bool:
     if name == "numeric":
         return bool(pa.types.is_decimal(found) or pa.types.is_integer(found))
     if name == "bytea":
-        return bool(pa.types.is_binary(found) or pa.types.is_large_binary(found)
-                    or pa.types.is_fixed_size_binary(found))
+        return bool(
+            pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found)
+        )
     if name == "date":
         return bool(pa.types.is_date(found))
     if name == "time":
@@ -134,74 +178,73 @@ def _can_read(found: pa.DataType, kind: SqlType) -> bool:
     if name == "struct":
         return bool(pa.types.is_struct(found)) and all(
             found.get_field_index(part) >= 0 and _can_read(found.field(part).type, part_kind)
-            for part, part_kind in kind.fields)
+            for part, part_kind in kind.fields
+        )
     return bool(found == kind.arrow)
 
 
-def _always_fits(found: pa.DataType, kind: SqlType) -> bool:
-    """True if each value of the file's type is one of the declared type."""
-    if kind.is_integer:
-        bits = found.bit_width + pa.types.is_unsigned_integer(found) if pa.types.is_integer(found) else 128
-        return bool(bits <= kind.arrow.bit_width)
-    if kind.name == "numeric":
-        if pa.types.is_decimal(found):
-            whole = kind.arrow.precision - kind.arrow.scale
-            return bool(found.scale <= kind.arrow.scale and found.precision - found.scale <= whole)
-        return bool(pa.types.is_integer(found) and kind.arrow.precision - kind.arrow.scale >= 20)
-    if kind.name in ("timestamp", "timestamptz"):
-        return bool(pa.types.is_timestamp(found) and found.unit != "s")
-    return not kind.is_nested and kind.name != "jsonb"
+def _cast(array: pa.Array, kind: SqlType) -> Converted:
+    """The column in the declared type; values that don't fit are bad. Raises what `UNREADABLE` lists."""
+    try:
+        # Parquet's readers don't check that text is UTF-8, nor that decimals have the digits of their type.
+        array.validate(full=True)
+        bad = None
+    except pa.ArrowInvalid:
+        bad = _culprits(array, _validated)
+        array = pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))
+    done = _cast_valid(array, kind)
+    return Converted(done.column, done.bad if bad is None else bad if done.bad is None else bad | done.bad)
 
 
-def _range_fits(statistics: Any, kind: SqlType) -> bool:
-    if not kind.is_integer:
-        return False
-    limit = 1 << (kind.arrow.bit_width - 1)
-    return isinstance(statistics.min, int) and -limit <= statistics.min and statistics.max < limit
-
-
-def _leaf(metadata: Any, name: str) -> int | None:
-    """The number of the leaf column `name`, if it's not nested."""
-    for i in range(metadata.num_columns):
-        if metadata.schema.column(i).path == name:
-            return i
-    return None
-
-
-def _cast(column: pa.ChunkedArray, kind: SqlType) -> Converted:
-    """The column in the declared type; values that don't fit are bad."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+def _cast_valid(array: pa.Array, kind: SqlType) -> Converted:
+    if pa.types.is_null(array.type):
+        return Converted(pa.nulls(len(array), kind.arrow))
     if kind.name == "jsonb":
         return convert([array.cast(pa.string())], [kind])[0]
+    if kind.name == "time":
+        return _in_a_day(pc.cast(array, kind.arrow, safe=False))
     if array.type == kind.arrow:
         return Converted(array)
-    if kind.name in ("timestamp", "timestamptz") or kind.is_float:
+    if kind.is_float or (kind.name in ("timestamp", "timestamptz") and array.type.unit == "ns"):
         # Nanoseconds are cut to microseconds; whole numbers above 2^53 are rounded, as in a cast in SQL.
         return Converted(pc.cast(array, kind.arrow, safe=False))
     try:
         return Converted(pc.cast(array, kind.arrow))
     except pa.ArrowInvalid:
-        return _cast_one_by_one(array, kind)
+        bad = _culprits(array, lambda part: pc.cast(part, kind.arrow))
+        array = pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))
+        return Converted(pc.cast(array, kind.arrow), bad)
 
 
-def _cast_one_by_one(array: pa.Array, kind: SqlType) -> Converted:
-    """The slow way, for columns with values that don't fit: halves until the culprits are alone."""
+def _in_a_day(times: pa.Array) -> Converted:
+    """Times of a day; files may hold any number."""
+    numbers = times.cast(pa.int64())
+    fits = pc.fill_null(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, _DAY_US)), fill_value=True)
+    bad = ~fits.to_numpy(zero_copy_only=False)
+    if not bad.any():
+        return Converted(times)
+    return Converted(pc.if_else(fits, times, pa.scalar(None, times.type)), bad)
+
+
+def _validated(array: pa.Array) -> None:
+    array.validate(full=True)
+
+
+def _culprits(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Mask:
+    """The rows for which `attempt` raises ArrowInvalid: the slow way, halves until they are alone."""
     bad = np.zeros(len(array), np.bool_)
-    parts: list[pa.Array] = []
+    nested = pa.types.is_nested(array.type)
     open_ = [(0, len(array))]
     while open_:
         start, end = open_.pop()
+        # Of a nested array a slice still holds all values, also those of other rows.
+        part = array.take(pa.array(range(start, end))) if nested else array.slice(start, end - start)
         try:
-            parts.append(pc.cast(array.slice(start, end - start), kind.arrow))
+            attempt(part)
         except pa.ArrowInvalid:
             if end - start == 1:
                 bad[start] = True
-                parts.append(pa.nulls(1, kind.arrow))
             else:
                 middle = (start + end) // 2
                 open_ += [(middle, end), (start, middle)]
-    return Converted(pa.concat_arrays(parts), bad)
+    return bad

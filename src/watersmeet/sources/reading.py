@@ -13,8 +13,9 @@ from watersmeet.sources.nexmark import read_nexmark_slice
 from watersmeet.types import Field
 
 
-def read_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field],
-               dead_letters: DeadLetterSink) -> SourceRows:
+def read_slice(
+    piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> SourceRows:
     """The rows of a slice: `columns` by name.
 
     spec: `Source.spec()` of the slice's source. Which rows are set aside never depends on `columns`,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.sources.base import DeadLetterSink, SourceRows
-from watersmeet.sources.convert import Converted, Mask
+from watersmeet.sources.scalars import Converted, Mask
 from watersmeet.types import Field
 
 Rows = npt.NDArray[np.int64]
@@ -30,8 +30,9 @@ class Problems:
         """Notes that a row can't be read."""
         self.reasons.setdefault(int(row), reason)
 
-    def add_columns(self, fields: Sequence[Field], columns: Sequence[Converted], not_null: set[str],
-                    rows: Rows) -> Mask:
+    def add_columns(
+        self, fields: Sequence[Field], columns: Sequence[Converted], not_null: set[str], rows: Rows
+    ) -> Mask:
         """Notes the rows (numbers `rows[i]`) that have bad values; the mask of them."""
         wrong = np.zeros(len(rows), np.bool_)
         for column, done in zip(fields, columns, strict=True):
@@ -46,8 +47,9 @@ class Problems:
                 wrong |= nulls
         return wrong
 
-    def write(self, dead_letters: DeadLetterSink, file: str, line: Callable[[int], int],
-              text: Callable[[int], str]) -> None:
+    def write(
+        self, dead_letters: DeadLetterSink, file: str, line: Callable[[int], int], text: Callable[[int], str]
+    ) -> None:
         """Hands the rows over, in order; `line` and `text` tell them by row number."""
         rows = sorted(self.reasons)
         dead_letters.add_rows(file, [line(r) for r in rows], [self.reasons[r] for r in rows], [text(r) for r in rows])
@@ -58,8 +60,7 @@ def not_null_names(fields: Sequence[Field], key: Sequence[str]) -> set[str]:
     return {f.name for f in fields if not f.nullable} | set(key)
 
 
-def match_names(fields: Sequence[Field], names: Sequence[str],
-                not_null: set[str]) -> tuple[dict[str, int], str | None]:
+def match_names(fields: Sequence[Field], names: Sequence[str], not_null: set[str]) -> tuple[dict[str, int], str | None]:
     """(declared column -> place among the file's names; what is wrong with the file, if anything).
 
     Names are equal, or else equal without regard to case.
@@ -87,8 +88,13 @@ def match_names(fields: Sequence[Field], names: Sequence[str],
     return places, None
 
 
-def gather(requested: Sequence[Field], done: Mapping[str, pa.Array], keep: Mask | None, ordinals: Rows,
-           missing: Sequence[str] = ()) -> SourceRows:
+def gather(
+    requested: Sequence[Field],
+    done: Mapping[str, pa.Array],
+    keep: Mask | None,
+    ordinals: Rows,
+    missing: Sequence[str] = (),
+) -> SourceRows:
     """The requested columns (NULL where the file has none) of the rows to keep."""
     arrays = [done[f.name] if f.name in done else pa.nulls(len(ordinals), f.type.arrow) for f in requested]
     schema = pa.schema([pa.field(f.name, f.type.arrow) for f in requested])
@@ -106,8 +112,11 @@ def concat(parts: Sequence[SourceRows], requested: Sequence[Field]) -> SourceRow
         return nothing(requested)
     if len(parts) == 1:
         return parts[0]
-    return SourceRows(pa.concat_tables([p.table for p in parts]), np.concatenate([p.ordinals for p in parts]),
-                      parts[0].missing_columns)
+    return SourceRows(
+        pa.concat_tables([p.table for p in parts]),
+        np.concatenate([p.ordinals for p in parts]),
+        parts[0].missing_columns,
+    )
 
 
 def nothing(requested: Sequence[Field]) -> SourceRows:

@@ -1,138 +1,147 @@
-"""Which files of a source were read, and how far: the source's memory."""
+"""Which files of a source were read, and how far: the source's memory.
+
+It grows with the number of files that were ever read, so it is not in memory: a temporary SQLite database holds it, of
+which a fixed number of bytes is cached. What is saved is another one, to which only what is new is written: a save
+costs what has changed, whatever the history.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, NamedTuple
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.sources.base import Slice
-from watersmeet.sources.saving import write_atomically
+from watersmeet.sources.fileoptions import Identity
+from watersmeet.sources.filestate import FileState, Key, Run, identity_key
+from watersmeet.sources.saving import file_rights, make_directory, save_error
 
-PRINT_BYTES: Final = 4096
-"""Bytes at the beginning and before the place read that tell whether a file is still the same."""
+_MAGIC: Final = b"SQLite format 3\0"
+_CACHE_BYTES: Final = 2 << 20
+#: `fresh`: not in the saved database yet, in which that column means nothing.
+_TABLES: Final = """
+CREATE TABLE {0}.file (
+    name BLOB PRIMARY KEY, state TEXT NOT NULL, key TEXT, lacks TEXT, fresh INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE {0}.run (
+    name BLOB, i INTEGER, ordinal INTEGER NOT NULL, consumed INTEGER NOT NULL, lines INTEGER NOT NULL,
+    fresh INTEGER NOT NULL, PRIMARY KEY (name, i)
+) WITHOUT ROWID;
+CREATE TABLE {0}.counts (counts TEXT NOT NULL);
+"""
+_INDEXES: Final = """
+CREATE INDEX file_key ON file (key) WHERE key IS NOT NULL;
+CREATE INDEX file_lacks ON file (name) WHERE lacks IS NOT NULL;
+CREATE INDEX file_fresh ON file (name) WHERE fresh = 1;
+CREATE INDEX run_order ON run (ordinal, name, i);
+CREATE INDEX run_fresh ON run (name, i) WHERE fresh = 1;
+CREATE TABLE gone (name BLOB PRIMARY KEY) WITHOUT ROWID;
+"""
+_COUNTS: Final = ("slices", "rows", "bytes", "aside", "renamed", "read")
 
-Print = tuple[int, str]
-"""(length in bytes, fingerprint of these bytes)."""
+
+class RunOf(NamedTuple):
+    """One run of slices of a file. before: (bytes, lines) that the run before it ends with, None for the first."""
+
+    name: str
+    before: tuple[int, int] | None
+    consumed: int
 
 
-def fingerprint(data: bytes) -> str:
-    """16 hex digits."""
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+class Files(Mapping[str, FileState]):
+    """What is known of each file, by name. A state that is given out is a copy."""
 
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
 
-def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
-    """The fingerprint of the first bytes of [0, end) or, with `tail`, of its last bytes."""
-    length = min(PRINT_BYTES, end)
-    file.seek(end - length if tail else 0)
-    return length, fingerprint(file.read(length))
+    def __getitem__(self, name: str) -> FileState:
+        row = self._database.execute("SELECT state FROM file WHERE name = ?", (_bytes(name),)).fetchone()
+        if row is None:
+            raise KeyError(name)
+        return FileState.from_json(json.loads(row[0]))
 
+    def __iter__(self) -> Iterator[str]:
+        return (_text(row[0]) for row in self._database.execute("SELECT name FROM file ORDER BY name"))
 
-@dataclass(slots=True)
-class FileState:
-    """How far one file was read.
-
-    size, mtime_ns: as they were when the newest slice was cut. consumed: bytes (Parquet: row groups)
-    taken. total: row groups of a Parquet file, 1 of a gzip file, None if the file may grow. start, start_line: where
-    the rows begin (behind a header) and the lines before. lines: newlines before `consumed`.
-    unterminated: the newest slice ended without a newline. head, tail: fingerprints at `consumed`.
-    parts: (ordinal, consumed, lines) after each run of slices, for the history. aside: why the
-    file, as it was then, was given up. lacks: declared columns that it does not have.
-    """
-
-    size: int = 0
-    mtime_ns: int = 0
-    consumed: int = 0
-    total: int | None = None
-    start: int = 0
-    start_line: int = 0
-    lines: int = 0
-    unterminated: bool = False
-    head: Print = (0, "")
-    tail: Print = (0, "")
-    header: tuple[str, ...] | None = None
-    parts: list[tuple[int, int, int]] = field(default_factory=list)
-    aside: str | None = None
-    lacks: tuple[str, ...] = ()
-
-    @property
-    def is_done(self) -> bool:
-        """True if there is nothing left of what was there when the newest slice was cut."""
-        if self.aside is not None:
-            return True
-        return self.consumed >= (self.size if self.total is None else self.total)
-
-    def advance(self, piece: Slice) -> None:
-        """Takes note of the file's next slice."""
-        self.size, self.mtime_ns = piece["file"]
-        self.aside = piece.get("aside")
-        if self.aside is not None:
-            return
-        begin, end = piece["range"]
-        if not self.parts:
-            self.start, self.start_line = begin, piece["line"] - 1
-            self.header = tuple(piece["header"]) if piece.get("header") is not None else None
-            self.lacks = tuple(piece.get("lacks", ()))
-        self.consumed = end
-        self.total = piece.get("total")
-        self.lines = piece["line"] - 1 + piece["lines"]
-        self.unterminated = piece.get("unterminated", False)
-        self.head = (piece["head"][0], piece["head"][1])
-        self.tail = (piece["tail"][0], piece["tail"][1])
-        part = (piece.get("ordinal", 0), end, self.lines)
-        if self.parts and self.parts[-1][0] == part[0] - 1:
-            self.parts[-1] = part
-        else:
-            self.parts.append(part)
-
-    def copy(self) -> FileState:
-        """A state of its own with the same content."""
-        return replace(self, parts=list(self.parts))
-
-    def to_json(self) -> list[Any]:
-        """A JSON list from which `from_json` makes the same state."""
-        return [self.size, self.mtime_ns, self.consumed, self.total, self.start, self.start_line, self.lines,
-                self.unterminated, self.head, self.tail, self.header, self.parts, self.aside, self.lacks]
-
-    @staticmethod
-    def from_json(value: list[Any]) -> FileState:
-        """The inverse of `to_json`."""
-        state = FileState(*value)
-        state.head = (value[8][0], value[8][1])
-        state.tail = (value[9][0], value[9][1])
-        state.header = None if value[10] is None else tuple(value[10])
-        state.parts = [(p[0], p[1], p[2]) for p in value[11]]
-        state.lacks = tuple(state.lacks)
-        return state
+    def __len__(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM file").fetchone()[0])
 
 
 class SeenFiles:
     """The memory of a file source: what the accepted slices say, nothing else.
 
-    Rebuilt after a restart by `load` of an older save and `apply` of the slices since (or of all).
+    Rebuilt after a restart by `load` of an older save and `apply` of the slices since (or of all). read: how many
+    files something was read of. cache_bytes: what it takes in memory.
     """
 
-    def __init__(self) -> None:
-        self.files: dict[str, FileState] = {}
+    def __init__(self, identity: Identity = "inode", *, cache_bytes: int = _CACHE_BYTES) -> None:
+        self._identity = identity
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute(f"PRAGMA cache_size = -{max(1, cache_bytes >> 10)}")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.executescript(_TABLES.format("main") + _INDEXES)
+        self.files = Files(self._database)
+        self._saved: Path | None = None
+        """Where all that is not fresh is saved."""
         self.slices = 0
         self.rows = 0
         self.bytes = 0
         self.aside: dict[str, int] = {}
+        self.renamed = 0
+        self.read = 0
+
+    def names_of(self, key: Key | None) -> list[str]:
+        """The names under which files with that `identity_key` were taken, sorted."""
+        if key is None:
+            return []
+        found = self._database.execute("SELECT name FROM file WHERE key = ? ORDER BY name", (json.dumps(key),))
+        return [_text(row[0]) for row in found]
+
+    def lacking(self, most: int) -> tuple[int, list[tuple[str, tuple[str, ...]]]]:
+        """(how many files lack declared columns, the first `most` of them with these columns)."""
+        count = self._database.execute("SELECT count(*) FROM file WHERE lacks IS NOT NULL").fetchone()[0]
+        found = self._database.execute(
+            "SELECT name, lacks FROM file WHERE lacks IS NOT NULL ORDER BY name LIMIT ?", (most,)
+        )
+        return int(count), [(_text(name), tuple(json.loads(lacks))) for name, lacks in found]
+
+    def runs(self, start: int = 0) -> Iterator[RunOf]:
+        """All runs in order of arrival, without the first `start`. Nothing may be applied meanwhile."""
+        found = self._database.execute(
+            "SELECT r.name, r.consumed, p.consumed, p.lines FROM run r LEFT JOIN run p ON p.name = r.name "
+            "AND p.i = r.i - 1 ORDER BY r.ordinal, r.name, r.i LIMIT -1 OFFSET ?",
+            (start,),
+        )
+        for name, consumed, before, lines in found:
+            yield RunOf(_text(name), None if before is None else (before, lines), consumed)
 
     def apply(self, slices: Iterable[Slice]) -> None:
-        """Takes note of slices, in order. Slices known already are ignored; a gap raises DATABASE_DAMAGED."""
-        for piece in slices:
-            ordinal = piece["ordinal"]
-            if ordinal < self.slices:
-                continue
-            if ordinal > self.slices:
-                raise error("DATABASE_DAMAGED", f"slices {self.slices} to {ordinal - 1} of source "
-                            f"{piece['relation']} are missing", detail="A slice would be read twice or never.")
-            self._apply(piece)
+        """Takes note of slices, in order. Slices known already are ignored; a gap raises DATABASE_DAMAGED. DISK_FULL.
+
+        After an error this is of no more use.
+        """
+        try:
+            with _transaction(self._database):
+                for piece in slices:
+                    ordinal = piece["ordinal"]
+                    if ordinal < self.slices:
+                        continue
+                    if ordinal > self.slices:
+                        raise error(
+                            "DATABASE_DAMAGED",
+                            f"slices {self.slices} to {ordinal - 1} of source {piece['relation']} are missing",
+                            detail="A slice would be read twice or never.",
+                        )
+                    self._apply(piece)
+        except sqlite3.Error as cause:
+            raise _problem(cause, Path(tempfile.gettempdir())) from cause
 
     def _apply(self, piece: Slice) -> None:
         self.slices += 1
@@ -141,27 +150,176 @@ class SeenFiles:
         reason = piece.get("aside")
         if reason is not None:
             self.aside[reason] = self.aside.get(reason, 0) + 1
-        self.files.setdefault(piece["path"], FileState()).advance(piece)
+        if "renamed" in piece:
+            self._rename(dict(piece["renamed"]))
+            return
+        state = self.files.get(piece["path"], FileState())
+        was_read = state.is_read
+        state.advance(piece)
+        self.read += state.is_read and not was_read
+        self._put(piece["path"], state)
+        if state.is_read and reason is None:
+            self._put_run(piece["path"], state.runs - 1, state.run)
+
+    def _rename(self, names: Mapping[str, str]) -> None:
+        """All at once: two files may have changed names with each other."""
+        moved = {new: (self.files[old], self._runs_of(old)) for old, new in names.items()}
+        for name in (*names, *names.values()):
+            replaced = self.files.get(name) if name not in names else None
+            self.read -= replaced is not None and replaced.is_read
+            for table in ("file", "run"):
+                self._database.execute(f"DELETE FROM {table} WHERE name = ?", (_bytes(name),))
+            self._database.execute("INSERT OR IGNORE INTO gone VALUES (?)", (_bytes(name),))
+        for name, (state, runs) in moved.items():
+            self._put(name, state)
+            for i, run in enumerate(runs):
+                self._put_run(name, i, run)
+        self.renamed += len(moved)
+
+    def _runs_of(self, name: str) -> list[Run]:
+        found = self._database.execute(
+            "SELECT ordinal, consumed, lines FROM run WHERE name = ? ORDER BY i", (_bytes(name),)
+        )
+        return [(ordinal, consumed, lines) for ordinal, consumed, lines in found]
+
+    def _put(self, name: str, state: FileState) -> None:
+        key = identity_key(self._identity, state.inode, state.size, state.mtime_ns) if state.is_taken else None
+        self._database.execute(
+            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, 1)",
+            (
+                _bytes(name),
+                json.dumps(state.to_json()),
+                None if key is None else json.dumps(key),
+                json.dumps(state.lacks) if state.lacks else None,
+            ),
+        )
+
+    def _put_run(self, name: str, i: int, run: Run) -> None:
+        self._database.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, 1)", (_bytes(name), i, *run))
 
     def save(self, path: Path) -> None:
-        """Writes the memory to `path`, atomically."""
-        lines = [json.dumps({"slices": self.slices, "rows": self.rows, "bytes": self.bytes, "aside": self.aside})]
-        lines += [json.dumps([name, state.to_json()], ensure_ascii=False) for name, state in self.files.items()]
-        write_atomically(path, "\n".join(lines) + "\n")
+        """Writes what is new to `path` if everything else is there, otherwise all, in one step.
+
+        DISK_FULL, DATABASE_ACCESS.
+        """
+        try:
+            if self._saved == path and path.exists():
+                self._write(path, whole=False)
+            else:
+                self._write_whole(path)
+        except sqlite3.Error as cause:
+            raise _problem(cause, path) from cause
+        except OSError as cause:
+            raise save_error(cause, path) from cause
+        self._saved = path
+
+    def _write_whole(self, path: Path) -> None:
+        make_directory(path.parent)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.unlink(missing_ok=True)
+        try:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, file_rights(path.parent)))
+            self._write(temporary, whole=True)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _write(self, path: Path, *, whole: bool) -> None:
+        """whole: `path` is a new database."""
+        fresh = "" if whole else " WHERE fresh = 1"
+        execute = self._database.execute
+        execute("ATTACH ? AS saved", (str(path),))
+        try:
+            with _transaction(self._database):
+                if whole:
+                    for statement in _TABLES.format("saved").split(";"):
+                        execute(statement)
+                else:
+                    for table in ("file", "run"):
+                        execute(f"DELETE FROM saved.{table} WHERE name IN (SELECT name FROM main.gone)")
+                    execute("DELETE FROM saved.counts")
+                execute("INSERT INTO saved.counts VALUES (?)", (json.dumps({n: getattr(self, n) for n in _COUNTS}),))
+                for table in ("file", "run"):
+                    execute(f"INSERT OR REPLACE INTO saved.{table} SELECT * FROM main.{table}{fresh}")
+                    execute(f"UPDATE main.{table} SET fresh = 0 WHERE fresh = 1")
+                execute("DELETE FROM main.gone")
+        finally:
+            execute("DETACH saved")
 
     @staticmethod
-    def load(path: Path) -> SeenFiles:
+    def load(path: Path, identity: Identity = "inode") -> SeenFiles:
         """The memory that was saved to `path`. Raises DATABASE_DAMAGED."""
-        seen = SeenFiles()
+        seen = SeenFiles(identity)
         try:
-            with path.open(encoding="utf-8") as lines:
-                counts = json.loads(next(lines))
-                for line in lines:
-                    name, state = json.loads(line)
-                    seen.files[name] = FileState.from_json(state)
-        except (ValueError, StopIteration, OSError) as problem:
-            raise error("DATABASE_DAMAGED", f"the list of files read, {path.name}, can't be read",
-                        detail=str(problem)) from problem
-        seen.slices, seen.rows, seen.bytes = counts["slices"], counts["rows"], counts["bytes"]
-        seen.aside = counts["aside"]
+            with path.open("rb") as file:
+                is_sqlite = file.read(len(_MAGIC)) == _MAGIC
+            if is_sqlite:
+                seen._load(path)
+            else:
+                seen._load_lines(path)
+        except (ValueError, LookupError, TypeError, StopIteration, OSError, sqlite3.Error) as problem:
+            raise error(
+                "DATABASE_DAMAGED", f"the list of files read, {path.name}, can't be read", detail=str(problem)
+            ) from problem
         return seen
+
+    def _load(self, path: Path) -> None:
+        execute = self._database.execute
+        execute("ATTACH ? AS saved", (str(path),))
+        try:
+            with _transaction(self._database):
+                self._set_counts(json.loads(execute("SELECT counts FROM saved.counts").fetchone()[0]))
+                execute("INSERT INTO main.file SELECT name, state, key, lacks, 0 FROM saved.file")
+                execute("INSERT INTO main.run SELECT name, i, ordinal, consumed, lines, 0 FROM saved.run")
+        finally:
+            execute("DETACH saved")
+        self._saved = path
+
+    def _load_lines(self, path: Path) -> None:
+        """The form of earlier versions: a line of JSON for each file."""
+        with closing(path.open(encoding="utf-8")) as lines, _transaction(self._database):
+            counts = json.loads(next(lines))
+            for line in lines:
+                name, value = json.loads(line)
+                runs = [(r[0], r[1], r[2]) for r in value[11]]
+                value[11:12] = [len(runs), runs[-1] if runs else (0, 0, 0)]
+                state = FileState.from_json(value)
+                self._put(name, state)
+                for i, run in enumerate(runs):
+                    self._put_run(name, i, run)
+                self.read += state.is_read
+            self._set_counts({"renamed": 0, **counts, "read": self.read})
+
+    def _set_counts(self, counts: dict[str, Any]) -> None:
+        for name in _COUNTS:
+            setattr(self, name, counts[name])
+
+
+class _transaction:  # noqa: N801 - a block
+    """All of a block or nothing."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.execute("BEGIN")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._database.in_transaction:  # SQLite may have taken it back by itself
+            self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _bytes(name: str) -> bytes:
+    """A name may hold bytes that are no UTF-8, as lone surrogates."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogatepass")
+
+
+def _problem(cause: sqlite3.Error, path: Path) -> Error:
+    if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return save_error(OSError(errno.ENOSPC, str(cause)), path)
+    return error("DATABASE_ACCESS", f"cannot write {path}: {cause}")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from watersmeet.errors import Error
 from watersmeet.sources.base import DeadLetterSink, SourceRows
-from watersmeet.sources.convert import Converted, convert, json_objects
-from watersmeet.sources.csvscan import Dialect, RowIndex, scan_lines, scan_rows
+from watersmeet.sources.convert import convert, json_objects
+from watersmeet.sources.csvscan import RowIndex
+from watersmeet.sources.cutting import text_rows
+from watersmeet.sources.dead_letters import MAX_TEXT
 from watersmeet.sources.fileoptions import FileOptions
-from watersmeet.sources.rows import Problems, Rows, gather, match_names, not_null_names
+from watersmeet.sources.rows import Problems, Rows, concat, gather, match_names, not_null_names
+from watersmeet.sources.scalars import Converted
 from watersmeet.types import Field
 
-_LONG_NUMBER: Final = r"[0-9][0-9.]{15}"
-"""Digits that a double may not hold."""
+_JSON_SPACE: Final = b" \t\r\n"
+LETTER_BYTES: Final = 4 * MAX_TEXT
+"""The bytes of a record that are read for its dead letter."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +50,55 @@ class TextReader:
         return self._places[1]
 
     def read(self, data: bytes, first_line: int, first_ordinal: int = 0) -> tuple[SourceRows, int]:
-        """(the rows of `data`, which holds whole rows; how many rows it holds, good or bad)."""
+        """(the rows of `data`, which holds whole rows; how many rows it holds, good or bad).
+
+        Whatever is wrong with a record sets aside that record alone, an error that nobody thought of among it.
+        """
         text = _Text(data, first_line, self.options)
         problems = Problems()
-        if self.options.format == "csv":
-            rows, columns = self._csv(text, problems)
-        else:
-            rows, columns = self._json(text, problems)
-        fields = self._present
-        wrong = problems.add_columns(fields, columns, not_null_names(self.fields, self.key), rows)
+        try:
+            found = self._decode(text, problems, first_ordinal)
+        except (OSError, Error, duckdb.InterruptException):
+            raise  # of the machine, the options and the user, not of a record
+        except Exception as cause:
+            if len(text.index) > 1:
+                return self._halves(text, first_ordinal), text.count
+            problems = Problems({0: f"unexpected: {type(cause).__name__}: {str(cause)[:MAX_TEXT]}"})
+            found = gather(self.requested, {}, None, np.zeros(0, np.int64), self._missing)
         if problems.reasons:
             problems.write(self.dead_letters, self.file, text.line, text.text)
+        return found, text.count
+
+    def _decode(self, text: _Text, problems: Problems, first_ordinal: int) -> SourceRows:
+        rows, columns = self._csv(text, problems) if self.options.format == "csv" else self._json(text, problems)
+        fields = self._present
+        wrong = problems.add_columns(fields, columns, not_null_names(self.fields, self.key), rows)
         done = {f.name: c.column for f, c in zip(fields, columns, strict=True)}
-        missing = [f.name for f in self.fields if f not in fields] if self.header is not None else []
         keep = ~wrong if wrong.any() else None
-        return gather(self.requested, done, keep, rows + first_ordinal, missing), text.count
+        return gather(self.requested, done, keep, rows + first_ordinal, self._missing)
+
+    def _halves(self, text: _Text, first_ordinal: int) -> SourceRows:
+        """The rows, read half by half."""
+        middle = len(text.index) // 2
+        parts = [
+            self.read(part.data, part.line(0), first_ordinal + first)[0]
+            for first, part in ((0, text.part(0, middle)), (middle, text.part(middle, len(text.index))))
+        ]
+        return concat(parts, self.requested)
+
+    def set_aside_long(self, beginning: bytes, size: int, line: int) -> None:
+        """Sets aside a record that is too long to be read."""
+        self.dead_letters.add(self.file, line, _too_long(size, self.options), _readable(beginning))
 
     @cached_property
     def _places(self) -> tuple[dict[str, int], str | None]:
         if self.options.format == "json" or self.header is None:
             return {f.name: i for i, f in enumerate(self.fields)}, None
         return match_names(self.fields, self.header, not_null_names(self.fields, self.key))
+
+    @property
+    def _missing(self) -> list[str]:
+        return [f.name for f in self.fields if f not in self._present] if self.header is not None else []
 
     @cached_property
     def _present(self) -> list[Field]:
@@ -97,26 +129,18 @@ class TextReader:
     def _json(self, text: _Text, problems: Problems) -> tuple[Rows, list[Converted]]:
         lines = text.lines(problems)
         names, types = [f.name for f in self.fields], [f.type for f in self.fields]
-        if any(_has_numeric(f.type) for f in self.fields):
-            lines = _exact_numbers(lines, {f.name for f in self.fields if f.type.name == "jsonb"})
         columns, wrong = json_objects(lines, names, types)
-        rows = np.arange(len(lines), dtype=np.int64)
-        if wrong.any():
-            for row in np.nonzero(wrong)[0].tolist():
-                if text.bytes_of(row).strip():
-                    problems.add(row, "json: not a JSON object")
-            keep = ~wrong
-            chosen = pa.array(keep)
-            columns = [Converted(c.column.filter(chosen), None if c.bad is None else c.bad[keep]) for c in columns]
-            rows = rows[keep]
-        return rows, columns
+        for row in np.nonzero(wrong)[0].tolist():
+            if text.bytes_of(row).strip(_JSON_SPACE):
+                problems.add(row, "json: not a JSON object")
+        return np.nonzero(~wrong)[0], columns
 
 
 class _Text:
     """A piece of a text file that holds whole rows; looks for their bounds only when somebody asks."""
 
     def __init__(self, data: bytes, first_line: int, options: FileOptions) -> None:
-        self._data = data
+        self.data = data
         self._first_line = first_line
         self._options = options
         self._count: int | None = None
@@ -126,9 +150,7 @@ class _Text:
     @cached_property
     def index(self) -> RowIndex:
         """The rows."""
-        if self._options.format == "csv":
-            return scan_rows(self._data, Dialect(self._options.delimiter, self._options.quote), final=True)
-        return scan_lines(self._data, final=True)
+        return text_rows(self.data, self._options, final=True)
 
     @property
     def count(self) -> int:
@@ -142,7 +164,7 @@ class _Text:
     @cached_property
     def has_blank(self) -> bool:
         """True if there may be empty lines between rows."""
-        return self._data.startswith((b"\n", b"\r")) or b"\n\n" in self._data or b"\n\r" in self._data
+        return self.data.startswith((b"\n", b"\r")) or b"\n\n" in self.data or b"\n\r" in self.data
 
     @cached_property
     def blank(self) -> npt.NDArray[np.bool_]:
@@ -155,15 +177,21 @@ class _Text:
 
     @cached_property
     def _newlines(self) -> npt.NDArray[np.int64]:
-        return np.nonzero(np.frombuffer(self._data, np.uint8) == 10)[0]
+        return np.nonzero(np.frombuffer(self.data, np.uint8) == 10)[0]
+
+    def part(self, first: int, end: int) -> _Text:
+        """The rows from `first` to before `end` as a text of their own."""
+        data = self.data[self.index.starts[first] : self.index.ends[end - 1]]
+        return _Text(data, self.line(first), self._options)
 
     def bytes_of(self, row: int) -> bytes:
         """A row as it stands in the file."""
-        return self._data[self.index.starts[row]:self.index.ends[row]]
+        return self.data[self.index.starts[row] : self.index.ends[row]]
 
     def text(self, row: int) -> str:
         """A row for people to read."""
-        return self.bytes_of(row).decode("utf-8", errors="replace").rstrip("\r\n")
+        begin, end = int(self.index.starts[row]), int(self.index.ends[row])
+        return _readable(self.data[begin : min(end, begin + LETTER_BYTES)])
 
     def line(self, row: int) -> int:
         """The number of the row's first line in the file."""
@@ -171,14 +199,23 @@ class _Text:
 
     def well_formed(self, problems: Problems) -> tuple[bytes, Rows | None]:
         """(the rows that are well-formed UTF-8 CSV, their numbers or None if it's all of them)."""
-        is_text = _is_utf8(self._data)
-        odd = self.quoted or (b"\r" in self._data and self._data.count(b"\r") != self._data.count(b"\r\n"))
+        is_text = _is_utf8(self.data)
+        self._note_long(problems)
+        odd = (
+            bool(problems.reasons)
+            or self.quoted
+            or (b"\r" in self.data and self.data.count(b"\r") != self.data.count(b"\r\n"))
+        )
         if is_text and not (odd and len(self.index.bad)):
-            return self._data, None
+            return self.data, None
         quote = self._options.quote.encode()
         for row in self.index.bad.tolist():
-            problems.add(row, "quotes: not closed, or followed by other text" if quote and quote in self.bytes_of(row)
-                         else "line end: a carriage return inside a line")
+            problems.add(
+                row,
+                "quotes: not closed, or followed by other text"
+                if quote and quote in self.bytes_of(row)
+                else "line end: a carriage return inside a line",
+            )
         if not is_text:
             self._note_encoding(problems)
         good = [row for row in range(len(self.index)) if row not in problems.reasons]
@@ -188,13 +225,21 @@ class _Text:
         """The lines as strings (with their ends), NULL for those that are no text."""
         offsets = np.concatenate([np.zeros(1, np.int32), self.index.ends.astype(np.int32)])
         validity = None
-        if not _is_utf8(self._data):
+        self._note_long(problems)
+        if not _is_utf8(self.data):
             self._note_encoding(problems)
+        if problems.reasons:
             valid = np.ones(len(self.index), np.bool_)
             valid[list(problems.reasons)] = False
             validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
-        array = pa.StringArray.from_buffers(len(self.index), pa.py_buffer(offsets), pa.py_buffer(self._data), validity)
+        array = pa.StringArray.from_buffers(len(self.index), pa.py_buffer(offsets), pa.py_buffer(self.data), validity)
         return array if validity is None else array.take(pa.array(np.arange(len(array))))
+
+    def _note_long(self, problems: Problems) -> None:
+        if len(self.data) > self._options.max_record_bytes:
+            sizes = self.index.ends - self.index.starts
+            for row in np.nonzero(sizes > self._options.max_record_bytes)[0]:
+                problems.add(int(row), _too_long(int(sizes[row]), self._options))
 
     def _note_encoding(self, problems: Problems) -> None:
         for row in range(len(self.index)):
@@ -202,6 +247,14 @@ class _Text:
                 self.bytes_of(row).decode()
             except UnicodeDecodeError:
                 problems.add(row, "encoding: not UTF-8")
+
+
+def _too_long(size: int, options: FileOptions) -> str:
+    return f"length: {size} bytes, more than max_record_bytes = {options.max_record_bytes}"
+
+
+def _readable(record: bytes) -> str:
+    return record.decode("utf-8", errors="replace").rstrip("\r\n")
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -213,8 +266,9 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _parse(data: bytes, width: int, include: Sequence[int], options: FileOptions,
-           newlines: bool) -> tuple[pa.Table, list[tuple[int, int]]]:
+def _parse(
+    data: bytes, width: int, include: Sequence[int], options: FileOptions, newlines: bool
+) -> tuple[pa.Table, list[tuple[int, int]]]:
     """(the columns `include` as strings, (number, fields) of the rows without `width` fields)."""
     names = [f"f{i}" for i in range(width)]
     # Arrow reads no row of no column: the first one stands for the number of rows.
@@ -231,40 +285,25 @@ def _parse(data: bytes, width: int, include: Sequence[int], options: FileOptions
         pa.BufferReader(data),
         read_options=pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
         parse_options=pacsv.ParseOptions(
-            delimiter=options.delimiter, quote_char=options.quote or False, double_quote=bool(options.quote),
-            newlines_in_values=newlines, ignore_empty_lines=False, invalid_row_handler=skip),
+            delimiter=options.delimiter,
+            quote_char=options.quote or False,
+            double_quote=bool(options.quote),
+            newlines_in_values=newlines,
+            ignore_empty_lines=False,
+            invalid_row_handler=skip,
+        ),
         convert_options=pacsv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), include_columns=included, check_utf8=False,
-            strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[options.null]))
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=included,
+            check_utf8=False,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[options.null],
+        ),
+    )
     return table, wrong
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
-
-
-def _has_numeric(kind: Any) -> bool:
-    if kind.name == "numeric":
-        return True
-    return (kind.element is not None and _has_numeric(kind.element)) or any(_has_numeric(k) for _, k in kind.fields)
-
-
-def _exact_numbers(lines: pa.Array, json_names: set[str]) -> pa.Array:
-    """The lines with long fractions as strings, so that they don't pass through a double (not inside jsonb)."""
-    long = pc.fill_null(pc.match_substring_regex(lines, _LONG_NUMBER), fill_value=False)
-    rows = np.nonzero(long.to_numpy(zero_copy_only=False))[0]
-    if not len(rows):
-        return lines
-    changed = []
-    for row in rows:
-        line = lines[int(row)].as_py()
-        try:
-            exact, plain = json.loads(line, parse_float=str), json.loads(line)
-        except ValueError:
-            changed.append(line)
-            continue
-        if isinstance(exact, dict):
-            exact.update({name: plain[name] for name in json_names & exact.keys()})
-        changed.append(json.dumps(exact, ensure_ascii=False))
-    return pc.replace_with_mask(lines, long, pa.array(changed, pa.string()))

@@ -1,50 +1,91 @@
-"""Catalogs on disk: one file a version, the newest counts."""
+"""Catalogs on disk: one file a version, never changed. The one that the newest commit names counts."""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import time
+from collections.abc import Iterator
 from typing import Final
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
 from watersmeet.store import files
+from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import sealed, unsealed
 
-#: Older versions than these are deleted; a reader that is between listing and reading still finds its own.
+#: Older versions than these are deleted; a reader that is between a commit and its catalog still finds its own.
 _KEPT_VERSIONS: Final = 8
+_NAME: Final = re.compile(r"([0-9]{12})-([0-9]+)\.json\Z")
 
 
-def save_catalog(layout: Layout, catalog: Catalog, *, private: bool = False) -> None:
-    """Stores `catalog` under its version, which must be new; when it raises, the version before is the newest. private: it has passwords."""
+@contextlib.contextmanager
+def saving(layout: Layout, log: CommitLog, catalog: Catalog, *, private: bool = False) -> Iterator[str]:
+    """Stores `catalog`, and gives its name for the commit that is made inside the block, by which it counts.
+
+    If there is no such commit, nothing is left. Its version must be above all that this writer tried. private: it has
+    passwords.
+    """
+    path = layout.catalog(f"{catalog.version:012d}-{log.writer}")
     try:
-        files.create_file(layout.catalog(catalog.version), sealed(catalog.to_json()), durable=layout.durable, private=private)
+        files.create_file(path, layout.seal(path, catalog.to_json()), durable=layout.durable, private=private)
     except FileExistsError as cause:
         raise error("INTERNAL_ERROR", f"catalog version {catalog.version} exists") from cause
-    if layout.durable:
-        try:
+    counts = False
+    try:
+        if layout.durable:
             files.sync_directory(layout.catalogs)
-        except Error:
-            files.discard(layout.catalog(catalog.version))
-            raise
-    with contextlib.suppress(Error):  # They take little room, and the next one tries again.
-        files.remove_files(layout.catalogs / n for n in files.list_names(layout.catalogs)[:-_KEPT_VERSIONS])
-
-
-def catalog_version(layout: Layout) -> int:
-    """The newest version; 0 if there is none."""
-    names = files.list_names(layout.catalogs)
-    return int(names[-1].removesuffix(".json")) if names else 0
-
-
-def load_catalog(layout: Layout) -> Catalog:
-    """The newest catalog, an empty one in a new database. DATABASE_DAMAGED if it can't be read."""
-    while version := catalog_version(layout):
-        path = layout.catalog(version)
         try:
-            return Catalog.from_json(unsealed(files.read_file(path), path.name))
-        except FileNotFoundError:
+            yield path.stem
+        finally:
+            counts = catalog_name(log) == path.stem
+    finally:
+        if not counts:
+            files.discard(path)
+    with contextlib.suppress(Error):  # They take little room, and the next one tries again.
+        _remove(layout, catalog.version - _KEPT_VERSIONS)
+
+
+def save_catalog(layout: Layout, log: CommitLog, catalog: Catalog) -> None:
+    """Stores `catalog` and makes it count by a commit of its own; when it raises, the catalog before is the newest."""
+    with saving(layout, log, catalog) as name:
+        log.append(Commit("catalog", time_us=time.time_ns() // 1000, catalog=name))
+
+
+def catalog_name(log: CommitLog) -> str:
+    """What the newest commit calls the catalog; "" in a new database."""
+    while head := log.head():
+        try:
+            return log.read(head).catalog
+        except Error:
+            if log.head() == head:  # otherwise the clean-up was faster
+                raise
+    return ""
+
+
+def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
+    """The newest catalog and its name; an empty one in a new database. DATABASE_DAMAGED if it can't be read."""
+    while name := catalog_name(log):
+        path = layout.catalog(name)
+        try:
+            return Catalog.from_json(layout.unseal(path)), name
+        except FileNotFoundError as cause:
+            if catalog_name(log) == name:
+                raise error("DATABASE_DAMAGED", f"catalog {path.name} is missing from {path.parent}") from cause
             continue  # Overtaken by the writer: look again.
         except (KeyError, TypeError, IndexError) as cause:
-            raise error("DATABASE_DAMAGED", f"{path.name} is not a catalog") from cause
-    return Catalog()
+            raise error("DATABASE_DAMAGED", f"catalog/{path.name} is not a catalog") from cause
+    return Catalog(), ""
+
+
+def remove_uncommitted(layout: Layout, log: CommitLog) -> None:
+    """Deletes what writers before this one stored and did not commit."""
+    committed = int(catalog_name(log).partition("-")[0] or 0)
+    found = [m for n in files.list_names(layout.catalogs) if (m := _NAME.match(n))]
+    files.remove_files(layout.catalogs / m.string for m in found if int(m[1]) > committed and int(m[2]) < log.writer)
+
+
+def _remove(layout: Layout, upto: int) -> None:
+    """Deletes the catalogs of versions up to `upto`."""
+    found = [m for n in files.list_names(layout.catalogs) if (m := _NAME.match(n))]
+    files.remove_files(layout.catalogs / m.string for m in found if int(m[1]) <= upto)

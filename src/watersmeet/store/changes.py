@@ -6,6 +6,7 @@ schema's metadata tells it from a column that a user called `_diff`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,22 @@ def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
         return table, np.broadcast_to(np.int64(1), (table.num_rows,))
     last = table.num_columns - 1
     return table.remove_column(last), _single(table.column(last)).to_numpy(zero_copy_only=True)
+
+
+def fitted(rows: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> pa.Table:
+    """The columns of `schema` of rows that may be older than some of them: what `fills` says (as text), or NULL."""
+    if rows.schema.names == schema.names:
+        return rows
+    have = set(rows.column_names)
+    return pa.table(
+        [
+            rows.column(f.name)
+            if f.name in have
+            else pa.repeat(pa.scalar(fills.get(f.name), pa.string()).cast(f.type), rows.num_rows)
+            for f in schema
+        ],
+        names=schema.names,
+    )
 
 
 def count_change(diff: Diff | None, num_rows: int) -> tuple[int, int]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.store import files
+from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import sealed, unsealed
 from watersmeet.store.moments import Moment
 
 
@@ -64,11 +66,13 @@ class Checkpoint:
     """The content of all stored relations at a moment. Commits above `moment.transaction` complete it.
 
     next_number: as in the catalog then: a relation with a smaller number that is not here was dropped.
+    before: the number of the checkpoint before it, 0 if there was none.
     """
 
     moment: Moment = field(default_factory=lambda: Moment(0, 0))
     relations: dict[str, Snapshot] = field(default_factory=dict)
     next_number: int = 0
+    before: int = 0
 
     @property
     def files(self) -> set[str]:
@@ -86,6 +90,7 @@ class Checkpoint:
             "number": self.moment.head,
             "transaction": self.moment.transaction,
             "next_number": self.next_number,
+            "before": self.before,
             "relations": {i: _snapshot_json(s) for i, s in self.relations.items()},
         }
 
@@ -93,12 +98,15 @@ class Checkpoint:
     def from_json(value: Any) -> Checkpoint:
         """The inverse of `to_json`."""
         moment = Moment(value["number"], value["transaction"])
-        return Checkpoint(moment, {i: _snapshot(s) for i, s in value["relations"].items()}, value["next_number"])
+        relations = {i: _snapshot(s) for i, s in value["relations"].items()}
+        return Checkpoint(moment, relations, value["next_number"], value["before"])
 
 
 def _snapshot_json(snapshot: Snapshot) -> Any:
-    levels = [{"insert_only": v.insert_only, "files": [[f.name, f.rows, f.size_bytes] for f in v.files]}
-              for v in snapshot.levels]
+    levels = [
+        {"insert_only": v.insert_only, "files": [[f.name, f.rows, f.size_bytes] for f in v.files]}
+        for v in snapshot.levels
+    ]
     return {"upto": snapshot.upto, "rows": snapshot.rows, "levels": levels}
 
 
@@ -109,34 +117,55 @@ def _snapshot(value: Any) -> Snapshot:
     return Snapshot(value["upto"], value["rows"], levels)
 
 
-def save_checkpoint(layout: Layout, checkpoint: Checkpoint) -> None:
-    """Publishes `checkpoint`; all its files must be in place."""
+def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> None:
+    """Publishes `checkpoint`; all its files must be in place. It counts once a commit names it."""
     path = layout.snapshot_manifest(checkpoint.moment.head)
-    files.replace_file(path, sealed(checkpoint.to_json()), durable=layout.durable)
-
-
-def checkpoint_numbers(layout: Layout) -> list[int]:
-    """The numbers of all checkpoints, rising."""
-    return [int(n[:-5]) for n in files.list_names(layout.snapshots) if n.endswith(".json")]
+    # What is there under its name was left by an attempt that failed.
+    files.replace_file(path, layout.seal(path, checkpoint.to_json()), durable=layout.durable)
+    log.append(Commit("checkpoint", time_us=time.time_ns() // 1000, checkpoint=checkpoint.moment.head))
 
 
 def load_checkpoint(layout: Layout, number: int) -> Checkpoint:
     """Checkpoint `number`. FileNotFoundError if it is gone, DATABASE_DAMAGED if it can't be read."""
     path = layout.snapshot_manifest(number)
-    value = unsealed(files.read_file(path), path.name)
+    value = layout.unseal(path)
     try:
         return Checkpoint.from_json(value)
     except (KeyError, TypeError, IndexError) as cause:
         raise error("DATABASE_DAMAGED", f"snapshots/{path.name} is not a checkpoint") from cause
 
 
-def newest_checkpoint(layout: Layout, upto: int | None = None) -> Checkpoint:
-    """The newest checkpoint with a number of at most `upto` (default: any); an empty one if there is none."""
+def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
+    """The checkpoint that the newest commit names; an empty one if there is none. DATABASE_DAMAGED."""
     while True:
-        numbers = [n for n in checkpoint_numbers(layout) if upto is None or n <= upto]
-        if not numbers:
-            return Checkpoint()
+        head = log.head()
         try:
-            return load_checkpoint(layout, numbers[-1])
+            number = log.read(head).checkpoint if head else 0
+            return load_checkpoint(layout, number) if number else Checkpoint()
+        except FileNotFoundError as cause:
+            if log.head() == head:
+                raise error(
+                    "DATABASE_DAMAGED",
+                    f"{layout.snapshot_manifest(number).name} is missing from {layout.snapshots}",
+                    detail="A commit names this checkpoint.",
+                ) from cause
+        except Error:
+            if log.head() == head:  # otherwise the clean-up was faster
+                raise
+
+
+def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:
+    """`newest` and those before it that are still there, falling. None for an empty one."""
+    checkpoint = newest
+    while checkpoint.moment.head:
+        yield checkpoint
+        try:
+            checkpoint = load_checkpoint(layout, checkpoint.before) if checkpoint.before else Checkpoint()
         except FileNotFoundError:
-            continue  # The clean-up was faster: a newer one exists.
+            return
+
+
+def checkpoint_upto(layout: Layout, log: CommitLog, number: int) -> Checkpoint:
+    """The newest checkpoint with a number of at most `number`; an empty one if there is none."""
+    newest = newest_checkpoint(layout, log)
+    return next((c for c in checkpoints_from(layout, newest) if c.moment.head <= number), Checkpoint())

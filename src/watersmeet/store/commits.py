@@ -1,32 +1,41 @@
 """The commit log: numbered manifests, each put in place in one step and never changed.
 
-A reader finds the newest commit in O(1) whatever the history: the file HEAD holds a number that is at most
-a little behind, and commits are contiguous from there.
+A commit is made by creating the file of the next number, which succeeds for one writer only. Who opens a database for
+writing first appends a fence: a writer before it, which does not know of it, then finds its next number taken. Numbers
+up to the floor may have been cleaned away, so that they can be created again: whoever creates or reads a commit looks
+at the floor after that (`floors`), and only what it admits counts. So a writer that was overtaken, and paused for
+however long, never succeeds again, whatever became of the lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import socket
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, ProgrammingError, error
 from watersmeet.store import files
+from watersmeet.store.floors import Floor, floor_number, read_floor
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import BlobRef as BlobRef
 from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
 from watersmeet.store.manifests import RelationChange as RelationChange
+from watersmeet.store.recent import Recent
 
-_HEAD: Final = "HEAD"
-_CACHED_COMMITS: Final = 1024
+_CACHE_BYTES: Final = 16 << 20
+#: A commit in memory takes about so many times the bytes of its file (measured).
+_PARSED: Final = 6
 _FIRST_POLL_S: Final = 0.002
 _LAST_POLL_S: Final = 0.05
+#: So often a commit is put when the file system says neither that it is there nor that it is not.
+_PUTS: Final = 3
 
 
 def added(*counts: Mapping[str, int]) -> dict[str, int]:
@@ -42,44 +51,131 @@ def added(*counts: Mapping[str, int]) -> dict[str, int]:
 class CommitLog:
     """The commits of a database.
 
-    writer: whether this process holds the writer lock; only then `append` may be called.
+    writer: take over at once, whatever comes in between (`take_over` says after which commit). Before that, only
+    reading is possible. cache_bytes: what the commits that it remembers may take.
     All methods may be called from several threads.
     """
 
-    def __init__(self, layout: Layout, *, writer: bool = False) -> None:
+    def __init__(self, layout: Layout, *, writer: bool = False, cache_bytes: int | None = None) -> None:
         self._layout = layout
-        self._writer = writer
         self._lock = threading.RLock()
         self._appended = threading.Condition(self._lock)
-        self._cache: OrderedDict[int, Commit] = OrderedDict()
-        self._hint_path = layout.commits / _HEAD
-        self._hint_handle: int | None = None
-        self._failed = False
+        self._cache: Recent[int, Commit] = Recent(_CACHE_BYTES if cache_bytes is None else cache_bytes)
+        self._floor = Floor()
+        self._refused: Error | None = None
+        self._token = ""
+        self._writer = 0
+        self._began = 0
         self._head = 0
-        self._head = self._find_head()
+        while writer and not self.take_over(self.head()):
+            pass
+
+    @property
+    def writer(self) -> int:
+        """Which writer this is (`Commit.writer`); 0 for a reader."""
+        return self._writer
+
+    @property
+    def began(self) -> int:
+        """The number of the commit by which this writer took over. All files of later numbers are its own."""
+        return self._began
+
+    def take_over(self, after: int) -> bool:
+        """Makes this the log of the writer, by a fence as the commit after `after`: those before it fail from then on.
+
+        False, with nothing done, if there is such a commit already.
+        """
+        with self._lock:
+            before = self.find(after) if after else None
+            if after and before is None:
+                if self.head() == after:
+                    raise self._missing(after)
+                return False
+            self._token = secrets.token_hex(8)
+            process = {"pid": os.getpid(), "host": socket.gethostname()}
+            fence = Commit("fence", time_us=time.time_ns() // 1000, metrics=process)
+            self._head = after
+            numbered = self._numbered(fence, before, writer=before.writer + 1 if before else 1)
+            size_bytes = self._put(numbered)
+            if not size_bytes:
+                return False
+            if not self._is_kept(numbered):
+                files.discard(self._layout.commit(numbered.number))
+                return False
+            self._writer, self._began, self._head = numbered.writer, numbered.number, numbered.number
+            self._remember(numbered, size_bytes)
+            if self._layout.durable:
+                files.sync_directory(self._layout.commits)
+            return True
 
     def head(self) -> int:
-        """The number of the newest commit; 0 if there is none. Three system calls for a foreign reader."""
+        """The number of the newest commit; 0 if there is none. Polls look once and list a small folder."""
         if self._writer:
             return self._head
         with self._lock:
-            self._head = self._find_head()
-            return self._head
+            while True:
+                found = self._search(max(self._head, self._floor.number))
+                # Only then: what was found above the floor could not be made again by a writer that was overtaken.
+                if floor_number(self._layout) > found:
+                    self._floor = read_floor(self._layout)
+                    continue
+                self._head = found
+                return found
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the commits that it remembers take, about."""
+        return self._cache.size_bytes
+
+    def check(self) -> None:
+        """WRITER_FENCED if another writer has taken over."""
+        with self._lock:
+            if self._refused is not None:
+                raise self._refused
+            after = self._head + 1
+            if files.exists(self._layout.commit(after)) or floor_number(self._layout) >= after:
+                raise self._fenced()
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Inside, what fails because another writer has taken over (files are gone, for example) is WRITER_FENCED."""
+        try:
+            yield
+        except Exception as cause:
+            refused = self.explain(cause)
+            if refused is cause:
+                raise
+            raise refused from cause
+
+    def explain(self, cause: Exception) -> Exception:
+        """WRITER_FENCED in place of a failure of the store or an epoch, if another writer has taken over."""
+        if self._writer and not isinstance(cause, ProgrammingError):
+            try:
+                self.check()
+            except Error as refused:
+                return refused if refused.condition == "WRITER_FENCED" else cause
+        return cause
 
     def read(self, number: int) -> Commit:
-        """Commit `number`. DATABASE_DAMAGED if it is missing or damaged."""
+        """Commit `number`. DATABASE_DAMAGED if it is missing or damaged; WRITER_FENCED if that explains it."""
+        found = self.find(number)
+        if found is None:
+            if self._writer:
+                self.check()
+            raise self._missing(number)
+        return found
+
+    def find(self, number: int) -> Commit | None:
+        """Commit `number`; None if it is gone. DATABASE_DAMAGED."""
         with self._lock:
             found = self._cache.get(number)
             if found is not None:
-                self._cache.move_to_end(number)
                 return found
-        path = self._layout.commit(number)
-        try:
-            data = files.read_file(path)
-        except FileNotFoundError as cause:
-            raise error("DATABASE_DAMAGED", f"commit {path.name} is missing from {path.parent}") from cause
-        commit = Commit.from_bytes(data, path.name)
-        self._remember(commit)
+        data = self._data(number)
+        commit = None if data is None else self._parsed(number, data)
+        if data is None or commit is None or not self._is_kept(commit):
+            return None
+        self._remember(commit, len(data))
         return commit
 
     def last_epoch(self, at: int | None = None) -> Commit | None:
@@ -101,34 +197,34 @@ class CommitLog:
         """Makes `commit` the next one: it is given with its number. All files that it names must be in place.
 
         When this returns, the commit is there for ever (durably, if the database is durable); when it raises,
-        the log is as it was. Epochs must rise. DISK_FULL, DATABASE_ACCESS.
+        the log is as it was. Epochs must rise. DISK_FULL, DATABASE_ACCESS; WRITER_FENCED if another writer has taken
+        over: then, and ever after.
         """
         if not self._writer:
             raise error("INTERNAL_ERROR", "a reader can't append to the commit log")
         with self._lock:
-            if self._failed:
-                raise error("DATABASE_ACCESS", "an earlier commit could not be made durable",
-                            hint="Close the database and open it again.")
-            before = self.read(self._head) if self._head else None
-            numbered = self._numbered(commit, before)
-            path = self._layout.commit(numbered.number)
+            if self._refused is not None:
+                raise self._refused
+            before = self.read(self._head)
+            numbered = self._numbered(commit, before, writer=self._writer)
             if self._layout.durable and (numbered.relations or numbered.packs):
                 # One flush for the names of all files that the commit's tasks have written.
                 files.sync_directory(self._layout.packs)
-            try:
-                files.create_file(path, numbered.to_bytes(), durable=self._layout.durable)
-            except FileExistsError as cause:
-                raise error("DATABASE_IN_USE", f"commit {path.name} was written by another process") from cause
+            size_bytes = self._put(numbered)
+            if not size_bytes:
+                raise self._fenced()
+            if not self._is_kept(numbered):
+                files.discard(self._layout.commit(numbered.number))
+                raise self._fenced()
             # From here on readers may have seen it: it is a fact whatever comes.
             self._head = numbered.number
-            self._remember(numbered)
-            self._write_hint()
+            self._remember(numbered, size_bytes)
             self._appended.notify_all()
             if self._layout.durable:
                 try:
                     files.sync_directory(self._layout.commits)
                 except Error:
-                    self._failed = True
+                    self._refused = _uncertain("an earlier commit could not be made durable")
                     raise
             return numbered
 
@@ -146,37 +242,102 @@ class CommitLog:
                 pause_s = min(pause_s * 2, _LAST_POLL_S)
             return True
 
-    def close(self) -> None:
-        """Closes the handles. May be called again."""
-        with self._lock:
-            handle, self._hint_handle = self._hint_handle, None
-            if handle is not None:
-                os.close(handle)
+    def _put(self, commit: Commit) -> int:
+        """Creates the file of a commit; its bytes, 0 if another commit has its number.
 
-    def _numbered(self, commit: Commit, before: Commit | None) -> Commit:
-        number, rejected = self._head + 1, added(before.rejected if before is not None else {}, commit.rejected)
-        last, earlier, transaction = (0, 0, 0)
+        What the file system answers is not believed unless it is plain success: what is there decides.
+        """
+        path = self._layout.commit(commit.number)
+        data = self._layout.seal(path, commit.to_json())
+        failure: Error | None = None
+        for _ in range(_PUTS):
+            try:
+                files.create_file(path, data, durable=self._layout.durable)
+            except FileExistsError:
+                pass
+            except Error as cause:
+                failure = cause
+            else:
+                return len(data)
+            try:
+                return len(data) if files.read_file(path) == data else 0
+            except FileNotFoundError:
+                if failure is not None and failure.condition == "DISK_FULL":
+                    break
+        raise failure or _uncertain(f"commit {path.name} is there and is not")
+
+    def _load(self, number: int) -> Commit | None:
+        """What the file of commit `number` says, whether it is kept or not; None if there is none."""
+        data = self._data(number)
+        return None if data is None else self._parsed(number, data)
+
+    def _data(self, number: int) -> bytes | None:
+        try:
+            return files.read_file(self._layout.commit(number))
+        except FileNotFoundError:
+            return None
+
+    def _parsed(self, number: int, data: bytes) -> Commit:
+        path = self._layout.commit(number)
+        commit = Commit.from_json(self._layout.unsealed(path, data), path.name)
+        if commit.number != number:
+            raise error("DATABASE_DAMAGED", f"{path.name} is damaged: it holds commit {commit.number}")
+        return commit
+
+    def _is_kept(self, commit: Commit) -> bool:
+        """Whether a commit that was just created or read is part of the history. Looks at the floor as it is now."""
+        if commit.number > floor_number(self._layout):
+            return True
+        self._floor = read_floor(self._layout)
+        return self._floor.admits(commit)
+
+    def _missing(self, number: int) -> Error:
+        path = self._layout.commit(number)
+        return error("DATABASE_DAMAGED", f"commit {path.name} is missing from {path.parent}")
+
+    def _fenced(self) -> Error:
+        """The error for a next number that another commit has, or had. From now on this writer is refused."""
+        found = self._load(self._head + 1)
+        if found is not None and found.token == self._token:
+            self._refused = _uncertain("a commit that seemed to fail is in the log")
+        else:
+            who = found.process if found is not None and found.kind == "fence" else "another writer"
+            self._refused = error(
+                "WRITER_FENCED",
+                f"the database at {self._layout.root} was taken over by {who}",
+                detail=f"This is writer {self._writer}; what it commits from now on does not count.",
+                hint="Close the connection. Let one process at a time open a database for writing.",
+            )
+        return self._refused
+
+    def _numbered(self, commit: Commit, before: Commit | None, *, writer: int) -> Commit:
+        number = self._head + 1
+        made = replace(commit, number=number, writer=writer, token=self._token)
         if before is not None:
-            last, earlier, transaction = before.last_epoch, before.epoch_before, before.last_transaction
+            made = replace(
+                made,
+                last_epoch=before.last_epoch,
+                epoch_before=before.epoch_before,
+                last_transaction=before.last_transaction,
+                rejected=added(before.rejected, commit.rejected),
+                catalog=commit.catalog or before.catalog,
+                checkpoint=commit.checkpoint or before.checkpoint,
+            )
         if commit.kind == "transaction":
-            return replace(commit, number=number, last_epoch=last, epoch_before=earlier, last_transaction=number, rejected=rejected)
-        previous = self.read(last).epoch if last else None
+            return replace(made, last_transaction=number)
+        if commit.kind != "epoch":
+            return made
+        previous = self.read(made.last_epoch).epoch if made.last_epoch else None
         if commit.epoch is None or (previous is not None and commit.epoch <= previous):
             raise error("INTERNAL_ERROR", f"epoch {commit.epoch} is committed after epoch {previous}")
-        return replace(commit, number=number, last_epoch=number, epoch_before=last, last_transaction=transaction, rejected=rejected)
+        return replace(made, last_epoch=number, epoch_before=made.last_epoch)
 
-    def _remember(self, commit: Commit) -> None:
+    def _remember(self, commit: Commit, file_bytes: int) -> None:
         with self._lock:
-            self._cache[commit.number] = commit
-            while len(self._cache) > _CACHED_COMMITS:
-                self._cache.popitem(last=False)
+            self._cache.put(commit.number, commit, file_bytes * _PARSED)
 
-    def _find_head(self) -> int:
-        known = max(self._head, self._read_hint())
-        if not self._exists(known + 1):
-            if known and self._exists(known):
-                return known
-            known = self._list_head()  # HEAD is lost, torn or far behind: look at everything once.
+    def _search(self, known: int) -> int:
+        """The last of the contiguous commits above `known`, which was one; in a number of looks that is logarithmic."""
         low, step = known, 1
         while self._exists(low + step):
             low += step
@@ -190,22 +351,6 @@ class CommitLog:
     def _exists(self, number: int) -> bool:
         return files.exists(self._layout.commit(number))
 
-    def _list_head(self) -> int:
-        names = files.list_names(self._layout.commits)
-        return max((int(n[:-5]) for n in names if n.endswith(".json")), default=0)
 
-    def _read_hint(self) -> int:
-        if self._hint_handle is None:
-            flags = os.O_RDWR | os.O_CREAT if self._writer else os.O_RDONLY
-            try:
-                self._hint_handle = os.open(self._hint_path, flags, 0o644)
-            except OSError:
-                return 0
-        text = os.pread(self._hint_handle, 13, 0)
-        return int(text) if len(text) == 13 and text[:12].isdigit() else 0
-
-    def _write_hint(self) -> None:
-        # Written in place and not flushed: a hint that is torn, old or lost costs only time.
-        if self._hint_handle is not None:
-            with contextlib.suppress(OSError):
-                os.pwrite(self._hint_handle, b"%012d\n" % self._head, 0)
+def _uncertain(message: str) -> Error:
+    return error("DATABASE_ACCESS", message, hint="Close the database and open it again.")

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
-from watersmeet.store.changes import Diff, decode_change
+from watersmeet.store.changes import Diff, decode_change, fitted
 from watersmeet.store.checkpoints import Checkpoint, Level, Snapshot, SnapshotFile, newest_checkpoint, save_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import merged
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.retention import clean
+from watersmeet.store.retention import IDLE_BYTES, clean
 from watersmeet.store.snapshots import FILE_ROWS, SnapshotWriter, read_snapshot, stem
 from watersmeet.types import arrow_schema
 
@@ -47,22 +47,35 @@ Parts = Iterator[tuple[pa.Table, Diff]]
 class Compactor:
     """Makes checkpoints and cleans up, in the process that holds the writer lock.
 
-    catalog: gives the newest catalog. `run` works in the caller's thread, `start` in one of its own;
-    commits go on meanwhile. What a stop or a crash leaves behind is unreferenced and is deleted at the next start.
+    catalog: gives the newest catalog. idle_bytes: as of `clean`. after: called after each run. `run` works in the
+    caller's thread, `start` in one of its own; commits go on meanwhile. What a stop or a crash leaves behind is
+    unreferenced and is deleted at the next start.
     """
 
-    def __init__(self, layout: Layout, log: CommitLog, packs: PackFiles, catalog: Callable[[], Catalog], *,
-                 commits: int = COMMITS, min_bytes: int = MIN_BYTES) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        log: CommitLog,
+        packs: PackFiles,
+        catalog: Callable[[], Catalog],
+        *,
+        commits: int = COMMITS,
+        min_bytes: int = MIN_BYTES,
+        idle_bytes: int = IDLE_BYTES,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
         self._layout = layout
         self._log = log
         self._packs = packs
         self._catalog = catalog
         self._commits = commits
         self._min_bytes = min_bytes
+        self._idle_bytes = idle_bytes
+        self._after = after
         self._running = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last = newest_checkpoint(layout)
+        self._last = newest_checkpoint(layout, log)
         self._counted = self._last.moment.transaction
         self._change_bytes = 0
         self.last_error: Exception | None = None
@@ -85,16 +98,17 @@ class Compactor:
 
     def run(self) -> Checkpoint:
         """Makes a checkpoint of the newest moment and deletes what nobody needs any more; the checkpoint."""
-        with self._running:
+        with self._running, self._log.explaining():
             self._run(frozenset())
             return self._last
 
     def settle(self, relations: frozenset[str]) -> bool:
-        """Makes a checkpoint in which `relations` have their content alone, and no row that is gone; none if it is so anyway.
+        """Makes a checkpoint in which `relations` have their content alone, and no row that is gone; none if it is so
+        anyway.
 
         False if that can't be, as there is a checkpoint of the newest commit already: try again after the next one.
         """
-        with self._running:
+        with self._running, self._log.explaining():
             return self._is_settled(relations) or self._run(relations)
 
     def _is_settled(self, relations: frozenset[str]) -> bool:
@@ -106,6 +120,7 @@ class Compactor:
 
     def _run(self, whole: frozenset[str]) -> bool:
         """Whether there is a new checkpoint. whole: relations of which it has one level."""
+        self._log.check()
         # The head first: a relation that is not in a catalog read after it has no change up to it.
         head = self._log.head()
         catalog = self._catalog()
@@ -113,15 +128,18 @@ class Compactor:
         last = self._last
         # A moment never goes back, also when the first view after a time without views gets ready.
         moment = Moment(now.head, max(now.transaction, last.moment.transaction))
-        # One checkpoint a commit: file names are made from its number.
-        if made := moment.head > last.moment.head:
+        # One checkpoint a commit: file names are made from its number. The commit that names the last one changes
+        # nothing.
+        named = moment.head == last.moment.head + 1 and self._log.read(head).kind == "checkpoint"
+        if made := moment.head > last.moment.head and not named:
             checkpoint = self._checkpoint(catalog, moment, last, whole)
-            save_checkpoint(self._layout, checkpoint)
+            save_checkpoint(self._layout, self._log, checkpoint)
             self._last = checkpoint
             self._change_bytes = 0
             # What the checkpoint has is not counted again: those commits may be deleted any moment.
             self._counted = max(self._counted, moment.head)
-        clean(self._layout, self._log, self._packs, self._last)
+        clean(self._layout, self._log, self._packs, self._last, idle_bytes=self._idle_bytes)
+        self._after()
         return made
 
     def start(self) -> None:
@@ -161,8 +179,10 @@ class Compactor:
         found = {}
         for relation in relations:
             before = last.relations.get(relation.id, Snapshot(0))
-            found[relation.id] = self._snapshot(relation, moment, before, changes[relation.id], whole=relation.id in whole)
-        return Checkpoint(moment, found, catalog.next_number)
+            found[relation.id] = self._snapshot(
+                relation, moment, before, changes[relation.id], whole=relation.id in whole
+            )
+        return Checkpoint(moment, found, catalog.next_number, last.moment.head)
 
     def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:
         """By relation, the changes between its last snapshot and `moment`."""
@@ -180,8 +200,9 @@ class Compactor:
                     found[relation_id].append(change)
         return found
 
-    def _snapshot(self, relation: Relation, moment: Moment, before: Snapshot, changes: list[RelationChange], *,
-                  whole: bool) -> Snapshot:
+    def _snapshot(
+        self, relation: Relation, moment: Moment, before: Snapshot, changes: list[RelationChange], *, whole: bool
+    ) -> Snapshot:
         upto = max(moment.upto(relation), before.upto)
         rows = before.rows + sum(c.inserted_rows - c.deleted_rows for c in changes)
         fresh_rows = sum(b.rows for c in changes for b in c.blobs)
@@ -189,13 +210,13 @@ class Compactor:
             return Snapshot(upto, before.rows, before.levels)
         kept, merging = ((), before.levels) if whole else _split(before.levels, fresh_rows)
         inserts = all(level.insert_only for level in merging) and not any(c.deleted_rows for c in changes)
-        reused: tuple[SnapshotFile, ...] = ()
-        if inserts:
-            reused = tuple(f for level in merging for f in level.files if f.rows >= FILE_ROWS)
+        old = [f for level in merging for f in level.files]
+        # Rows that only come stay in their order. A large file is not written again, nor what stands before it.
+        last_large = max((i for i, f in enumerate(old, 1) if f.rows >= FILE_ROWS), default=0) if inserts else 0
+        reused, old = tuple(old[:last_large]), old[last_large:]
         schema = arrow_schema(relation.columns, positional=False)
         writer = SnapshotWriter(self._layout, stem(relation.id, moment.head), schema)
-        old = [f for level in merging for f in level.files if f not in reused]
-        parts = self._parts(old, changes, schema)
+        parts = self._parts(relation, old, changes, schema)
         for table, diff in parts if inserts else merged(parts, schema):
             self._check_stop()
             if not kept and bool((diff < 0).any()):
@@ -205,14 +226,16 @@ class Compactor:
         levels = (*kept, Level(files, inserts or not kept)) if files else tuple(kept)
         return Snapshot(upto, rows, levels)
 
-    def _parts(self, old: list[SnapshotFile], changes: list[RelationChange], schema: pa.Schema) -> Parts:
+    def _parts(
+        self, relation: Relation, old: list[SnapshotFile], changes: list[RelationChange], schema: pa.Schema
+    ) -> Parts:
         for file in old:
-            yield from read_snapshot(self._layout, file, schema)
+            yield from read_snapshot(self._layout, file, schema, relation.fills)
         for change in changes:
             self._check_stop()
             for blob in change.blobs:
                 table, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
-                yield table.select(schema.names).cast(schema), diff
+                yield fitted(table, schema, relation.fills).cast(schema), diff
 
     def _check_stop(self) -> None:
         if self._stop.is_set():

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
-from watersmeet.store.changes import Diff, decode_change
-from watersmeet.store.checkpoints import Checkpoint, newest_checkpoint
+from watersmeet.store.changes import Diff, decode_change, fitted
+from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import quoted
@@ -28,7 +28,7 @@ from watersmeet.store.overlay import Overlay
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Reader
 from watersmeet.store.snapshots import read_snapshot
-from watersmeet.store.tables import SPACE, ContentTable
+from watersmeet.store.tables import SPACE, ContentTable, arrival_view
 from watersmeet.types import arrow_schema
 
 #: The DuckDB schema whose views show tables as of the newest transaction and the open one.
@@ -48,8 +48,16 @@ class Content:
     epoch reflects); `newest` queries see tables as of the newest transaction, with the overlay on top.
     """
 
-    def __init__(self, layout: Layout, log: CommitLog, packs: PackFiles, *, external_access: bool = True,
-                 threads: int = 2, memory_limit: str = "2GB") -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        log: CommitLog,
+        packs: PackFiles,
+        *,
+        external_access: bool = True,
+        threads: int = 2,
+        memory_limit: str = "2GB",
+    ) -> None:
         self._layout = layout
         self._log = log
         self._packs = packs
@@ -61,14 +69,17 @@ class Content:
         self._overlays: dict[str, Overlay] = {}
         self._own: dict[str, list[tuple[pa.Table, Diff]]] = {}
         self._moment = Moment(0, 0)
+        #: Which relation a view of DuckDB shows, by schema and name in lower case: a name may pass to another one.
+        self._shown: dict[tuple[str, str], str] = {}
 
     @property
     def moment(self) -> Moment:
         """The moment of the last refresh."""
         return self._moment
 
-    def refresh(self, catalog: Catalog, relation_ids: Iterable[str], *, to_commit: int | None = None,
-                newest: bool = False) -> Moment:
+    def refresh(
+        self, catalog: Catalog, relation_ids: Iterable[str], *, to_commit: int | None = None, newest: bool = False
+    ) -> Moment:
         """Brings the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
 
         newest: also prepares them for `query(…, newest=True)`. After an error the content is as it was.
@@ -108,12 +119,12 @@ class Content:
         with self._lock:
             self._own.setdefault(relation_id, []).append((table, diff))
 
-    def clear_overlay(self) -> None:
+    def clear_overlay(self, relation_ids: Iterable[str]) -> None:
         """Forgets the open transaction's changes: it was rolled back, or committed and is in the log now."""
         with self._lock:
-            for relation_id in self._own:
-                self._drop_overlay(relation_id)
-            self._own.clear()
+            for relation_id in relation_ids:
+                if self._own.pop(relation_id, None) is not None:
+                    self._drop_overlay(relation_id)
 
     def drop(self, relation_id: str) -> None:
         """Forgets a relation (which was dropped, or is not worth its memory)."""
@@ -145,11 +156,16 @@ class Content:
             # Commits that we need went while we were idle: start again from the checkpoint.
             for table in known:
                 self._unload(table.relation.id)
+        for relation in relations:
+            if relation.id in self._tables and self._tables[relation.id].relation.columns != relation.columns:
+                self._unload(relation.id)
         missing = [r for r in relations if r.id not in self._tables]
         if missing:
             checkpoint = self._hold_checkpoint(to_commit)
             for relation in missing:
                 self._load(relation, checkpoint)
+        for relation in relations:
+            self._name(relation)
         moment = moment_at(self._log, catalog, to_commit)
         wanted = {r.id for r in relations}
         behind = {}
@@ -167,7 +183,10 @@ class Content:
         """A checkpoint that stays, with all commits above it, until the reader rests."""
         starts = [t.applied for t in self._tables.values()]
         while True:
-            checkpoint = newest_checkpoint(self._layout, to_commit)
+            if to_commit is None:
+                checkpoint = newest_checkpoint(self._layout, self._log)
+            else:
+                checkpoint = checkpoint_upto(self._layout, self._log, to_commit)
             if self._reader.hold(min([checkpoint.moment.transaction, *starts])):
                 return checkpoint
             if to_commit is not None:
@@ -179,15 +198,28 @@ class Content:
             raise error("UNDEFINED_RELATION", f'relation "{relation.shown}" was dropped meanwhile')
         table = ContentTable(self._connection, relation)
         self._tables[relation.id] = table
-        self._show(relation, "main", f"SELECT {table.select} FROM {table.table}")
         table.applied = checkpoint.moment.transaction
         if snapshot is None:
             return
-        schema = arrow_schema(relation.columns, positional=False)
+        stored = relation.as_stored
+        schema = arrow_schema(stored.columns, positional=False)
         for level in snapshot.levels:
-            parts = (p for file in level.files for p in read_snapshot(self._layout, file, schema))
+            parts = (p for file in level.files for p in read_snapshot(self._layout, file, schema, stored.fills))
             self._add(table, parts, insert_only=level.insert_only)
         table.applied = snapshot.upto
+
+    def _name(self, relation: Relation) -> None:
+        """Lets the relation's name show it, whatever the name, or the relation, was before."""
+        table = self._tables[relation.id]
+        if self._shown.get(_place("main", relation)) != relation.id:
+            self._hide(table.relation, "main")
+            self._show(relation, "main", f"SELECT {table.select} FROM {table.table}", table.arrival)
+        other = self._shown.get(_place(NEWEST, relation))
+        if other is not None and other != relation.id:
+            self._drop_overlay(other)
+        if table.relation.shown != relation.shown:
+            self._drop_overlay(relation.id)
+        table.relation = relation
 
     def _changes(self, bounds: dict[str, tuple[int, int]]) -> dict[str, list[RelationChange]]:
         """By relation id, the changes in the commits of its bounds (after, up to)."""
@@ -209,12 +241,14 @@ class Content:
         table.applied = upto
 
     def _parts(self, table: ContentTable, changes: list[RelationChange]) -> Iterator[tuple[pa.Table, Diff]]:
+        stored = table.relation.as_stored
+        schema = arrow_schema(stored.columns, positional=False)
         for change in changes:
             for blob in change.blobs:
                 rows, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
-                if rows.column_names != table.names:
+                if rows.column_names != schema.names[: rows.num_columns]:
                     raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
-                yield rows, diff
+                yield fitted(rows, schema, stored.fills).rename_columns(table.names), diff
 
     def _add(self, table: ContentTable, parts: Iterable[tuple[pa.Table, Diff]], *, insert_only: bool) -> None:
         if insert_only:
@@ -243,13 +277,14 @@ class Content:
                 overlay.apply(*change)
             overlay.upto, overlay.own = max(head, overlay.upto), len(own)
             if change is not None or relation_id not in self._overlays:
-                self._show(overlay.base.relation, NEWEST, overlay.select)
+                self._show(overlay.base.relation, NEWEST, overlay.select, overlay.arrival)
             self._overlays[relation_id] = overlay
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         """A transaction of DuckDB; what we know of its tables goes back with it."""
         saved = [(t, t.mark()) for t in self._tables.values()]
+        shown = dict(self._shown)
         self._connection.execute("BEGIN")
         try:
             yield
@@ -257,26 +292,37 @@ class Content:
         except BaseException:
             self._connection.execute("ROLLBACK")
             self._tables = {table.relation.id: table for table, _ in saved}
+            self._shown = shown
             for table, mark in saved:
                 table.restore(mark)
             for relation_id in list(self._overlays):
                 self._drop_overlay(relation_id)
             raise
 
-    def _show(self, relation: Relation, schema: str, sql: str) -> None:
+    def _show(self, relation: Relation, schema: str, sql: str, arrival: str) -> None:
+        """arrival: the same with the order of arrival, which relations have whose rows only come."""
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.shown)} AS {sql}")
+        if relation.append_only:
+            self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{_arrivals(relation)} AS {arrival}")
+        self._shown[_place(schema, relation)] = relation.id
+
+    def _hide(self, relation: Relation, schema: str) -> None:
+        if self._shown.get(_place(schema, relation)) == relation.id:
+            self._connection.execute(f"DROP VIEW IF EXISTS {schema}.{quoted(relation.shown)}")
+            self._connection.execute(f"DROP VIEW IF EXISTS {schema}.{_arrivals(relation)}")
+            del self._shown[_place(schema, relation)]
 
     def _drop_overlay(self, relation_id: str) -> None:
         overlay = self._overlays.pop(relation_id, None)
         if overlay is not None:
-            self._connection.execute(f"DROP VIEW IF EXISTS {NEWEST}.{quoted(overlay.base.relation.shown)}")
+            self._hide(overlay.base.relation, NEWEST)
             overlay.drop()
 
     def _unload(self, relation_id: str) -> None:
         self._drop_overlay(relation_id)
         table = self._tables.pop(relation_id, None)
         if table is not None:
-            self._connection.execute(f"DROP VIEW IF EXISTS main.{quoted(table.relation.shown)}")
+            self._hide(table.relation, "main")
             table.drop()
 
     def _rest(self) -> None:
@@ -285,6 +331,10 @@ class Content:
             self._reader.rest(min(t.applied for t in self._tables.values()))
         else:
             self._reader.release()
+
+
+def _arrivals(relation: Relation) -> str:
+    return quoted(arrival_view(relation.shown))
 
 
 def _joined(parts: Iterable[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | None:
@@ -310,6 +360,10 @@ def _pieces(parts: Iterable[tuple[pa.Table, Diff]]) -> Iterator[tuple[pa.Table, 
         yield last
 
 
+def _place(schema: str, relation: Relation) -> tuple[str, str]:
+    return schema, relation.shown.lower()
+
+
 def _stored(catalog: Catalog, relation_id: str) -> Relation:
     relation = catalog.relations.get(relation_id)
     if relation is None or not relation.is_stored:
@@ -318,12 +372,18 @@ def _stored(catalog: Catalog, relation_id: str) -> Relation:
 
 
 def _connect(directory: str, threads: int, memory_limit: str, *, external_access: bool) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={
-        "threads": threads, "memory_limit": memory_limit, "temp_directory": directory,
-        "autoinstall_known_extensions": False, "autoload_known_extensions": False,
-        # Otherwise a query could read Python variables by their names.
-        "python_enable_replacements": False,
-    })
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": threads,
+            "memory_limit": memory_limit,
+            "temp_directory": directory,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            # Otherwise a query could read Python variables by their names.
+            "python_enable_replacements": False,
+        },
+    )
     connection.execute("SET TimeZone = 'UTC'")
     if not external_access:
         connection.execute("SET enable_external_access = false")

@@ -2,6 +2,9 @@
 
 A file appears complete under its name or not at all. `durable` says whether it also survives a
 loss of power: then the file and the directory entry are flushed before the call returns.
+
+Files and directories have the rights of the directory that they are made in, as far as the process' umask lets them: a
+private directory (0700) has private files (0600).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from watersmeet.errors import Error, error
 #: Names of files in the making start so; nothing but the clean-up at start reads them.
 TEMPORARY: Final = ".tmp-"
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _counter = itertools.count()
 #: Process numbers repeat from machine to machine, and in containers.
 _TOKEN: Final = os.urandom(6).hex()
@@ -32,9 +35,13 @@ Bytes = bytes | memoryview
 
 def failure(cause: OSError, path: Path) -> Error:
     """The error that stands for `cause`, which happened at `path`."""
-    if cause.errno in _FULL:
-        return error("DISK_FULL", f"no space left for {path.name}", detail=f"Writing in {path.parent} failed.",
-                     hint="Free some space and try again: nothing of the failed step was kept.")
+    if cause.errno in FULL:
+        return error(
+            "DISK_FULL",
+            f"no space left for {path.name}",
+            detail=f"Writing in {path.parent} failed.",
+            hint="Free some space and try again: nothing of the failed step was kept.",
+        )
     reason = os.strerror(cause.errno) if cause.errno else str(cause)
     return error("DATABASE_ACCESS", f"cannot access {path}: {reason}")
 
@@ -55,26 +62,37 @@ def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
 
 
 def create_file(path: Path, data: Bytes, *, durable: bool, private: bool = False) -> None:
-    """Puts `data` under `path` in one step; FileExistsError if the name is taken. private: only the user of this process can read it.
+    """Puts `data` under `path` in one step; FileExistsError if the name is taken. Of several callers one succeeds.
+
+    private: only the user of this process can read it, whatever the directory's rights.
 
     Does not flush the directory: the caller does (`sync_directory`), to tell "not there" from "not yet durable".
     """
     temporary = temporary_path(path.parent)
     with _cleaning(temporary, path):
-        _write(temporary, [data], durable=durable, mode=0o600 if private else 0o644)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise
-        except OSError as cause:
-            if cause.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
-                raise
-            # A file system without hard links: the writer lock keeps others out between the two calls.
-            if path.exists():
-                raise FileExistsError(errno.EEXIST, "exists", str(path)) from None
-            os.rename(temporary, path)
-        else:
-            discard(temporary)  # Whether or not that works, the file is there.
+        _write(temporary, [data], durable=durable, mode=0o600 if private else None)
+        os.link(temporary, path)
+    discard(temporary)  # Whether or not that works, the file is there.
+
+
+def write_new(path: Path, data: Bytes) -> None:
+    """Makes the file `path`, step by step: it may be seen unfinished. OSError."""
+    _write(path, [data], durable=False)
+
+
+def make_directory(path: Path) -> None:
+    """Makes the directory `path`, unless it is there, with the rights of the one that it is in."""
+    try:
+        os.mkdir(path, os.stat(path.parent).st_mode & 0o777)
+    except FileExistsError:
+        pass
+    except OSError as cause:
+        raise failure(cause, path) from cause
+
+
+def rights(directory: Path) -> int:
+    """The mode of a new file in `directory`."""
+    return os.stat(directory).st_mode & 0o666
 
 
 def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> None:
@@ -95,6 +113,7 @@ def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> No
 def publish_file(temporary: Path, path: Path, *, durable: bool) -> None:
     """Gives the finished file `temporary` (written by a library) the name `path`. Does not flush the directory."""
     with _cleaning(temporary, path):
+        os.chmod(temporary, rights(path.parent))
         if durable:
             _sync(temporary)
         os.replace(temporary, path)
@@ -171,8 +190,8 @@ def discard(path: Path) -> None:
         os.unlink(path)
 
 
-def _write(path: Path, pieces: Sequence[Bytes], *, durable: bool, mode: int = 0o644) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+def _write(path: Path, pieces: Sequence[Bytes], *, durable: bool, mode: int | None = None) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights(path.parent) if mode is None else mode)
     try:
         _write_all(handle, pieces)
         if durable:

@@ -59,4 +59,6 @@ def _from_struct(array: pa.Array) -> pa.Array:
     for i, name in enumerate(("months", "days", "nanos")):
         records[name] = array.field(i).fill_null(0).to_numpy(zero_copy_only=False)
     valid = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
-    return pa.Array.from_buffers(_INTERVAL, len(array), [pa.py_buffer(valid.tobytes()), pa.py_buffer(records.tobytes())])
+    return pa.Array.from_buffers(
+        _INTERVAL, len(array), [pa.py_buffer(valid.tobytes()), pa.py_buffer(records.tobytes())]
+    )

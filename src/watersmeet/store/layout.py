@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import secrets
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 from watersmeet.errors import error
 from watersmeet.store import files
+from watersmeet.store.sealing import sealed, unsealed
 
-#: Changes whenever an older release could not read what this one writes.
-DATABASE_FORMAT_VERSION: Final = 1
+#: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id.
+DATABASE_FORMAT_VERSION: Final = 2
 
-_DIRECTORIES: Final = ("catalog", "commits", "packs", "snapshots", "plans", "intents", "checkpoint", "dead", "readers")
+#: Whose a new database is: of its user alone, or of whom the process' umask says.
+FilePermissions = Literal["private", "umask"]
+
+_DIRECTORIES: Final = (
+    "catalog",
+    "commits",
+    "floors",
+    "packs",
+    "snapshots",
+    "plans",
+    "sources",
+    "intents",
+    "checkpoint",
+    "dead",
+    "readers",
+)
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
+_NUMBERED: Final = re.compile(r"[0-9]{12}\.json\Z")
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
+
+
+def file_numbers(directory: Path) -> list[int]:
+    """The numbers of the files in `directory` that are named by one, rising."""
+    return [int(n[:-5]) for n in files.list_names(directory) if _NUMBERED.match(n)]
 
 
 def check_id(relation_id: str) -> str:
@@ -35,38 +60,73 @@ def check_name(name: str) -> str:
 class Layout:
     """The directory of one database.
 
+    id: of the database: files of another one are refused.
     durable: whether what is written must survive a loss of power (False for temporary databases).
     create: make what is missing; otherwise DATABASE_FORMAT if there is no database at `root`.
-    Raises DATABASE_FORMAT, with nothing touched, for a newer format and for a directory that is something else.
+    permissions: of a database that is made now; an old one goes by the rights of its directory.
+    Raises DATABASE_FORMAT, with nothing touched, for another format and for a directory that is something else.
     """
 
-    def __init__(self, root: Path | str, *, durable: bool = True, create: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        durable: bool = True,
+        create: bool = True,
+        permissions: FilePermissions = "private",
+    ) -> None:
         self.root = Path(root).absolute()
         self.durable = durable
         self.commits = self.root / "commits"
+        self.floors = self.root / "floors"
         self.packs = self.root / "packs"
         self.snapshots = self.root / "snapshots"
         self.catalogs = self.root / "catalog"
         self.plans = self.root / "plans"
+        self.sources = self.root / "sources"
         self.intents = self.root / "intents"
         self.checkpoint = self.root / "checkpoint"
         self.readers = self.root / "readers"
         self.lock = self.root / "LOCK"
         self._format = self.root / "FORMAT"
-        if not self._check_format():
+        found = self._read_format()
+        if found is None:
             if not create:
                 raise error("DATABASE_FORMAT", f"there is no Watersmeet database at {self.root}")
-            self._create()
+            found = self._create(permissions)
         elif create:
             self._make_directories()
+        self.id = found
+
+    def seal(self, path: Path, value: Any) -> bytes:
+        """What the file `path` of this database is to hold for `unseal` to give `value` (JSON)."""
+        return sealed(value, self._place(path), self.id)
+
+    def unseal(self, path: Path) -> Any:
+        """The value in the file `path`.
+
+        FileNotFoundError if there is none. DATABASE_DAMAGED if it is not what was written under that name.
+        """
+        return self.unsealed(path, files.read_file(path))
+
+    def unsealed(self, path: Path, data: bytes) -> Any:
+        """The value in `data`, the content of the file `path`. DATABASE_DAMAGED as from `unseal`."""
+        return unsealed(data, self._place(path), self.id)
+
+    def _place(self, path: Path) -> str:
+        return f"{path.parent.name}/{path.name}"
 
     def commit(self, number: int) -> Path:
         """The manifest of commit `number`."""
         return self.commits / f"{number:012d}.json"
 
-    def catalog(self, version: int) -> Path:
-        """The catalog of that version."""
-        return self.catalogs / f"{version:012d}.json"
+    def catalog(self, name: str) -> Path:
+        """The catalog that commits call `name`."""
+        return self.catalogs / f"{check_name(name)}.json"
+
+    def floor(self, number: int) -> Path:
+        """The file that announces floor `number`."""
+        return self.floors / f"{number:012d}.json"
 
     def pack(self, name: str) -> Path:
         """A pack or run file."""
@@ -92,42 +152,59 @@ class Layout:
         """The directory of the dead letters of a relation (not made here)."""
         return self.root / "dead" / check_id(relation_id)
 
-    def _check_format(self) -> bool:
-        """True if there is a database of a format that we know; False if there is room for one."""
+    def _read_format(self) -> str | None:
+        """The id of the database that is there; None if there is room for one."""
         if self.root.exists() and not self.root.is_dir():
             raise error("DATABASE_FORMAT", f"{self.root} is not a directory")
         try:
             text = files.read_file(self._format)
         except FileNotFoundError:
             if self.root.exists() and files.list_names(self.root):
-                raise error("DATABASE_FORMAT", f"{self.root} is not empty and holds no Watersmeet database",
-                            hint="Choose a path that does not exist yet, or an empty directory.") from None
-            return False
+                raise error(
+                    "DATABASE_FORMAT",
+                    f"{self.root} is not empty and holds no Watersmeet database",
+                    hint="Choose a path that does not exist yet, or an empty directory.",
+                ) from None
+            return None
         try:
-            version = int(json.loads(text)["format"])
+            value = json.loads(text)
+            version = int(value["format"])
+            found = str(value["id"]) if version == DATABASE_FORMAT_VERSION else ""
         except (ValueError, KeyError, TypeError) as cause:
             raise error("DATABASE_DAMAGED", f"cannot read {self._format}") from cause
-        if version > DATABASE_FORMAT_VERSION:
-            raise error("DATABASE_FORMAT", f"the database at {self.root} has format {version}, newer than "
-                        f"format {DATABASE_FORMAT_VERSION} of this release",
-                        hint="Use the release of Watersmeet that wrote it, or a newer one. Nothing was changed.")
-        return True
+        if version != DATABASE_FORMAT_VERSION:
+            newer = version > DATABASE_FORMAT_VERSION
+            raise error(
+                "DATABASE_FORMAT",
+                f"the database at {self.root} has format {version}, {'newer' if newer else 'older'} than "
+                f"format {DATABASE_FORMAT_VERSION} of this release",
+                hint="Use the release of Watersmeet that wrote it" + (", or a newer one" if newer else "") + ". "
+                "Nothing was changed.",
+            )
+        return found
 
-    def _create(self) -> None:
+    def _create(self, permissions: FilePermissions) -> str:
+        private = permissions == "private"
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self.root.mkdir(0o700 if private else 0o777)
+            if private and self.root.stat().st_mode & 0o077:
+                self.root.chmod(0o700)
         except OSError as cause:
             raise files.failure(cause, self.root) from cause
         # FORMAT comes first: a directory with anything else but without it is not ours.
-        text = json.dumps({"format": DATABASE_FORMAT_VERSION}) + "\n"
-        files.replace_file(self._format, text.encode(), durable=self.durable)
+        text = json.dumps({"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}) + "\n"
+        with contextlib.suppress(FileExistsError):  # Another process was faster: it is its database.
+            files.create_file(self._format, text.encode(), durable=self.durable)
         self._make_directories()
+        found = self._read_format()
+        assert found is not None
+        return found
 
     def _make_directories(self) -> None:
-        for name in _DIRECTORIES:
-            try:
-                (self.root / name).mkdir(exist_ok=True)
-            except OSError as cause:
-                raise files.failure(cause, self.root / name) from cause
-        if self.durable:
+        missing = {*_DIRECTORIES} - {*os.listdir(self.root)}
+        for name in sorted(missing):
+            files.make_directory(self.root / name)
+        if self.durable and missing:
             files.sync_directory(self.root)

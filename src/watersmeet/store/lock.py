@@ -1,4 +1,8 @@
-"""The writer's lock: at most one process writes a database. It goes with the process, however that ends."""
+"""The writer's lock: at most one process writes a database. It goes with the process, however that ends.
+
+It is a courtesy: a second process is told at once, and who has the database. What keeps two writers apart where locks
+don't hold is the commit log.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +31,18 @@ class WriterLock:
     def __init__(self, layout: Layout) -> None:
         self._path = layout.lock
         try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(layout.root))
         except OSError as cause:
             raise files.failure(cause, self._path) from cause
         try:
             _lock(handle)
         except OSError as cause:
             os.close(handle)
-            raise error("DATABASE_IN_USE", f"the database at {layout.root} is in use by {_holder(self._path)}",
-                        hint=f"Read it meanwhile with: watersmeet query 'SELECT …' --path {layout.root}") from cause
+            raise error(
+                "DATABASE_IN_USE",
+                f"the database at {layout.root} is in use by {_holder(self._path)}",
+                hint=f"Read it meanwhile with: watersmeet query 'SELECT …' --path {layout.root}",
+            ) from cause
         self._handle: int | None = handle
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
         with contextlib.suppress(OSError):  # The text is for messages only: a full disk must not keep us out.

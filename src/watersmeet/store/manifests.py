@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from watersmeet.errors import error
 
-CommitKind = Literal["transaction", "epoch"]
+#: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
+CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
 
 
 class BlobRef(NamedTuple):
@@ -85,7 +84,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One step of the database: a transaction of the session or an epoch of the circuit.
+    """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for those to come.
 
     number: its place in the log, from 1; 0 before it is appended. Commits are contiguous.
     time_us: UTC microseconds when it was made.
@@ -96,7 +95,12 @@ class Commit:
     last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
         and of the one before that; 0 if there is none. Set by the log.
     last_transaction: number of the newest transaction up to this one; 0 if there is none. Set by the log.
-    rejected: by relation id, the rows that ordered streams did not take: of this step until it is appended, then of all steps up to it.
+    rejected: by relation id, the rows that ordered streams did not take: of this step until it is appended, then of all
+    steps up to it.
+    catalog: the name of the catalog as of this commit, "" for an empty one. checkpoint: the number of the newest
+        checkpoint, 0 if there is none. Both given in commits of their kind, otherwise set by the log.
+    writer: which writer made it: 1 for the first one, one more for each that took over. Never falls. Set by the log.
+    token: random, the same in all commits of a writer. Set by the log.
     """
 
     kind: CommitKind
@@ -106,7 +110,6 @@ class Commit:
     frontier: Frontier | None = None
     packs: dict[str, str] = field(default_factory=dict)
     circuit: str | None = None
-    catalog_version: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
     number: int = 0
@@ -114,11 +117,20 @@ class Commit:
     epoch_before: int = 0
     last_transaction: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    catalog: str = ""
+    checkpoint: int = 0
+    writer: int = 0
+    token: str = ""
 
-    def to_bytes(self) -> bytes:
-        """One line of compact JSON, one line with its checksum."""
+    @property
+    def process(self) -> str:
+        """Of a fence: the process that took over, for messages."""
+        return f"process {self.metrics.get('pid')} on host {self.metrics.get('host')}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes the same commit."""
         frontier = None if self.frontier is None else self.frontier.to_json()
-        value = {
+        return {
             "number": self.number,
             "kind": self.kind,
             "time_us": self.time_us,
@@ -126,7 +138,10 @@ class Commit:
             "last_epoch": self.last_epoch,
             "epoch_before": self.epoch_before,
             "last_transaction": self.last_transaction,
-            "catalog_version": self.catalog_version,
+            "catalog": self.catalog,
+            "checkpoint": self.checkpoint,
+            "writer": self.writer,
+            "token": self.token,
             "circuit": self.circuit,
             "frontier": frontier,
             "relations": {i: c.to_json() for i, c in self.relations.items()},
@@ -135,31 +150,15 @@ class Commit:
             "metrics": self.metrics,
             "rejected": self.rejected,
         }
-        return sealed(value)
 
     @staticmethod
-    def from_bytes(data: bytes, name: str) -> Commit:
-        """The inverse of `to_bytes`; DATABASE_DAMAGED, naming `name`, if it is not what was written."""
-        value = unsealed(data, name)
+    def from_json(value: Any, name: str) -> Commit:
+        """The inverse of `to_json`; DATABASE_DAMAGED, naming the file `name`, if it is no commit."""
         try:
             frontier = value["frontier"]
             value["frontier"] = None if frontier is None else Frontier.from_json(frontier)
             value["relations"] = {i: RelationChange.from_json(c) for i, c in value["relations"].items()}
             value["retired"] = tuple(value["retired"])
             return Commit(**value)
-        except (KeyError, TypeError, IndexError) as cause:
+        except (KeyError, TypeError, IndexError, ValueError) as cause:
             raise error("DATABASE_DAMAGED", f"{name} is not a commit") from cause
-
-
-def sealed(value: Any) -> bytes:
-    """`value` as one line of compact JSON and one line with the checksum of the first."""
-    text = json.dumps(value, separators=(",", ":")).encode()
-    return b"%s\n%08x\n" % (text, zlib.crc32(text))
-
-
-def unsealed(data: bytes, name: str) -> Any:
-    """The inverse of `sealed`; DATABASE_DAMAGED, naming `name`, if the checksum does not fit."""
-    text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
-    if not text or checksum != b"%08x" % zlib.crc32(text):
-        raise error("DATABASE_DAMAGED", f"{name} is damaged: its checksum does not fit its content")
-    return json.loads(text)

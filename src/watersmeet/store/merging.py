@@ -47,20 +47,32 @@ def sum_sql(schema: pa.Schema, source: str, diff: str) -> str:
         key = key_sql(name, field.type)
         columns.append(name if key == name else f"any_value({name}) AS {name}")
         keys.append(key)
-    return (f"SELECT {', '.join(columns)}, CAST(sum({diff}) AS BIGINT) AS {diff} FROM {source} "
-            f"GROUP BY {', '.join(keys)} HAVING sum({diff}) <> 0")
+    return (
+        f"SELECT {', '.join(columns)}, CAST(sum({diff}) AS BIGINT) AS {diff} FROM {source} "
+        f"GROUP BY {', '.join(keys)} HAVING sum({diff}) <> 0"
+    )
 
 
-def merged(parts: Iterable[tuple[pa.Table, Diff]], schema: pa.Schema, *,
-           memory_limit: str = "512MB") -> Iterator[tuple[pa.Table, Diff]]:
+def merged(
+    parts: Iterable[tuple[pa.Table, Diff]], schema: pa.Schema, *, memory_limit: str = "512MB"
+) -> Iterator[tuple[pa.Table, Diff]]:
     """The sum of `parts` in bounded pieces; the order of rows is not defined."""
     positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
     source = _Source(parts, positional)
     with tempfile.TemporaryDirectory(prefix="watersmeet-") as directory:
-        connection = duckdb.connect(config={
-            "threads": 1, "memory_limit": memory_limit, "temp_directory": directory,
-            "preserve_insertion_order": False, "autoinstall_known_extensions": False,
-        })
+        connection = duckdb.connect(
+            config={
+                "threads": 1,
+                "memory_limit": memory_limit,
+                "temp_directory": directory,
+                "preserve_insertion_order": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "python_enable_replacements": False,
+            }
+        )
+        connection.execute("SET enable_external_access = false")  # after the temporary directory, which it would refuse
+        connection.execute("SET lock_configuration = true")
         try:
             connection.register("parts", pa.RecordBatchReader.from_batches(positional, source.batches()))
             try:

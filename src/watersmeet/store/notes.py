@@ -1,4 +1,7 @@
-"""Notes: what the writer tells other processes beside the commits, as JSON by relation id, in files. Nothing depends on them."""
+"""Notes: what the writer tells other processes beside the commits, as JSON by relation id, in files.
+
+Nothing depends on them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class Note:
     """One of them. Not thread-safe."""
 
     def __init__(self, layout: Layout, name: str) -> None:
-        self._path = layout.root / "sources" / name
+        self._path = layout.sources / name
         self._written = ""
 
     @property
@@ -30,7 +33,6 @@ class Note:
         if text == self._written:
             return
         with contextlib.suppress(Error, OSError):
-            self._path.parent.mkdir(exist_ok=True)
             files.replace_file(self._path, text.encode(), durable=False)
             self._written = text
 

@@ -5,11 +5,17 @@ The table itself stays as it is: hidden rows are a list of row ids, added rows a
 
 from __future__ import annotations
 
+from typing import Final
+
 import duckdb
 import pyarrow as pa
 
 from watersmeet.store.changes import Diff
-from watersmeet.store.tables import GONE, ContentTable
+from watersmeet.store.merging import quoted
+from watersmeet.store.tables import ARRIVAL, GONE, ContentTable
+
+#: Above all row ids.
+_LATER: Final = 1 << 62
 
 
 class Overlay:
@@ -35,18 +41,27 @@ class Overlay:
 
     def apply(self, table: pa.Table, diff: Diff) -> None:
         """Adds a change. INTERNAL_ERROR if it deletes a row that is not there."""
+        if not bool((diff < 0).any()):
+            self._begin()
+            self.base.insert(self._added, table, diff)
+            return
         inserted, deleted = self.base.stage(table, diff)
-        if self._is_empty and (inserted or deleted):
-            self.base.create(self._added)
-            self._connection.execute(f"CREATE OR REPLACE TABLE {self._hidden} (r BIGINT)")
-            self._is_empty = False
+        if inserted or deleted:
+            self._begin()
         if deleted:
             self.base.find(deleted, added=self._added, hidden=self._hidden)
             self._connection.execute(f"INSERT INTO {self._hidden} SELECT r FROM {GONE} WHERE r >= 0")
             self._connection.execute(
-                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM {GONE} WHERE r < 0)")
+                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM {GONE} WHERE r < 0)"
+            )
         if inserted:
             self.base.insert_staged(self._added)
+
+    def _begin(self) -> None:
+        if self._is_empty:
+            self.base.create(self._added)
+            self._connection.execute(f"CREATE OR REPLACE TABLE {self._hidden} (r BIGINT)")
+            self._is_empty = False
 
     def drop(self) -> None:
         """Takes its tables away."""
@@ -57,8 +72,18 @@ class Overlay:
     @property
     def select(self) -> str:
         """The content with the overlay, as a SELECT with the columns' names."""
-        base = f"SELECT {self.base.select} FROM {self.base.table}"
+        return self._select("", "")
+
+    @property
+    def arrival(self) -> str:
+        """The same with the order of arrival: what is on top came later."""
+        return self._select(f", rowid AS {quoted(ARRIVAL)}", f", rowid + {_LATER}")
+
+    def _select(self, of_base: str, of_added: str) -> str:
+        base = f"SELECT {self.base.select}{of_base} FROM {self.base.table}"
         if self._is_empty:
             return base
-        return (f"{base} WHERE rowid NOT IN (SELECT r FROM {self._hidden}) "
-                f"UNION ALL SELECT {self.base.select} FROM {self._added}")
+        return (
+            f"{base} WHERE rowid NOT IN (SELECT r FROM {self._hidden}) "
+            f"UNION ALL SELECT {self.base.select}{of_added} FROM {self._added}"
+        )

@@ -5,7 +5,7 @@ A reader has a file in readers/, locked while it lives, with one line: a state l
 `I`: between two reads; kept if that costs little, otherwise the reader starts again from a snapshot.
 
 Reader and clean-up agree without a lock on each other: the reader writes its hold, then reads the floor (below
-which things may be gone); the clean-up writes the floor, then reads the holds. One of them sees the other.
+which things may be gone); the clean-up raises the floor, then reads the holds. One of them sees the other.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from watersmeet.store import files
+from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
 
 ACTIVE: Final = "A"
 IDLE: Final = "I"
 FREE: Final = "F"
-
-_FLOOR: Final = "FLOOR"
 
 
 class Hold(NamedTuple):
@@ -43,7 +42,7 @@ class Reader:
         self._handle: int | None = None
         self._text = b""
         with contextlib.suppress(OSError):
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.rights(layout.readers))
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._write(FREE, 0)
             # Named only once it is locked: an unlocked one is taken for a dead reader's.
@@ -54,7 +53,7 @@ class Reader:
     def hold(self, commit: int) -> bool:
         """Nothing above `commit` is deleted from now on. False if some of it may be gone already."""
         self._write(ACTIVE, commit)
-        return read_floor(self._layout) <= commit
+        return floor_number(self._layout) <= commit
 
     def rest(self, commit: int) -> None:
         """As `hold`, but only as long as it costs little."""
@@ -106,19 +105,6 @@ def read_holds(layout: Layout) -> list[Hold]:
         finally:
             os.close(handle)
     return [h for h in holds if h.state != FREE]
-
-
-def read_floor(layout: Layout) -> int:
-    """Commits up to this number may be gone, and snapshots that need any of them."""
-    try:
-        return int(files.read_file(layout.snapshots / _FLOOR))
-    except FileNotFoundError:
-        return 0
-
-
-def write_floor(layout: Layout, commit: int) -> None:
-    """Announces what is going to be deleted. Never falls, except back before anything was deleted."""
-    files.replace_file(layout.snapshots / _FLOOR, f"{commit}\n".encode(), durable=layout.durable)
 
 
 def _is_dead(handle: int) -> bool:

@@ -1,58 +1,72 @@
-"""Deleting what nobody needs: commits, snapshots and packs below every reader and the current state."""
+"""Deleting what nobody needs: commits, snapshots and packs below every reader and the current state.
+
+A writer that was overtaken may be in the middle of this, at any step and for however long. So nothing is chosen for
+deletion that a later writer could need, or could come to need: commits only up to the floor, files only of numbers and
+writers up to the cleaner's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.store import files, readers
-from watersmeet.store.checkpoints import Checkpoint, checkpoint_numbers, load_checkpoint, newest_checkpoint
+from watersmeet.store.catalogs import remove_uncommitted
+from watersmeet.store.checkpoints import Checkpoint, checkpoints_from, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.layout import Layout
+from watersmeet.store.floors import raise_floor, read_floor
+from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packs import file_epoch, file_writer
 from watersmeet.store.readers import Hold
 from watersmeet.store.snapshots import stem_number
 
-#: A reader between two reads is waited for as long as it is at most this many commits behind.
+#: A reader between two reads is waited for as long as it is at most this many commits behind …
 IDLE_COMMITS: Final = 4096
+#: … and their changes have at most so many bytes.
+IDLE_BYTES: Final = 256 << 20
 
 
-def clean(layout: Layout, log: CommitLog, packs: PackFiles, newest: Checkpoint) -> None:
+def clean(
+    layout: Layout, log: CommitLog, packs: PackFiles, newest: Checkpoint, *, idle_bytes: int = IDLE_BYTES
+) -> None:
     """Deletes what neither a reader, nor the current state, nor a start from `newest` needs.
 
+    idle_bytes: what is kept for readers that are between two reads.
     Only for the writer, one call at a time. What a running epoch or transaction has written is never touched:
     packs of epochs above the newest are skipped, packs of transactions go only with their commit.
     """
-    floor = _agree_on_floor(layout, newest)
+    floor = _agree_on_floor(layout, log, newest, idle_bytes)
     head = log.head()
     last = log.read(head) if head else None
     # The newest epochs stay for ever: they hold the frontier, and the state that tasks still read.
     kept = {head, last.last_epoch, last.epoch_before} if last else set()
-    numbers = _commit_numbers(layout)
-    gone = [n for n in numbers if n <= floor and n not in kept]
-    freed = {blob.file for n in gone for change in log.read(n).relations.values() for blob in change.blobs}
+    gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in kept]
+    freed = {blob.file for c in _commits(log, gone) for change in c.relations.values() for blob in change.blobs}
     # Rising, so that a crash in between leaves no hole above the commits that are left.
     files.remove_files(layout.commit(n) for n in gone)
     _clean_snapshots(layout, floor, newest)
-    remaining = [log.read(n) for n in _commit_numbers(layout) if n <= head]
+    remaining = _commits(log, [n for n in file_numbers(layout.commits) if n <= head])
     needed = _needed_packs(remaining, last, packs)
     newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
     files.remove_files(
-        layout.packs / name for name in files.list_names(layout.packs)
+        layout.packs / name
+        for name in files.list_names(layout.packs)
         if name not in needed and (name in freed or _is_past_epoch(name, newest_epoch))
     )
 
 
 def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
-    """Deletes what crashed attempts left, and finishes what a clean-up began. Only for the writer, before it starts.
+    """Deletes what crashed attempts left, and finishes what a clean-up began. Only for the writer, after it took over
+    and before it starts.
 
     STATE_DAMAGED or DATABASE_DAMAGED, with nothing deleted, if a file that a commit or the state names is missing.
     """
-    newest = newest_checkpoint(layout)
-    head = log.head()
-    last = log.read(head) if head else None
-    commits = [log.read(n) for n in _commit_numbers(layout)]
+    newest = newest_checkpoint(layout, log)
+    last = log.read(log.head())
+    numbers = file_numbers(layout.commits)
+    commits = _commits(log, numbers)
     needed = _needed_packs(commits, last, packs)
     names = set(files.list_names(layout.packs))
     _check_present(needed - names, "packs")
@@ -60,51 +74,73 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     _check_present(newest.files - snapshot_names, "snapshots")
     for directory in (layout.commits, layout.packs, layout.snapshots, layout.catalogs, layout.plans, layout.intents):
         files.remove_temporaries(directory)
-    files.remove_files(layout.packs / n for n in sorted(names - needed) if n.endswith((".pack", ".run")))
-    used = {f for n in checkpoint_numbers(layout) for f in load_checkpoint(layout, n).files}
-    files.remove_files(layout.snapshots / n for n in sorted(snapshot_names - used) if n.endswith(".parquet"))
+    # Made by a writer that was overtaken, which did not live to take them away.
+    files.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
+    made = {n: file_writer(n) for n in sorted(names - needed)}
+    files.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
+    _remove_snapshots(layout, list(checkpoints_from(layout, newest)), log.began - 1)
+    remove_uncommitted(layout, log)
     readers.clear(layout)
 
 
-def _agree_on_floor(layout: Layout, newest: Checkpoint) -> int:
-    """The number up to which commits may go, announced to readers (the protocol is in `readers`)."""
-    before = readers.read_floor(layout)
+def _agree_on_floor(layout: Layout, log: CommitLog, newest: Checkpoint, idle_bytes: int) -> int:
+    """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
     wanted = newest.moment.transaction
-    floor = min([wanted, *(h.commit for h in readers.read_holds(layout) if _counts(h, newest))])
-    if floor <= before:
-        return before
-    readers.write_floor(layout, floor)
-    late = min([floor, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
-    if late < floor:
-        floor = max(late, before)
-        readers.write_floor(layout, floor)
-    return floor
+    agreed = min([wanted, *_waited_for(readers.read_holds(layout), log, newest, idle_bytes)])
+    before = read_floor(layout)
+    if agreed > before.number:
+        commits = [log.read(n) for n in range(before.number + 1, agreed + 1)]
+        raise_floor(layout, before, agreed, commits)
+    # Who came meanwhile and was let in keeps what it needs.
+    return min([agreed, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
 
 
-def _counts(hold: Hold, newest: Checkpoint) -> bool:
-    return hold.state == readers.ACTIVE or newest.moment.head - hold.commit <= IDLE_COMMITS
+def _waited_for(holds: Iterable[Hold], log: CommitLog, newest: Checkpoint, idle_bytes: int) -> Iterator[int]:
+    """The commits above which all are needed: for readers that read, and those between two reads that need little."""
+    idle = []
+    for hold in holds:
+        if hold.state == readers.ACTIVE:
+            yield hold.commit
+        elif newest.moment.head - hold.commit <= IDLE_COMMITS:
+            idle.append(hold.commit)
+    kept_bytes, number = 0, newest.moment.head
+    for commit in sorted(idle, reverse=True):
+        while number > commit:
+            kept_bytes += sum(change.size_bytes for change in log.read(number).relations.values())
+            number -= 1
+        if kept_bytes > idle_bytes:
+            return
+        yield commit
 
 
-def _commit_numbers(layout: Layout) -> list[int]:
-    return [int(n[:-5]) for n in files.list_names(layout.commits) if n.endswith(".json")]
+def _commits(log: CommitLog, numbers: Iterable[int]) -> list[Commit]:
+    """The commits of those numbers that are part of the history."""
+    return [c for c in map(log.find, numbers) if c is not None]
 
 
 def _clean_snapshots(layout: Layout, floor: int, newest: Checkpoint) -> None:
-    used = set(newest.files)
-    gone = []
-    for number in checkpoint_numbers(layout):
-        if number >= newest.moment.head:
-            continue
-        checkpoint = load_checkpoint(layout, number)
-        if checkpoint.moment.transaction < floor:
-            gone.append(layout.snapshot_manifest(number))
-        else:
-            used |= checkpoint.files
-    files.remove_files(gone)
+    """Deletes what comes before `newest` and is not needed for commits above `floor`."""
+    found = checkpoints_from(layout, newest)
+    _remove_snapshots(layout, [c for c in found if c == newest or c.moment.transaction >= floor], newest.moment.head)
+
+
+def _remove_snapshots(layout: Layout, kept: list[Checkpoint], upto: int) -> None:
+    """Deletes checkpoints and data files with numbers up to `upto` that are not of the checkpoints `kept`."""
+    numbers = {c.moment.head for c in kept}
+    used = {f for c in kept for f in c.files}
     files.remove_files(
-        layout.snapshots / name for name in files.list_names(layout.snapshots)
-        if name.endswith(".parquet") and name not in used and stem_number(name) <= newest.moment.head
+        layout.snapshot_manifest(n) for n in file_numbers(layout.snapshots) if n <= upto and n not in numbers
     )
+    files.remove_files(
+        layout.snapshots / name
+        for name in files.list_names(layout.snapshots)
+        if name.endswith(".parquet") and name not in used and _is_upto(name, upto)
+    )
+
+
+def _is_upto(name: str, number: int) -> bool:
+    found = stem_number(name)
+    return found is not None and found <= number
 
 
 def _needed_packs(commits: Iterable[Commit], last: Commit | None, packs: PackFiles) -> set[str]:
@@ -120,12 +156,15 @@ def _needed_packs(commits: Iterable[Commit], last: Commit | None, packs: PackFil
 
 
 def _is_past_epoch(name: str, newest_epoch: int | None) -> bool:
-    epoch = name.partition("-")[0]
-    return newest_epoch is not None and epoch.isdigit() and int(epoch) <= newest_epoch
+    epoch = file_epoch(name)
+    return epoch is not None and newest_epoch is not None and epoch <= newest_epoch
 
 
 def _check_present(missing: set[str], directory: str) -> None:
     if missing:
         name = min(missing)
-        raise error("DATABASE_DAMAGED", f"{name} is missing from {directory}",
-                    detail=f"{len(missing)} files that the database names are missing.")
+        raise error(
+            "DATABASE_DAMAGED",
+            f"{name} is missing from {directory}",
+            detail=f"{len(missing)} files that the database names are missing.",
+        )

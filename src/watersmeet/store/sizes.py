@@ -50,7 +50,7 @@ class RelationSizes:
 
     def _start(self) -> None:
         while True:
-            checkpoint = newest_checkpoint(self._layout)
+            checkpoint = newest_checkpoint(self._layout, self._log)
             if self._reader.hold(checkpoint.moment.transaction):
                 break
         self._sizes = {i: RelationSize(s.rows, s.size_bytes) for i, s in checkpoint.relations.items()}

@@ -1,8 +1,13 @@
-"""Data files of snapshots: Parquet with the relation's column names and a last column `_diff`."""
+"""Data files of snapshots: Parquet with the relation's column names and a last column `_diff`.
+
+The schema's metadata say under which name a file was written, and in which database.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -11,7 +16,7 @@ import pyarrow.parquet as pq
 
 from watersmeet.errors import error
 from watersmeet.store import files
-from watersmeet.store.changes import DIFF, Diff
+from watersmeet.store.changes import DIFF, Diff, fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.intervals import convert, storable
 from watersmeet.store.layout import Layout, check_id
@@ -20,6 +25,8 @@ from watersmeet.store.layout import Layout, check_id
 FILE_ROWS: Final = 1 << 20
 FILE_BYTES: Final = 256 << 20
 _GROUP_ROWS: Final = 1 << 17
+_FILE: Final = re.compile(r"[a-z]+[0-9]+-([0-9]{12})-[0-9]+\.parquet\Z")
+_NO_FILLS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class SnapshotWriter:
@@ -66,9 +73,9 @@ class SnapshotWriter:
         return pa.table(columns, schema=self._schema)
 
     def _write(self) -> None:
-        table = pa.concat_tables(self._pending)
-        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         name = f"{self._stem}-{len(self._files)}.parquet"
+        table = pa.concat_tables(self._pending).replace_schema_metadata(_place(self._layout, name))
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         path = self._layout.snapshot(name)
         temporary = files.temporary_path(path.parent)
         try:
@@ -86,39 +93,50 @@ def stem(relation_id: str, number: int) -> str:
     return f"{check_id(relation_id)}-{number:012d}"
 
 
-def stem_number(name: str) -> int:
-    """The `number` of `stem` in the name of a data file."""
-    return int(name.split("-")[1])
+def stem_number(name: str) -> int | None:
+    """The `number` of `stem` in the name of a data file; None if it is no name of such a file."""
+    found = _FILE.match(name)
+    return int(found[1]) if found else None
 
 
-def read_snapshot(layout: Layout, file: SnapshotFile, schema: pa.Schema) -> Iterator[tuple[pa.Table, Diff]]:
+def read_snapshot(
+    layout: Layout, file: SnapshotFile, schema: pa.Schema, fills: Mapping[str, str] = _NO_FILLS
+) -> Iterator[tuple[pa.Table, Diff]]:
     """The rows and diffs of a snapshot file, in bounded pieces. schema: of the relation, by names.
 
-    DATABASE_DAMAGED, naming the file, if it is missing, short or damaged.
+    fills: see `changes.fitted`. DATABASE_DAMAGED, naming the file, if it is missing, short or damaged.
     """
     path = layout.snapshot(file.name)
     rows = 0
     try:
         with pq.ParquetFile(path) as parquet:
+            if _place(layout, file.name).items() - (parquet.metadata.metadata or {}).items():
+                raise error("DATABASE_DAMAGED", f"{file.name} is damaged: its content is that of another file")
             for group in range(parquet.num_row_groups):
                 table = parquet.read_row_group(group)
                 rows += table.num_rows
-                yield _restored(table, schema)
+                yield _restored(table, schema, fills)
     except FileNotFoundError as cause:
-        raise error("DATABASE_DAMAGED", f"{file.name} is missing from {path.parent}",
-                    detail="A checkpoint names this file.") from cause
+        raise error(
+            "DATABASE_DAMAGED", f"{file.name} is missing from {path.parent}", detail="A checkpoint names this file."
+        ) from cause
     except (pa.ArrowInvalid, pa.ArrowTypeError, IndexError, OSError) as cause:
         raise error("DATABASE_DAMAGED", f"{file.name} is damaged", detail=str(cause)) from cause
     if rows != file.rows:
         raise error("DATABASE_DAMAGED", f"{file.name} is damaged: {rows} rows in place of {file.rows}")
 
 
-def _restored(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, Diff]:
-    diff = table.column(table.num_columns - 1).to_numpy()
+def _place(layout: Layout, name: str) -> dict[bytes, bytes]:
+    return {b"watersmeet.file": name.encode(), b"watersmeet.database": layout.id.encode()}
+
+
+def _restored(table: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> tuple[pa.Table, Diff]:
+    last = table.num_columns - 1
+    diff = table.column(last).to_numpy()
+    if last < len(schema):
+        table = fitted(table.select(range(last)), schema, fills)
     columns = [
         pa.chunked_array([convert(a, field.type) for a in column.chunks], field.type)
         for column, field in zip(table.columns, schema, strict=False)
     ]
     return pa.table(columns, schema=schema), diff
-
-

@@ -28,26 +28,43 @@ _HITS: Final = f"{SPACE}.hits"
 _CANDIDATES: Final = f"{SPACE}.candidates"
 _INPUT: Final = "_watersmeet_input"
 
-#: A table is written anew when more rows than it has were deleted from it, but at least these.
-_REBUILD_ROWS: Final = 1 << 17
+#: The column that says in which order rows came.
+ARRIVAL: Final = "?arrival"
+
+#: A table is written anew when rows of more bytes than it has were deleted from it, but at least these.
+_WASTE_BYTES: Final = 1 << 18
+#: The hash of a row, and what DuckDB keeps to tell that the row was deleted.
+_ROW_BYTES: Final = 16
 
 #: In tables up to this size rows are found by one statement that reads everything.
 _SMALL_ROWS: Final = 1 << 16
+
+
+def arrival_view(name: str) -> str:
+    """The name of the view of a relation `name`, whose rows only come, that has the column `ARRIVAL` as well."""
+    return f"?arrival {name}"
 
 
 class ContentTable:
     """The rows of `relation` up to commit `applied`. One thread, inside a DuckDB transaction of the caller.
 
     rows: duplicates counted. version: changes with every change, so that row ids of an older one are void.
+    waste_bytes: what deleted rows may take, if the others take less.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, relation: Relation, *, waste_bytes: int | None = None
+    ) -> None:
         self.relation = relation
         self.applied = 0
         self.rows = 0
         self.version = 0
         self._connection = connection
         self._deleted_rows = 0
+        self._waste_bytes = _WASTE_BYTES if waste_bytes is None else waste_bytes
+        self._given_rows = 0
+        self._given_bytes = 0
+        """Of all changes so far: how wide a row is."""
         self.schema = arrow_schema(relation.columns, positional=True)
         self.names = [f.name for f in relation.columns]
         self._hashed = not relation.append_only
@@ -78,16 +95,25 @@ class ContentTable:
         """SELECT list that gives the columns their names."""
         return ", ".join(f"c{i} AS {quoted(name)}" for i, name in enumerate(self.names))
 
+    @property
+    def arrival(self) -> str:
+        """The rows with the order in which they came, if rows only come."""
+        return f"SELECT {self.select}, rowid AS {quoted(ARRIVAL)} FROM {self.table}"
+
     def append(self, table: pa.Table, diff: Diff) -> None:
         """Adds rows, as often as `diff` says (none negative)."""
+        rows = self.insert(self.table, table, diff)
+        self.rows += rows
+        self.version += bool(rows)
+
+    def insert(self, into: str, table: pa.Table, diff: Diff) -> int:
+        """Inserts rows into a table of this form, in their order; how many they are."""
         if bool((diff != 1).any()):
             table = table.take(pa.array(np.repeat(np.arange(len(diff)), diff)))
-        if not table.num_rows:
-            return
-        with self._input(table, None):
-            self._connection.execute(f"INSERT INTO {self.table} {self._typed(_INPUT)}")
-        self.rows += table.num_rows
-        self.version += 1
+        if table.num_rows:
+            with self._input(table, None):
+                self._connection.execute(f"INSERT INTO {into} {self._typed(_INPUT)}")
+        return int(table.num_rows)
 
     def apply(self, table: pa.Table, diff: Diff) -> None:
         """Adds a change with retractions. INTERNAL_ERROR if it deletes a row that is not there."""
@@ -97,8 +123,7 @@ class ContentTable:
         inserted, deleted = self.stage(table, diff)
         if deleted:
             self.find(deleted)
-            self._connection.execute(
-                f"DELETE FROM {self.table} WHERE rowid IN (SELECT r FROM {GONE})")
+            self._connection.execute(f"DELETE FROM {self.table} WHERE rowid IN (SELECT r FROM {GONE})")
         if inserted:
             self.insert_staged(self.table)
         self.rows += inserted - deleted
@@ -112,10 +137,10 @@ class ContentTable:
             raise error("INTERNAL_ERROR", f'"{self.relation.name}" only grows, but a change deletes rows of it')
         with self._input(table, diff):
             total = sum_sql(self.schema, _INPUT, "_n")
-            self._connection.execute(
-                f"CREATE OR REPLACE TABLE {_STAGED} AS {self._typed(f'({total})', ', _n')}")
+            self._connection.execute(f"CREATE OR REPLACE TABLE {_STAGED} AS {self._typed(f'({total})', ', _n')}")
         row = self._connection.execute(
-            f"SELECT coalesce(sum(_n) FILTER (_n > 0), 0), coalesce(-sum(_n) FILTER (_n < 0), 0) FROM {_STAGED}").fetchone()
+            f"SELECT coalesce(sum(_n) FILTER (_n > 0), 0), coalesce(-sum(_n) FILTER (_n < 0), 0) FROM {_STAGED}"
+        ).fetchone()
         assert row is not None
         return int(row[0]), int(row[1])
 
@@ -124,7 +149,8 @@ class ContentTable:
         columns = ", ".join(self._columns)
         self._connection.execute(
             f"INSERT INTO {table} SELECT {columns} FROM "
-            f"(SELECT {columns}, unnest(range(_n)) FROM {_STAGED} WHERE _n > 0)")
+            f"(SELECT {columns}, unnest(range(_n)) FROM {_STAGED} WHERE _n > 0)"
+        )
 
     def find(self, deleted: int, *, added: str | None = None, hidden: str | None = None) -> None:
         """Puts the row ids of those rows that _STAGED deletes into the table GONE (r BIGINT).
@@ -139,7 +165,8 @@ class ContentTable:
         wanted = f"SELECT rowid AS s, -_n AS wanted, * FROM {_STAGED} WHERE _n < 0"
         same = " AND ".join(
             f"{key_sql(f't.c{i}', f.type)} IS NOT DISTINCT FROM {key_sql(f'w.c{i}', f.type)}"
-            for i, f in enumerate(self.schema))
+            for i, f in enumerate(self.schema)
+        )
         if self.rows <= _SMALL_ROWS:
             rows = " UNION ALL ".join(f"SELECT {r} AS r, * FROM {table}{where}" for table, r, where in sources)
             matches = f"SELECT t.r, w.s, w.wanted FROM ({rows}) t JOIN ({wanted}) w ON t._h = w._h AND {same}"
@@ -158,16 +185,20 @@ class ContentTable:
         # As a filter on the scan, a list of hashes is slower than the join itself, one of row ids much faster.
         execute("SET dynamic_or_filter_threshold = 0")
         hashes = " UNION ALL ".join(f"SELECT {r} AS r, _h FROM {table}{where}" for table, r, where in sources)
-        execute(f"CREATE OR REPLACE TABLE {_HITS} AS SELECT t.r, w.s, w.wanted FROM ({hashes}) t "
-                f"JOIN ({wanted}) w ON t._h = w._h")
+        execute(
+            f"CREATE OR REPLACE TABLE {_HITS} AS SELECT t.r, w.s, w.wanted FROM ({hashes}) t "
+            f"JOIN ({wanted}) w ON t._h = w._h"
+        )
         execute("SET dynamic_or_filter_threshold = 2000")
         columns = ", ".join(f"t.c{i}" for i in range(len(self.schema)))
         rows = " UNION ALL ".join(
             f"SELECT h.*, {columns} FROM {table} t JOIN {_HITS} h ON {r.replace('rowid', 't.rowid')} = h.r"
-            for table, r, _ in sources)
+            for table, r, _ in sources
+        )
         execute(f"CREATE OR REPLACE TABLE {_CANDIDATES} AS {rows}")
-        found = self._keep_wanted(f"SELECT t.r, t.s, t.wanted FROM {_CANDIDATES} t JOIN {_STAGED} w "
-                                  f"ON w.rowid = t.s WHERE {same}")
+        found = self._keep_wanted(
+            f"SELECT t.r, t.s, t.wanted FROM {_CANDIDATES} t JOIN {_STAGED} w ON w.rowid = t.s WHERE {same}"
+        )
         execute("RESET dynamic_or_filter_threshold")
         return found
 
@@ -175,7 +206,8 @@ class ContentTable:
         """Fills GONE from rows (r, s, wanted) of which the first `wanted` by `s` count; how many there are."""
         found = self._connection.execute(
             f"CREATE OR REPLACE TABLE {GONE} AS SELECT r FROM (SELECT r, wanted, row_number() OVER "
-            f"(PARTITION BY s ORDER BY r) AS place FROM ({matches})) WHERE place <= wanted").fetchone()
+            f"(PARTITION BY s ORDER BY r) AS place FROM ({matches})) WHERE place <= wanted"
+        ).fetchone()
         assert found is not None
         return int(found[0])
 
@@ -194,13 +226,16 @@ class ContentTable:
         return f"SELECT {names}, hash({keys}) AS _h{more} FROM (SELECT {', '.join(columns)}{more} FROM {source})"
 
     def _input(self, table: pa.Table, diff: Diff | None) -> _Registered:
+        self._given_rows += table.num_rows
+        self._given_bytes += table.nbytes
         columns = {f.name: c for f, c in zip(self.schema, table.columns, strict=True)}
         if diff is not None:
             columns["_n"] = pa.array(np.ascontiguousarray(diff), pa.int64())
         return _Registered(self._connection, pa.table(columns))
 
     def _rebuild(self) -> None:
-        if self._deleted_rows <= max(self.rows, _REBUILD_ROWS):
+        row_bytes = _ROW_BYTES + self._given_bytes / max(1, self._given_rows)
+        if self._deleted_rows * row_bytes <= max(self.rows * row_bytes, self._waste_bytes):
             return
         # DuckDB keeps the space of deleted rows of a table in memory.
         self._connection.execute(f"CREATE OR REPLACE TABLE {self.table}_new AS SELECT * FROM {self.table}")
@@ -209,8 +244,11 @@ class ContentTable:
         self._deleted_rows = 0
 
     def _not_there(self) -> Error:
-        return error("INTERNAL_ERROR", f'a change of "{self.relation.name}" deletes rows that are not there',
-                     hint="Drop the view and create it again, and please report this.")
+        return error(
+            "INTERNAL_ERROR",
+            f'a change of "{self.relation.name}" deletes rows that are not there',
+            hint="Drop the view and create it again, and please report this.",
+        )
 
 
 class _Registered:

@@ -12,28 +12,44 @@ from watersmeet.store.changes import Diff, count_change, encode_change
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import BlobRef, Commit, RelationChange
-from watersmeet.store.packs import PackWriter
+from watersmeet.store.packs import PackWriter, transaction_prefix
 
 #: A change is cut into blobs of at most this many rows, so that readers can take bounded pieces.
 _BLOB_ROWS = 1 << 18
 
 
-def write_transaction(layout: Layout, log: CommitLog, changes: Mapping[str, tuple[pa.Table, Diff | None]], *,
-                      catalog_version: int, metrics: Mapping[str, Any] | None = None, rejected: Mapping[str, int] | None = None) -> Commit:
-    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step, with what `metrics` say of it.
+def write_transaction(
+    layout: Layout,
+    log: CommitLog,
+    changes: Mapping[str, tuple[pa.Table, Diff | None]],
+    *,
+    metrics: Mapping[str, Any] | None = None,
+    rejected: Mapping[str, int] | None = None,
+    catalog: str = "",
+) -> Commit:
+    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step, with what
+    `metrics` say of it.
 
-    rejected: by relation id, rows that ordered streams did not take.
+    rejected: by relation id, rows that ordered streams did not take. catalog: as in `Commit`.
     All or nothing: after an error the log is as it was.
     """
-    writer = PackWriter(layout.packs, f"t{log.head() + 1}", durable=layout.durable)
+    writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
     pending = {i: _add(writer, table, diff) for i, (table, diff) in changes.items()}
     pack = writer.finish()
     relations = {
         i: RelationChange(tuple(b.within(pack) for b in change.blobs), change.inserted_rows, change.deleted_rows)
         for i, change in pending.items()
     }
-    return log.append(Commit("transaction", time_us=time.time_ns() // 1000, relations=relations,
-                             catalog_version=catalog_version, metrics=dict(metrics or {}), rejected=dict(rejected or {})))
+    return log.append(
+        Commit(
+            "transaction",
+            time_us=time.time_ns() // 1000,
+            relations=relations,
+            metrics=dict(metrics or {}),
+            rejected=dict(rejected or {}),
+            catalog=catalog,
+        )
+    )
 
 
 def _add(writer: PackWriter, table: pa.Table, diff: Diff | None) -> RelationChange:

@@ -23,11 +23,15 @@ _HASH: Final = re.compile(r"(\d+) values hashing to ([0-9a-f]{32})")
 #: What RisingWave's client and layers put around a message.
 _WRAPPING: Final = re.compile(r"db error: ERROR: .*|Caused by.*:|")
 _NUMBERED: Final = re.compile(r"\d+: ")
-_LAYER: Final = re.compile(r"(?:\d+: )?(?:(?:Not supported|Invalid input syntax|Bind error|Catalog error|Item not found|"
-                           r"Feature is not yet implemented|Scheduler error|Expr error|internal error): )*")
+_LAYER: Final = re.compile(
+    r"(?:\d+: )?(?:(?:Not supported|Invalid input syntax|Bind error|Catalog error|Item not found|"
+    r"Feature is not yet implemented|Scheduler error|Expr error|internal error): )*"
+)
 
 
-def mismatch(expected: Sequence[str], rows: Sequence[Values], kinds: Sequence[SqlType], modes: Sequence[str]) -> str | None:
+def mismatch(
+    expected: Sequence[str], rows: Sequence[Values], kinds: Sequence[SqlType], modes: Sequence[str]
+) -> str | None:
     """None if the rows are the expected ones, else what is missing and what is too much.
 
     modes: the words behind the types of `query`, of which rowsort and valuesort mean something.
@@ -71,8 +75,11 @@ def _as_rows(lines: list[str], rows: Sequence[Values]) -> list[str]:
 
 
 def _difference(lines: Sequence[str], rows: Sequence[Values], kinds: Sequence[SqlType], *, ordered: bool) -> str | None:
-    if ordered and len(lines) == len(rows) and all(
-            _line_matches(line, row, kinds) for line, row in zip(lines, rows, strict=True)):
+    if (
+        ordered
+        and len(lines) == len(rows)
+        and all(_line_matches(line, row, kinds) for line, row in zip(lines, rows, strict=True))
+    ):
         return None
     left = list(rows)
     missing = []
@@ -86,7 +93,9 @@ def _difference(lines: Sequence[str], rows: Sequence[Values], kinds: Sequence[Sq
         if not ordered:
             return None
         return "  (in this order)\n" + "\n".join(f"  {_row_text(row, kinds)}" for row in rows)
-    return "\n".join([*(f"  missing: {line}" for line in missing), *(f"  surplus: {_row_text(row, kinds)}" for row in left)])
+    return "\n".join(
+        [*(f"  missing: {line}" for line in missing), *(f"  surplus: {_row_text(row, kinds)}" for row in left)]
+    )
 
 
 def _line_matches(line: str, row: Values, kinds: Sequence[SqlType]) -> bool:
@@ -106,8 +115,11 @@ def _tokens_match(tokens: Sequence[str], row: Sequence[Any], kinds: Sequence[Sql
         return not tokens
     value, kind = row[0], kinds[0]
     sizes = {1, len(written(value).split()), len(shown(value, kind).split())} - {0}
-    return any(_cell_matches(" ".join(tokens[:size]), value, kind) and _tokens_match(tokens[size:], row[1:], kinds[1:])
-               for size in sizes if size <= len(tokens))
+    return any(
+        _cell_matches(" ".join(tokens[:size]), value, kind) and _tokens_match(tokens[size:], row[1:], kinds[1:])
+        for size in sizes
+        if size <= len(tokens)
+    )
 
 
 def _cell_matches(text: str, value: Any, kind: SqlType | None = None) -> bool:

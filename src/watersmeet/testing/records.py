@@ -1,9 +1,8 @@
 """Text test files as records.
 
-Two forms are read. A file whose first record is `dialect NAME` is in the rich form (rows written
-`a | b`, relations fed by `insert`, continuous results by `expect`). Any other file is a
-sqllogictest as DuckDB and RisingWave write them (`query II rowsort`, values divided by tabs or
-blanks, or one a line).
+Two forms are read. A file whose first record is `dialect NAME` is in the rich form (rows written `a | b`, relations fed
+by `insert`, continuous results by `expect`). Any other file is a sqllogictest as DuckDB and RisingWave write them
+(`query II rowsort`, values divided by tabs or blanks, or one a line).
 """
 
 from __future__ import annotations
@@ -18,9 +17,36 @@ _COMMENTED: Final = re.compile(r"^\s*#")
 _HEADER: Final = re.compile(r"^# (name|source|features|note): ?(.*)$")
 _LOOPS: Final = ("loop", "foreach")
 _DIRECTIVES: Final = (
-    "at", "connection", "control", "dialect", "endloop", "expect", "explain", "external", "failed", "foreach", "halt",
-    "hash-threshold", "include", "insert", "loop", "mode", "onlyif", "plan", "query", "require", "schema", "skipif",
-    "sleep", "start", "state", "statement", "stop", "subtest", "system", "watermark",
+    "at",
+    "connection",
+    "control",
+    "dialect",
+    "endloop",
+    "expect",
+    "explain",
+    "external",
+    "failed",
+    "foreach",
+    "halt",
+    "hash-threshold",
+    "include",
+    "insert",
+    "loop",
+    "mode",
+    "onlyif",
+    "plan",
+    "query",
+    "require",
+    "schema",
+    "skipif",
+    "sleep",
+    "start",
+    "state",
+    "statement",
+    "stop",
+    "subtest",
+    "system",
+    "watermark",
 )
 #: What `onlyif` and `skipif` may call us.
 _OURSELVES: Final = ("watersmeet", "risingwave")
@@ -120,7 +146,11 @@ def _record(block: list[tuple[int, str]], path: Path) -> Record | None:
     if not block:
         raise ScriptError(f"{path}: a condition without a record")
     line, first = block[0]
-    words = first.split() if first.startswith(("statement error", "query error")) else _TRAILING_COMMENT.sub("", first).split()
+    words = (
+        first.split()
+        if first.startswith(("statement error", "query error"))
+        else _TRAILING_COMMENT.sub("", first).split()
+    )
     if not words:
         raise ScriptError(f"{path}:{line}: a record without a directive")
     body = [text for _, text in block[1:]]
@@ -130,8 +160,15 @@ def _record(block: list[tuple[int, str]], path: Path) -> Record | None:
     if split is None:
         return Record(line, words[0], tuple(words[1:]), sql="\n".join(body), body=tuple(body))
     columns = tuple(c.strip() for c in body[split][4:].split("|") if c.strip())
-    return Record(line, words[0], tuple(words[1:]), sql="\n".join(body[:split]), expected=tuple(body[split + 1 :]),
-                  columns=columns, body=tuple(body[:split]))
+    return Record(
+        line,
+        words[0],
+        tuple(words[1:]),
+        sql="\n".join(body[:split]),
+        expected=tuple(body[split + 1 :]),
+        columns=columns,
+        body=tuple(body[:split]),
+    )
 
 
 def _without_skipped(records: list[Record]) -> Iterator[Record]:
@@ -172,5 +209,10 @@ def _substituted(record: Record, name: str, value: str) -> Record:
         return text.replace("${" + name + "}", value)
 
     expected = None if record.expected is None else tuple(map(put, record.expected))
-    return replace(record, arguments=tuple(map(put, record.arguments)), sql=put(record.sql),
-                   body=tuple(map(put, record.body)), expected=expected)
+    return replace(
+        record,
+        arguments=tuple(map(put, record.arguments)),
+        sql=put(record.sql),
+        body=tuple(map(put, record.body)),
+        expected=expected,
+    )

@@ -42,7 +42,9 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Started:
-    """A query that runs, with all that it gave, rows and how often each came or went; the first `before` were there at the previous `expect`."""
+    """A query that runs, with all that it gave, rows and how often each came or went; the first `before` were there at
+    the previous `expect`.
+    """
 
     query: RunningQuery
     all: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)
@@ -117,9 +119,20 @@ def run_script(script: Script, connect: Connect) -> Outcome:
 
 def _run_record(run: _Run, record: Record) -> None:
     handlers: dict[str, Callable[[_Run, Record], None]] = {
-        "statement": _statement, "query": _query, "insert": _insert, "expect": _expect,
-        "explain": _explain, "plan": _plan, "schema": _schema, "state": _state, "at": _at, "start": _start, "stop": _stop,
-        "watermark": _watermark, "failed": _failed, "external": _external,
+        "statement": _statement,
+        "query": _query,
+        "insert": _insert,
+        "expect": _expect,
+        "explain": _explain,
+        "plan": _plan,
+        "schema": _schema,
+        "state": _state,
+        "at": _at,
+        "start": _start,
+        "stop": _stop,
+        "watermark": _watermark,
+        "failed": _failed,
+        "external": _external,
     }
     if record.directive in ("dialect", "hash-threshold", "control", "require", "sleep", "subtest"):
         return
@@ -134,7 +147,11 @@ def _begun(run: _Run) -> dict[int, _Started]:
     """The queries that run of all `query` records, started."""
     if language_named(run.connection.dialect).semantics.continuous != "marked":
         return {}
-    records = [r for r in run.script.records if r.directive == "query" and re.match(r"\s*SELECT\s+STREAM\b", r.sql, re.IGNORECASE)]
+    records = [
+        r
+        for r in run.script.records
+        if r.directive == "query" and re.match(r"\s*SELECT\s+STREAM\b", r.sql, re.IGNORECASE)
+    ]
     return {r.line: _Started(run.connection.start(r.sql)) for r in records}
 
 
@@ -287,7 +304,10 @@ def _compare(expected: Sequence[str], rows: Sequence[tuple[Any, ...]], *, ordere
 def _check_rising(rows: Sequence[tuple[Any, ...]]) -> None:
     """The first column never falls, also not from one block of rows to the next."""
     if any(later[0] < row[0] for row, later in itertools.pairwise(rows)):
-        raise Failure("the rows do not come in the order of their first column:\n" + "\n".join(" | ".join(map(written, r)) for r in rows))
+        raise Failure(
+            "the rows do not come in the order of their first column:\n"
+            + "\n".join(" | ".join(map(written, r)) for r in rows)
+        )
 
 
 def _expect(run: _Run, record: Record) -> None:
@@ -301,7 +321,7 @@ def _expect(run: _Run, record: Record) -> None:
         started.take()
         names = [c.name for c in started.query.columns]
         rows = _added_up(started.all)
-        run.seen[label] = _counted(_added_up(started.all[:started.before]))
+        run.seen[label] = _counted(_added_up(started.all[: started.before]))
     elif run.records and "net" in modes:
         newest = _Started(run.connection.start(f"SELECT TABLE * FROM `{label}`"))
         newest.take()
@@ -327,8 +347,10 @@ def _expect(run: _Run, record: Record) -> None:
 def _expect_started(started: _Started, record: Record, modes: Sequence[str]) -> None:
     """What a query that runs gave, in all or since the previous time; `timesort`: its first column never goes down."""
     started.take()
-    part = started.all[started.before:] if "since" in modes else started.all
-    _, shown = _chosen([c.name for c in started.query.columns], [r for r, times in part for _ in range(times)], record.columns)
+    part = started.all[started.before :] if "since" in modes else started.all
+    _, shown = _chosen(
+        [c.name for c in started.query.columns], [r for r, times in part for _ in range(times)], record.columns
+    )
     _compare(record.expected or (), shown, ordered=not {"rowsort", "timesort"} & set(modes))
     if "timesort" in modes:
         _check_rising(_chosen([c.name for c in started.query.columns], [r for r, _ in started.all], record.columns)[1])
@@ -351,8 +373,9 @@ def _added_up(changes: Sequence[tuple[tuple[Any, ...], int]]) -> list[tuple[Any,
     return [examples[text] for text in content.elements()]
 
 
-def _compare_changes(record: Record, names: list[str], rows: Sequence[tuple[Any, ...]], before: Counter[Row],
-                     now: Counter[Row]) -> None:
+def _compare_changes(
+    record: Record, names: list[str], rows: Sequence[tuple[Any, ...]], before: Counter[Row], now: Counter[Row]
+) -> None:
     _, ((*positions,),) = _chosen(names, [tuple(range(len(names)))], record.columns)
     examples = list(zip(*rows, strict=True)) or [() for _ in names]
     real = [("+", *(row[i] for i in positions)) for row in (now - before).elements()]
@@ -361,10 +384,13 @@ def _compare_changes(record: Record, names: list[str], rows: Sequence[tuple[Any,
     for line in record.expected or ():
         sign, *cells = _cells(line)
         if len(cells) != len(positions):
-            raise Failure(f"{len(cells)} values are written behind the sign, the result has {len(positions)} columns: {line}")
+            raise Failure(
+                f"{len(cells)} values are written behind the sign, the result has {len(positions)} columns: {line}"
+            )
         wanted.append((sign, *(read(c, examples[positions[i]]) for i, c in enumerate(cells))))
-    if (text := difference(wanted, real)) is not None and (text := difference(
-            [tuple(map(_loose, r)) for r in wanted], [tuple(map(_loose, r)) for r in real])) is not None:
+    if (text := difference(wanted, real)) is not None and (
+        text := difference([tuple(map(_loose, r)) for r in wanted], [tuple(map(_loose, r)) for r in real])
+    ) is not None:
         raise Failure("the changes differ\n" + text)
 
 
@@ -425,8 +451,9 @@ def _cells(line: str) -> list[str]:
     return [c.strip() for c in re.split(r" \| |^\| | \|$", line)]
 
 
-def _chosen(names: list[str], rows: Sequence[tuple[Any, ...]],
-            columns: Sequence[str]) -> tuple[list[str], list[tuple[Any, ...]]]:
+def _chosen(
+    names: list[str], rows: Sequence[tuple[Any, ...]], columns: Sequence[str]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     if not columns:
         return names, list(rows)
     positions = []

@@ -1,4 +1,7 @@
-"""The order of joins: its shape, what it saves, and that no order changes the result. Covers RA-23, RA-24, RA-25, RA-34."""
+"""The order of joins: its shape, what it saves, and that no order changes the result.
+
+Covers RA-23, RA-24, RA-25, RA-34.
+"""
 
 from __future__ import annotations
 
@@ -48,25 +51,33 @@ def chain(*keys, kind="inner"):
     (chain("a.k = b.k", "a.x = c.x", "a.k = d.k"), "left-deep", "(((a b) d) c)"),  # equal keys are neighbours
     (chain("a.k = b.k", "a.x = c.x", "a.k = d.k"), "written", "(((a b) c) d)"),
     (chain("a.k = b.k", "a.x = c.x", "a.y = d.y"), "bushy", "(((a b) c) d)"),  # a star has no lower tree
-    (join(join(a, b, "inner", "a.k = b.k"), join(c, d, "inner", "c.k = d.k"), "inner", "a.x = c.x"), "written", "((a b) (c d))"),
+    (join(join(a, b, "inner", "a.k = b.k"), join(c, d, "inner", "c.k = d.k"), "inner", "a.x = c.x"), "written",
+      "((a b) (c d))"),
     (where(join(join(a, b, "inner"), c, "inner"), "a.x = c.x AND b.y = c.y"), "written", "((a c) b)"),
-    (where(join(join(join(a, b, "inner"), c, "inner"), d, "inner"), "a.k = b.k AND c.k = a.k AND d.k = a.k"), "bushy", "((a b) (c d))"),
-    (where(join(join(a, b, "inner", "a.k = b.k"), c, "inner", "b.x = c.x"), "a.y + b.y + c.y > 3"), "bushy", "((a b) c!)"),
+    (where(join(join(join(a, b, "inner"), c, "inner"), d, "inner"), "a.k = b.k AND c.k = a.k AND d.k = a.k"), "bushy",
+      "((a b) (c d))"),
+    (where(join(join(a, b, "inner", "a.k = b.k"), c, "inner", "b.x = c.x"), "a.y + b.y + c.y > 3"), "bushy",
+      "((a b) c!)"),
     (group(chain("a.k = b.k", "a.x = c.x"), "a.k"), "bushy", "((a c) b)"),  # the groups are where the last join is
     (group(chain("a.k = b.k", "a.x = c.x"), "c.x"), "bushy", "((a b) c)"),
-    (join(chain("a.k = b.k", "a.x = c.x"), d, "semi", "a.k = d.k"), "bushy", "(((a c) b) semi d)"),  # the fence stays, k comes last
+    # the fence stays, k comes last
+    (join(chain("a.k = b.k", "a.x = c.x"), d, "semi", "a.k = d.k"), "bushy", "(((a c) b) semi d)"),
     (join(join(a, b, "left", "a.k = b.k"), c, "inner", "a.x = c.x"), "bushy", "((a left b) c)"),
-    (group(join(join(a, b, "left", "a.k = b.k"), c, "inner", "a.x = c.x"), "a.k"), "bushy", "((a c) left b)"),  # past the fence
-    (join(chain("a.k = b.k", "a.k = c.k"), d, "anti", "a.k = d.k"), "bushy", "(((a b) c) anti d)"),  # a fence costs nothing here
+    # past the fence
+    (group(join(join(a, b, "left", "a.k = b.k"), c, "inner", "a.x = c.x"), "a.k"), "bushy", "((a c) left b)"),
+    # a fence costs nothing here
+    (join(chain("a.k = b.k", "a.k = c.k"), d, "anti", "a.k = d.k"), "bushy", "(((a b) c) anti d)"),
     (chain("a.k = b.k", "a.k = c.k", "a.k = d.k", kind="left"), "bushy", "(((a left b) left c) left d)"),
     (chain("a.k = b.k", "b.x = c.k", "c.x = d.k", kind="left"), "bushy", "(((a left b) left c) left d)"),
-    (chain("a.k = b.k", "a.x = c.k", "a.k = d.k", kind="left"), "bushy", "(((a left c) left b) left d)"),  # one exchange less
+    # one exchange less
+    (chain("a.k = b.k", "a.x = c.k", "a.k = d.k", kind="left"), "bushy", "(((a left c) left b) left d)"),
     (chain("a.k = b.k", "a.x = c.k", "a.k = d.k", kind="left"), "written", "(((a left b) left c) left d)"),
     (join(join(a, stream, "left", "a.k = s.k"), c, "left", "a.k = c.k"), "bushy", "((a left c) left s)"),
     (join(join(stream, a, "inner", "s.k = a.k"), b, "inner", "s.k = b.k"), "left-deep", "((a b) s)"),
     (join(join(a, b, "left", "a.k = b.k"), c, "inner", "b.y == c.y"), "bushy", "((a left b) c)"),
     (join(join(a, b, "full", "a.k = b.k"), c, "left", "a.k = c.k"), "bushy", "((a full b) left c)"),
-    (join(project(join(a, b, "inner", "a.k = b.k"), p="a.x", q="b.x"), join(c, d, "inner", "c.k = d.k"), "inner", "p = c.x"),
+    (join(project(join(a, b, "inner", "a.k = b.k"), p="a.x", q="b.x"), join(c, d, "inner", "c.k = d.k"), "inner",
+      "p = c.x"),
      "bushy", "((a b) (c d))"),
 ])  # fmt: skip
 def test_the_order(tree, order, expected):
@@ -103,7 +114,10 @@ class Graphs:
         self.connection = duckdb.connect(config={"threads": 1})
         for name in "abcdefg":
             self.connection.execute(f"CREATE TABLE {name} (k INT, x INT, y BIGINT)")
-            rows = [f"({', '.join(self.rng.choice(['NULL', '0', '1', '1', '2']) for _ in range(3))})" for _ in range(self.rng.choice([2, 4, 5]))]
+            rows = [
+                f"({', '.join(self.rng.choice(['NULL', '0', '1', '1', '2']) for _ in range(3))})"
+                for _ in range(self.rng.choice([2, 4, 5]))
+            ]
             self.connection.execute(f"INSERT INTO {name} VALUES {', '.join(rows)}")
 
     def column(self, node):
@@ -111,18 +125,34 @@ class Graphs:
 
     def condition(self, *nodes):
         one, other = (self.column(self.rng.choice(nodes)) for _ in range(2))
-        return self.rng.choice([f"{one} <= {other}", f"{one} IS NOT DISTINCT FROM {other}", f"{one} = {other}", f"coalesce({one}, 1) = 1",
-                                f"{one} + {self.column(nodes[0])} = {other}", f"{one} IS NULL", f"{one} = 1"])
+        return self.rng.choice(
+            [
+                f"{one} <= {other}",
+                f"{one} IS NOT DISTINCT FROM {other}",
+                f"{one} = {other}",
+                f"coalesce({one}, 1) = 1",
+                f"{one} + {self.column(nodes[0])} = {other}",
+                f"{one} IS NULL",
+                f"{one} = 1",
+            ]
+        )
 
     def tree(self):
-        parts = [scan(n, "k int, x int, y bigint") for n in self.rng.sample("abcdefg", self.rng.choice([3, 4, 4, 5, 6]))]
+        parts = [
+            scan(n, "k int, x int, y bigint") for n in self.rng.sample("abcdefg", self.rng.choice([3, 4, 4, 5, 6]))
+        ]
         if self.rng.random() < 0.15:
-            parts.append(group(scan("a", "k int, x int, y bigint", alias="z"), self.rng.choice(["", "z.k"]), "max(z.x)"))
+            parts.append(
+                group(scan("a", "k int, x int, y bigint", alias="z"), self.rng.choice(["", "z.k"]), "max(z.x)")
+            )
         while len(parts) > 1:
             left = parts.pop(0)
             right = parts.pop(self.rng.choice([0, -1]))
             kind = self.rng.choice(["inner"] * 5 + ["left", "left", "semi", "anti", "full", "right"])
-            keys = ", ".join(f"{self.column(left)} {self.rng.choice(['='] * 5 + ['=='])} {self.column(right)}" for _ in range(self.rng.choice([1, 1, 2])))
+            keys = ", ".join(
+                f"{self.column(left)} {self.rng.choice(['='] * 5 + ['=='])} {self.column(right)}"
+                for _ in range(self.rng.choice([1, 1, 2]))
+            )
             residual = self.condition(left, right) if self.rng.random() < 0.2 else None
             if kind == "inner" and self.rng.random() < 0.2:
                 keys, residual = "", None  # a comma, and the equality in WHERE

@@ -38,7 +38,8 @@ def ids(a, b):
 CASES = [
     ("l.ts >= r.ts AND l.ts <= r.ts + INTERVAL '1 minute'", ("l.ts", "r.ts", 0, 60 * S)),
     ("l.ts + INTERVAL '1' MINUTE > r.ts", ("l.ts", "r.ts", -60 * S, None)),
-    ("r.ts - INTERVAL '30 seconds' < l.ts - INTERVAL '10 seconds' - CAST('5 SECOND' AS INTERVAL)", ("l.ts", "r.ts", -15 * S, None)),
+    ("r.ts - INTERVAL '30 seconds' < l.ts - INTERVAL '10 seconds' - CAST('5 SECOND' AS INTERVAL)", ("l.ts", "r.ts",
+      -15 * S, None)),
     ("(r.ts) <= (l.ts)", ("l.ts", "r.ts", 0, None)),
     ("INTERVAL '1 day' + l.ts <= r.ts", ("l.ts", "r.ts", None, -DAY)),
     ("l.ts - r.ts < INTERVAL '2 hours'", ("l.ts", "r.ts", None, 7200 * S)),
@@ -77,9 +78,17 @@ def test_what_bounds_nothing(text):
 
 
 def test_equalities_of_keys_come_first_and_are_exact():
-    keys = [("l.k", "r.k", INTEGER, False), ("l.ts", "r.ts", TIMESTAMP, False), ("date_trunc('day', l.te)", "r.te", TIMESTAMP, False)]
+    keys = [
+        ("l.k", "r.k", INTEGER, False),
+        ("l.ts", "r.ts", TIMESTAMP, False),
+        ("date_trunc('day', l.te)", "r.te", TIMESTAMP, False),
+    ]
     found = bounds_of("l.te <= r.ts AND l.ts >= r.ts - INTERVAL '1 s'", keys)
-    assert found == [(*ids("l.ts", "r.ts"), 0, 0), ('TIMESTAMP_TRUNC("l.te", DAY)', '"r.te"', 0, 0), (*ids("l.te", "r.ts"), None, 0)]
+    assert found == [
+        (*ids("l.ts", "r.ts"), 0, 0),
+        ('TIMESTAMP_TRUNC("l.te", DAY)', '"r.te"', 0, 0),
+        (*ids("l.te", "r.ts"), None, 0),
+    ]
 
 
 def test_nulls_that_meet_have_no_bound():
@@ -88,7 +97,9 @@ def test_nulls_that_meet_have_no_bound():
 
 def test_several_columns_have_a_bound_each():
     assert bounds_of("r.ts BETWEEN l.ts AND l.te".replace("BETWEEN l.ts AND", ">= l.ts AND r.ts <=")) == [
-        (*ids("l.ts", "r.ts"), None, 0), (*ids("l.te", "r.ts"), 0, None)]
+        (*ids("l.ts", "r.ts"), None, 0),
+        (*ids("l.te", "r.ts"), 0, None),
+    ]
 
 
 def test_mirrored():
@@ -130,8 +141,12 @@ def test_brute_force(parts):
     text = " AND ".join(parts)
     ((_, _, lo, hi),) = bounds_of(text)
     times = "(SELECT TIMESTAMP '2024-01-01' + to_seconds(x) AS ts FROM range(-30, 31) t(x) UNION ALL SELECT NULL)"
-    differences = {d for (d,) in duckdb.execute(
-        f"SELECT DISTINCT datediff('second', r.ts, l.ts) FROM {times} l, {times} r WHERE {text}").fetchall()}
+    differences = {
+        d
+        for (d,) in duckdb.execute(
+            f"SELECT DISTINCT datediff('second', r.ts, l.ts) FROM {times} l, {times} r WHERE {text}"
+        ).fetchall()
+    }
     lo = -60 if lo is None else lo // S
     hi = 60 if hi is None else hi // S
     expected = set(range(max(lo, -60), min(hi, 60) + 1))

@@ -15,7 +15,8 @@ from watersmeet.types import TIMESTAMP, TIMESTAMPTZ
 SECOND = 1_000_000
 EPOCH = dt.datetime(1970, 1, 1)
 WINDOWS = (
-    TimeWindow("tumble", 60 * SECOND, 60 * SECOND), TimeWindow("tumble", 86_400 * SECOND * 7, 86_400 * SECOND * 7, 3 * SECOND),
+    TimeWindow("tumble", 60 * SECOND, 60 * SECOND), TimeWindow("tumble", 86_400 * SECOND * 7, 86_400 * SECOND * 7,
+    3 * SECOND),
     TimeWindow("hop", 20 * SECOND, 60 * SECOND), TimeWindow("hop", 7, 21, 5), TimeWindow("hop", SECOND, SECOND),
 )  # fmt: skip
 TIMES = (0, 1, -1, 59 * SECOND, 60 * SECOND, -60 * SECOND, 1_700_000_000_123_456, -1_700_000_000_123_456)
@@ -66,8 +67,11 @@ def test_windows_are_recognised(window):
     assert floor_of(window.last_start(time, TIMESTAMPTZ)) == (time, window.slide_us, window.offset_us)
     first = least_of(exp.paren(window.starts(time, TIMESTAMP)))
     before = window.size_us - window.slide_us
-    assert first == (window.last_start(time, TIMESTAMP) if not before else exp.Sub(
-        this=window.last_start(time, TIMESTAMP), expression=first.expression))
+    assert first == (
+        window.last_start(time, TIMESTAMP)
+        if not before
+        else exp.Sub(this=window.last_start(time, TIMESTAMP), expression=first.expression)
+    )
 
 
 @pytest.mark.parametrize("text", ["date_trunc('hour', t)", "t", "abs(t)", "[t]", "generate_series(1, 3)"])
@@ -79,5 +83,9 @@ def test_other_expressions_are_not(text):
 
 def test_their_names():
     assert [str(w) for w in WINDOWS] == [
-        "TUMBLE, size 00:01:00", "TUMBLE, size 168:00:00, offset 00:00:03", "HOP, slide 00:00:20, size 00:01:00",
-        "HOP, slide 00:00:00.000007, size 00:00:00.000021, offset 00:00:00.000005", "HOP, slide 00:00:01, size 00:00:01"]
+        "TUMBLE, size 00:01:00",
+        "TUMBLE, size 168:00:00, offset 00:00:03",
+        "HOP, slide 00:00:20, size 00:01:00",
+        "HOP, slide 00:00:00.000007, size 00:00:00.000021, offset 00:00:00.000005",
+        "HOP, slide 00:00:01, size 00:00:01",
+    ]

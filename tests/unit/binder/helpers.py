@@ -30,18 +30,37 @@ def catalog_of(script: str) -> Catalog:
         if isinstance(statement, CreateRelation):
             kind = "source" if isinstance(statement, CreateSource) else "table"
             append_only = kind == "source" or (isinstance(statement, CreateTable) and statement.append_only)
-            relation = Relation(catalog.new_id(kind), statement.name, kind, statement.columns, statement.primary_key,
-                                append_only, sql=statement.sql)
+            relation = Relation(
+                catalog.new_id(kind),
+                statement.name,
+                kind,
+                statement.columns,
+                statement.primary_key,
+                append_only,
+                sql=statement.sql,
+            )
         elif isinstance(statement, CreateView):
             kind = "materialized view" if isinstance(statement, CreateMaterializedView) else "view"
             query = bind_query(statement.query, catalog, statement.text, column_names=statement.column_names)
-            relation = Relation(catalog.new_id(kind), statement.name, kind, query.columns, sql=statement.sql,
-                                depends_on=query.depends_on)
+            relation = Relation(
+                catalog.new_id(kind),
+                statement.name,
+                kind,
+                query.columns,
+                sql=statement.sql,
+                depends_on=query.depends_on,
+            )
         else:
             assert isinstance(statement, CreateIndex)
             table = catalog.by_name(statement.table.name)
-            relation = Relation(catalog.new_id("index"), statement.name, "index", table.columns, depends_on=(table.id,),
-                                index_columns=statement.columns)
+            relation = Relation(
+                catalog.new_id("index"),
+                statement.name,
+                "index",
+                table.columns,
+                depends_on=(table.id,),
+                index_columns=statement.columns,
+            )
         catalog = catalog.with_relation(relation)
     return catalog
 
@@ -115,17 +134,29 @@ def _details(node) -> str:
         case Filter():
             return f" {_sql(node.predicate)}"
         case Project():
-            return " " + ", ".join(f"{_sql(e)} as {c.id}" if e.column != c.id else c.id
-                                   for e, c in zip(node.exprs, node.outputs))
+            return " " + ", ".join(
+                f"{_sql(e)} as {c.id}" if e.column != c.id else c.id for e, c in zip(node.exprs, node.outputs)
+            )
         case Join():
             keys = [f"{_sql(k.left)} {'<=>' if k.null_safe else '='} {_sql(k.right)}" for k in node.keys]
             rest = f" | {_sql(node.residual)}" if node.residual is not None else ""
-            return f" {node.kind}" + (f" on {', '.join(keys)}" if keys else "") + rest + (" broadcast" if node.broadcast else "")
+            return (
+                f" {node.kind}"
+                + (f" on {', '.join(keys)}" if keys else "")
+                + rest
+                + (" broadcast" if node.broadcast else "")
+            )
         case Aggregate():
-            calls = [f"{c.function}({'distinct ' if c.distinct else ''}{_sql(c.argument) if c.argument else '*'})"
-                     + (f" filter {_sql(c.filter)}" if c.filter else "") for c in node.calls]
-            return f" by [{', '.join(_sql(k) for k in node.keys)}] {', '.join(calls)}".rstrip() + " -> " + " ".join(
-                c.id for c in node.outputs)
+            calls = [
+                f"{c.function}({'distinct ' if c.distinct else ''}{_sql(c.argument) if c.argument else '*'})"
+                + (f" filter {_sql(c.filter)}" if c.filter else "")
+                for c in node.calls
+            ]
+            return (
+                f" by [{', '.join(_sql(k) for k in node.keys)}] {', '.join(calls)}".rstrip()
+                + " -> "
+                + " ".join(c.id for c in node.outputs)
+            )
         case Expand():
             sets = ", ".join(f"[{', '.join(_sql(node.keys[i]) for i in s)}]" for s in node.sets)
             return f" [{sets}] -> {' '.join(c.id for c in node.made)}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
-COLUMNS = {"a": {"id": "number", "k": "number", "s": "text", "n": "number", "f": "number", "d": "date"},
-           "b": {"id": "number", "k": "number", "s": "text", "bo": "boolean"}}
+COLUMNS = {
+    "a": {"id": "number", "k": "number", "s": "text", "n": "number", "f": "number", "d": "date"},
+    "b": {"id": "number", "k": "number", "s": "text", "bo": "boolean"},
+}
 
 
 class Maker:
@@ -20,7 +22,10 @@ class Maker:
         if shape < 0.15:
             return f"SELECT DISTINCT * FROM ({text}) AS q"
         if shape < 0.3:
-            return f"WITH q AS ({text}) SELECT x0 FROM q UNION {self.random.choice(['', 'ALL '])}SELECT x0 FROM q WHERE x0 IS NOT NULL"
+            return (
+                f"WITH q AS ({text}) SELECT x0 FROM q UNION {self.random.choice(['', 'ALL '])}SELECT x0 FROM q "
+                f"WHERE x0 IS NOT NULL"
+            )
         return text
 
     def select(self) -> str:
@@ -29,11 +34,23 @@ class Maker:
         source = f"{scope[0][1]} AS {scope[0][0]}"
         for _ in range(r.choice([0, 1, 1, 2, 3])):
             item = self.item()
-            kind = r.choice(["JOIN" if "CROSS" in source else "CROSS JOIN", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+            kind = r.choice(
+                [
+                    "JOIN" if "CROSS" in source else "CROSS JOIN",
+                    "JOIN",
+                    "JOIN",
+                    "JOIN",
+                    "LEFT JOIN",
+                    "RIGHT JOIN",
+                    "FULL JOIN",
+                ]
+            )
             condition = "" if kind == "CROSS JOIN" else f" ON {self.on(scope, item)}"
             scope.append(item)
             source += f" {kind} {item[1]} AS {item[0]}{condition}"
-        where = [self.predicate(scope) for _ in range(r.choice([0, 0, 1, 2]))] + [self.subquery(scope) for _ in range(r.choice([0, 0, 1]))]
+        where = [self.predicate(scope) for _ in range(r.choice([0, 0, 1, 2]))] + [
+            self.subquery(scope) for _ in range(r.choice([0, 0, 1]))
+        ]
         tail = f" WHERE {' AND '.join(where)}" if where else ""
         if r.random() < 0.35:
             return self.aggregate(scope, source + tail)
@@ -45,24 +62,49 @@ class Maker:
         return f"t{self.number}", self.random.choice(list(COLUMNS))
 
     def column(self, scope, *kinds: str) -> str:
-        found = [f"{alias}.{name}" for alias, table in scope for name, kind in COLUMNS[table].items() if not kinds or kind in kinds]
+        found = [
+            f"{alias}.{name}"
+            for alias, table in scope
+            for name, kind in COLUMNS[table].items()
+            if not kinds or kind in kinds
+        ]
         return self.random.choice(found)
 
     def expression(self, scope) -> str:
         r = self.random
         number = self.column(scope, "number")
-        return r.choice([
-            self.column(scope), number, f"{number} + 1", f"-{number}", f"coalesce({number}, {self.column(scope, 'number')})",
-            f"CASE WHEN {self.predicate(scope)} THEN {number} ELSE 0 END", f"upper({self.column(scope, 'text')})",
-            f"{self.column(scope, 'text')} || '-'", f"{number} IS NULL", f"nullif({number}, 2)"])
+        return r.choice(
+            [
+                self.column(scope),
+                number,
+                f"{number} + 1",
+                f"-{number}",
+                f"coalesce({number}, {self.column(scope, 'number')})",
+                f"CASE WHEN {self.predicate(scope)} THEN {number} ELSE 0 END",
+                f"upper({self.column(scope, 'text')})",
+                f"{self.column(scope, 'text')} || '-'",
+                f"{number} IS NULL",
+                f"nullif({number}, 2)",
+            ]
+        )
 
     def predicate(self, scope) -> str:
         r = self.random
         number, text = self.column(scope, "number"), self.column(scope, "text")
-        return r.choice([
-            f"{number} > 2", f"{number} BETWEEN 1 AND 4", f"{number} IN (1, 2, NULL)", f"{number} IS NOT NULL",
-            f"({number} = 2 OR {text} IS NULL)", f"NOT ({number} < 3)", f"{text} LIKE 'b%'", f"{text} NOT IN ('a', 'b')",
-            f"{number} IS DISTINCT FROM {self.column(scope, 'number')}", f"{number} <= {self.column(scope, 'number')}"])
+        return r.choice(
+            [
+                f"{number} > 2",
+                f"{number} BETWEEN 1 AND 4",
+                f"{number} IN (1, 2, NULL)",
+                f"{number} IS NOT NULL",
+                f"({number} = 2 OR {text} IS NULL)",
+                f"NOT ({number} < 3)",
+                f"{text} LIKE 'b%'",
+                f"{text} NOT IN ('a', 'b')",
+                f"{number} IS DISTINCT FROM {self.column(scope, 'number')}",
+                f"{number} <= {self.column(scope, 'number')}",
+            ]
+        )
 
     def on(self, scope, item) -> str:
         r = self.random
@@ -90,9 +132,16 @@ class Maker:
         r = self.random
         keys = [self.expression(scope) for _ in range(r.choice([0, 1, 1, 2]))]
         number = self.column(scope, "number")
-        calls = ["count(*)", f"count({self.column(scope)})", f"sum({number})", f"min({self.column(scope, 'number', 'text', 'date')})",
-                 f"max({self.column(scope, 'number', 'text', 'date')})", f"count(DISTINCT {number})",
-                 f"sum({number}) FILTER (WHERE {self.predicate(scope)})", f"sum({number}) + count(*)"]
+        calls = [
+            "count(*)",
+            f"count({self.column(scope)})",
+            f"sum({number})",
+            f"min({self.column(scope, 'number', 'text', 'date')})",
+            f"max({self.column(scope, 'number', 'text', 'date')})",
+            f"count(DISTINCT {number})",
+            f"sum({number}) FILTER (WHERE {self.predicate(scope)})",
+            f"sum({number}) + count(*)",
+        ]
         items = [f"{e} AS x{i}" for i, e in enumerate([*keys, *r.sample(calls, r.randint(1, 3))])]
         group = f" GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else ""
         having = " HAVING count(*) > 1" if keys and r.random() < 0.3 else ""

@@ -1,4 +1,6 @@
-"""The trees of SQLstream's joins by clocks: watermarks, what is kept, what rewrites may do with pairs that make no partner."""
+"""The trees of SQLstream's joins by clocks: watermarks, what is kept, what rewrites may do with pairs that make no
+partner.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ SECOND = 1_000_000
 
 def stream(number, name):
     columns = (Field("ROWTIME", SqlType("timestamp"), nullable=False), Field("K", SqlType("integer")))
-    return Relation(f"t{number}", name, "table", columns, append_only=True, event_time=EventTime("ROWTIME", 0, ordered=True), dialect="sqlstream")
+    return Relation(
+        f"t{number}",
+        name,
+        "table",
+        columns,
+        append_only=True,
+        event_time=EventTime("ROWTIME", 0, ordered=True),
+        dialect="sqlstream",
+    )
 
 
 CATALOG = Catalog(1, 9, {r.id: r for r in (stream(1, "A"), stream(2, "B"), stream(3, "C"))})
@@ -47,7 +57,10 @@ def test_the_clock_of_a_join_is_the_lower_one_and_the_watermark_of_its_rowtime(k
     marks = watermarks(rewrite(query.tree))
     assert (query.rowtime, query.hidden) == ("ROWTIME", True)
     assert {c.name: marks.get(c.id) for c in query.tree.columns} == {"ROWTIME": both(A, B), "K": None}
-    chain = bound(f"SELECT STREAM ROWTIME FROM a {window(60)} {kind} b {window(10)} ON a.k = b.k {kind} c {window(5)} ON b.k = c.k")
+    chain = bound(
+        f"SELECT STREAM ROWTIME FROM a {window(60)} {kind} b {window(10)} ON a.k = b.k {kind} c {window(5)} "
+        f"ON b.k = c.k"
+    )
     marks = watermarks(rewrite(chain.tree))
     assert [marks[c.id] for c in chain.tree.columns if c.name == "ROWTIME"] == [both(A, B, C)]
 
@@ -56,19 +69,34 @@ def test_what_is_kept_of_the_sides():
     """Windows of 60 and 10 seconds: -60 <= a - b <= 10. A row that is alone is decided by what came at its own time."""
     kept = {}
     for kind in ("inner", "left", "right", "full"):
-        (join,) = joins(f"SELECT STREAM a.k, b.k AS j FROM a {window(60)} {kind.upper()} JOIN b {window(10)} ON a.k = b.k")
+        (join,) = joins(
+            f"SELECT STREAM a.k, b.k AS j FROM a {window(60)} {kind.upper()} JOIN b {window(10)} ON a.k = b.k"
+        )
         assert join.kind == kind
         kept[kind] = [side.bound for side in of_join(join)]
     left, right = shifted(B, -60 * SECOND), shifted(A, -10 * SECOND)
     assert kept == {
-        "inner": [left, right], "left": [left, both(right, shifted(B, -10 * SECOND))],
+        "inner": [left, right],
+        "left": [left, both(right, shifted(B, -10 * SECOND))],
         "right": [both(left, shifted(A, -60 * SECOND)), right],
-        "full": [both(left, shifted(A, -60 * SECOND)), both(right, shifted(B, -10 * SECOND))]}
+        "full": [both(left, shifted(A, -60 * SECOND)), both(right, shifted(B, -10 * SECOND))],
+    }
 
 
-@pytest.mark.parametrize(("windows", "kind", "partners"), [
-    ((60, 10), "LEFT", True), ((60, 10), "RIGHT", True), ((0, 10), "LEFT", False), ((0, 10), "RIGHT", True), ((60, 0), "LEFT", True),
-    ((60, 0), "RIGHT", False), ((60, 0), "FULL", True), ((0, 0), "FULL", False), ((60, 10), "INNER", False)])
+@pytest.mark.parametrize(
+    ("windows", "kind", "partners"),
+    [
+        ((60, 10), "LEFT", True),
+        ((60, 10), "RIGHT", True),
+        ((0, 10), "LEFT", False),
+        ((0, 10), "RIGHT", True),
+        ((60, 0), "LEFT", True),
+        ((60, 0), "RIGHT", False),
+        ((60, 0), "FULL", True),
+        ((0, 0), "FULL", False),
+        ((60, 10), "INNER", False),
+    ],
+)
 def test_pairs_that_make_no_partner_are_there_only_where_a_row_has_later_ones(windows, kind, partners):
     (join,) = joins(f"SELECT STREAM a.k FROM a {window(windows[0])} {kind} JOIN b {window(windows[1])} ON a.k = b.k")
     assert (join.partners is not None) == partners

@@ -29,7 +29,9 @@ def test_unquoted_names_are_lower_case():
 
 
 def test_star_and_its_exceptions():
-    assert tree("SELECT *, t.* FROM t").splitlines()[0] == "project #1, #2, #3, #4, #1 as #5, #2 as #6, #3 as #7, #4 as #8"
+    assert (
+        tree("SELECT *, t.* FROM t").splitlines()[0] == "project #1, #2, #3, #4, #1 as #5, #2 as #6, #3 as #7, #4 as #8"
+    )
     assert tree('SELECT * EXCEPT (k, "Mixed") FROM t') == f"project #1, #3\n  {T}"
 
 
@@ -39,7 +41,8 @@ def test_table_aliases_with_columns():
 
 def test_ctes_see_those_before_them_and_hide_relations():
     assert tree("WITH a (z) AS (SELECT k FROM t), t AS (SELECT z + 1 AS w FROM a) SELECT w FROM t") == (
-        f"project #5\n  project #2 + 1 as #5\n    project #2\n      {T}")
+        f"project #5\n  project #2 + 1 as #5\n    project #2\n      {T}"
+    )
 
 
 def test_a_cte_is_bound_wherever_it_is_named():
@@ -54,7 +57,8 @@ def test_a_view_depends_on_what_a_cte_reads_that_nothing_names():
 
 def test_ctes_in_a_subquery():
     assert tree("SELECT * FROM (WITH a AS (SELECT k FROM t) SELECT * FROM a) AS q") == (
-        f"project #2\n  project #2\n    project #2\n      {T}")
+        f"project #2\n  project #2\n    project #2\n      {T}"
+    )
 
 
 def test_select_without_from():
@@ -84,7 +88,9 @@ def test_order_by_and_parentheses():
 
 def test_views_are_inlined_under_their_names():
     assert tree("SELECT b FROM v WHERE a > 3") == (
-        f"project #5\n  filter #1 > 3\n    project #1, #5\n      project #1, #2 + 1 as #5\n        filter #2 > 1\n          {T}")
+        f"project #5\n  filter #1 > 3\n    project #1, #5\n      project #1, #2 + 1 as #5\n        filter #2 "
+        f"> 1\n          {T}"
+    )
     assert query("SELECT c FROM vv").depends_on == (CATALOG.by_name("vv").id,)
 
 
@@ -103,12 +109,27 @@ def test_scans_know_keys_and_append_only():
 
 @pytest.mark.parametrize(
     ("item", "name"),
-    [("k", "k"), ("t.k", "k"), ("count(*)", "count"), ("lower(x)", "lower"), ("k::bigint", "k"), ("'1'::int", "int"),
-     ("CASE WHEN k > 1 THEN 1 END", "case"), ("extract(year FROM now()::date)", None), ("coalesce(k, 1)", "coalesce"),
-     ("row(1, 2)", "row"), ("ARRAY[1]", "array"), ("(k)", "k")])
+    [
+        ("k", "k"),
+        ("t.k", "k"),
+        ("count(*)", "count"),
+        ("lower(x)", "lower"),
+        ("k::bigint", "k"),
+        ("'1'::int", "int"),
+        ("CASE WHEN k > 1 THEN 1 END", "case"),
+        ("extract(year FROM now()::date)", None),
+        ("coalesce(k, 1)", "coalesce"),
+        ("row(1, 2)", "row"),
+        ("ARRAY[1]", "array"),
+        ("(k)", "k"),
+    ],
+)
 def test_names_that_columns_get_by_themselves(item, name):
     if name is not None:
-        assert query(f"SELECT {item} FROM t GROUP BY k, x" if "count" in item else f"SELECT {item} FROM t").columns[0].name == name
+        assert (
+            query(f"SELECT {item} FROM t GROUP BY k, x" if "count" in item else f"SELECT {item} FROM t").columns[0].name
+            == name
+        )
 
 
 def test_column_names_of_the_statement_make_up_for_missing_ones():
@@ -121,40 +142,120 @@ def test_column_names_of_the_statement_make_up_for_missing_ones():
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("SELECT idd FROM t", ('error[UNDEFINED_COLUMN] 42703: column "idd" does not exist\n'
-         'LINE 1: SELECT idd FROM t\n               ^^^\nhint: Did you mean "id"?')),
-        ('SELECT "K" FROM t', ('error[UNDEFINED_COLUMN] 42703: column "K" does not exist\nLINE 1: SELECT "K" FROM t\n               ^^^\n'
-                               'hint: Did you mean "k"?')),
-        ("SELECT zz.id FROM t", ('error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "zz"\n'
-         "LINE 1: SELECT zz.id FROM t\n               ^^")),
-        ("SELECT id\nFROM  tt", ('error[UNDEFINED_RELATION] 42P01: relation "tt" does not exist\n'
-         'LINE 2: FROM  tt\n              ^^\nhint: Did you mean "t"?')),
-        ("SELECT id FROM x.t", ('error[UNDEFINED_RELATION] 42P01: relation "x.t" does not exist\n'
-         'LINE 1: SELECT id FROM x.t\n                       ^^^\nhint: Did you mean "t"?')),
-        ("SELECT k + 1 FROM t", ("error[EXPRESSION_WITHOUT_NAME] 42P16: An alias must be specified for the 1st expression "
-         "(counting from 1) in result relation\nLINE 1: SELECT k + 1 FROM t\n               ^^^^^\nhint: Write expression AS name.")),
-        ("SELECT id, k AS ID FROM t", ('error[DUPLICATE_COLUMN] 42701: column "id" specified more than once\n'
-         "LINE 1: SELECT id, k AS ID FROM t\n                   ^^^^^^^\nhint: Give one of them an alias with AS.")),
-        ("SELECT *", ("error[SYNTAX_ERROR] 42601: SELECT * with no tables specified is not valid\n"
-         "LINE 1: SELECT *\n               ^")),
-        ("SELECT id FROM t WHERE k", ("error[DATATYPE_MISMATCH] 42804: argument of WHERE must be type boolean, not type integer\n"
-         "LINE 1: SELECT id FROM t WHERE k\n                               ^")),
-        ("SELECT id FROM t UNION SELECT x FROM t", ("error[DATATYPE_MISMATCH] 42804: UNION types integer and character varying "
-         "cannot be matched\nLINE 1: SELECT id FROM t UNION SELECT x FROM t\n                                      ^^^^^^^^")),
-        ("SELECT id FROM t UNION SELECT id, k FROM t", ("error[SYNTAX_ERROR] 42601: each UNION query must have the same number "
-         "of columns\nLINE 1: SELECT id FROM t UNION SELECT id, k FROM t\n                                      ^^^^^^^^^^^^\n"
-         "detail: They have 1 and 2.")),
-        ("VALUES (1), (1, 2)", ("error[SYNTAX_ERROR] 42601: VALUES lists must all be the same length\n"
-         "LINE 1: VALUES (1), (1, 2)\n                     ^")),
-        ("WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a", ('error[DUPLICATE_OBJECT] 42P07: WITH query name '
-         '"a" specified more than once\nLINE 1: WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a\n'
-         "                                   ^")),
-        ("WITH a AS (SELECT nope FROM t) SELECT id FROM t", ('error[UNDEFINED_COLUMN] 42703: column "nope" does not exist\n'
-         "LINE 1: WITH a AS (SELECT nope FROM t) SELECT id FROM t\n                          ^^^^")),
-        ("WITH a AS (SELECT k FROM t), b (p, q) AS (SELECT k FROM a) SELECT id FROM t", (
-            'error[SYNTAX_ERROR] 42601: table "b" has 1 columns available but 2 columns specified\n'
-            "LINE 1: WITH a AS (SELECT k FROM t), b (p, q) AS (SELECT k FROM a) SELECT id FROM t\n"
-            "                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^")),
+        (
+            "SELECT idd FROM t",
+            (
+                'error[UNDEFINED_COLUMN] 42703: column "idd" does not exist\n'
+                'LINE 1: SELECT idd FROM t\n               ^^^\nhint: Did you mean "id"?'
+            ),
+        ),
+        (
+            'SELECT "K" FROM t',
+            (
+                'error[UNDEFINED_COLUMN] 42703: column "K" does not exist\nLINE 1: SELECT "K" FROM t\n       '
+                "        ^^^\n"
+                'hint: Did you mean "k"?'
+            ),
+        ),
+        (
+            "SELECT zz.id FROM t",
+            (
+                'error[UNDEFINED_RELATION] 42P01: missing FROM-clause entry for table "zz"\n'
+                "LINE 1: SELECT zz.id FROM t\n               ^^"
+            ),
+        ),
+        (
+            "SELECT id\nFROM  tt",
+            (
+                'error[UNDEFINED_RELATION] 42P01: relation "tt" does not exist\n'
+                'LINE 2: FROM  tt\n              ^^\nhint: Did you mean "t"?'
+            ),
+        ),
+        (
+            "SELECT id FROM x.t",
+            (
+                'error[UNDEFINED_RELATION] 42P01: relation "x.t" does not exist\n'
+                'LINE 1: SELECT id FROM x.t\n                       ^^^\nhint: Did you mean "t"?'
+            ),
+        ),
+        (
+            "SELECT k + 1 FROM t",
+            (
+                "error[EXPRESSION_WITHOUT_NAME] 42P16: An alias must be specified for the 1st expression "
+                "(counting from 1) in result relation\nLINE 1: SELECT k + 1 FROM t\n               "
+                "^^^^^\nhint: Write expression AS name."
+            ),
+        ),
+        (
+            "SELECT id, k AS ID FROM t",
+            (
+                'error[DUPLICATE_COLUMN] 42701: column "id" specified more than once\n'
+                "LINE 1: SELECT id, k AS ID FROM t\n                   ^^^^^^^\nhint: Give one of them an "
+                "alias with AS."
+            ),
+        ),
+        (
+            "SELECT *",
+            (
+                "error[SYNTAX_ERROR] 42601: SELECT * with no tables specified is not valid\n"
+                "LINE 1: SELECT *\n               ^"
+            ),
+        ),
+        (
+            "SELECT id FROM t WHERE k",
+            (
+                "error[DATATYPE_MISMATCH] 42804: argument of WHERE must be type boolean, not type integer\n"
+                "LINE 1: SELECT id FROM t WHERE k\n                               ^"
+            ),
+        ),
+        (
+            "SELECT id FROM t UNION SELECT x FROM t",
+            (
+                "error[DATATYPE_MISMATCH] 42804: UNION types integer and character varying "
+                "cannot be matched\nLINE 1: SELECT id FROM t UNION SELECT x FROM t\n                         "
+                "             ^^^^^^^^"
+            ),
+        ),
+        (
+            "SELECT id FROM t UNION SELECT id, k FROM t",
+            (
+                "error[SYNTAX_ERROR] 42601: each UNION query must have the same number "
+                "of columns\nLINE 1: SELECT id FROM t UNION SELECT id, k FROM t\n                            "
+                "          ^^^^^^^^^^^^\n"
+                "detail: They have 1 and 2."
+            ),
+        ),
+        (
+            "VALUES (1), (1, 2)",
+            (
+                "error[SYNTAX_ERROR] 42601: VALUES lists must all be the same length\n"
+                "LINE 1: VALUES (1), (1, 2)\n                     ^"
+            ),
+        ),
+        (
+            "WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT * FROM a",
+            (
+                "error[DUPLICATE_OBJECT] 42P07: WITH query name "
+                '"a" specified more than once\nLINE 1: WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) '
+                "SELECT * FROM a\n"
+                "                                   ^"
+            ),
+        ),
+        (
+            "WITH a AS (SELECT nope FROM t) SELECT id FROM t",
+            (
+                'error[UNDEFINED_COLUMN] 42703: column "nope" does not exist\n'
+                "LINE 1: WITH a AS (SELECT nope FROM t) SELECT id FROM t\n                          ^^^^"
+            ),
+        ),
+        (
+            "WITH a AS (SELECT k FROM t), b (p, q) AS (SELECT k FROM a) SELECT id FROM t",
+            (
+                'error[SYNTAX_ERROR] 42601: table "b" has 1 columns available but 2 columns specified\n'
+                "LINE 1: WITH a AS (SELECT k FROM t), b (p, q) AS (SELECT k FROM a) SELECT id FROM t\n"
+                "                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+            ),
+        ),
     ],
 )
 def test_refused(sql, error):
@@ -164,7 +265,10 @@ def test_refused(sql, error):
 @pytest.mark.parametrize(
     ("sql", "feature"),
     [
-        ("WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM a) SELECT * FROM a", "WITH RECURSIVE in a view"),
+        (
+            "WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM a) SELECT * FROM a",
+            "WITH RECURSIVE in a view",
+        ),
         ("SELECT id FROM t QUALIFY true", "QUALIFY in a view"),
         ("SELECT id FROM t FOR UPDATE", "FOR UPDATE or FOR SHARE in a view"),
     ],

@@ -1,4 +1,6 @@
-"""The listings of document 001, by the rules in plain Python that random tests go by; where they differ the rulings of FEATURES count."""
+"""The listings of SQLstream's document, by the rules in plain Python that random tests go by; where they differ the
+rulings of docs/rules count.
+"""
 
 from collections import Counter
 
@@ -6,12 +8,33 @@ import pytest
 from tests.property.sqlstream_rules import Range, Rows, Stream, Unit, join, with_kept_table
 
 MINUTE = Range(60)
-ORDERS = [(130, 750, "IBM"), (190, 1000, "IBM"), (195, 1000, "GOOGL"), (200, 2000, "GOOGL"), (200, 2000, "IBM"), (208, 1000, "MSFT"),
-          (210, 2000, "MSFT")]
+ORDERS = [
+    (130, 750, "IBM"),
+    (190, 1000, "IBM"),
+    (195, 1000, "GOOGL"),
+    (200, 2000, "GOOGL"),
+    (200, 2000, "IBM"),
+    (208, 1000, "MSFT"),
+    (210, 2000, "MSFT"),
+]
 PRICES = [(130, 75, "IBM"), (190, 100, "IBM"), (195, 100, "MSFT"), (200, 100, "GOOGL"), (205, 200, "MSFT")]
-MATCHED = ["130 IBM 750 75", "190 IBM 1000 75", "190 IBM 750 100", "190 IBM 1000 100", "200 GOOGL 1000 100", "200 GOOGL 2000 100",
-           "200 IBM 2000 100"]
-LATER = ["208 MSFT 1000 100", "208 MSFT 1000 200", "210 MSFT 2000 100", "210 MSFT 2000 200", "210 IBM 1000 200", "210 IBM 2000 200"]
+MATCHED = [
+    "130 IBM 750 75",
+    "190 IBM 1000 75",
+    "190 IBM 750 100",
+    "190 IBM 1000 100",
+    "200 GOOGL 1000 100",
+    "200 GOOGL 2000 100",
+    "200 IBM 2000 100",
+]
+LATER = [
+    "208 MSFT 1000 100",
+    "208 MSFT 1000 200",
+    "210 MSFT 2000 100",
+    "210 MSFT 2000 200",
+    "210 IBM 1000 200",
+    "210 IBM 2000 200",
+]
 
 
 def stream(rows):
@@ -26,9 +49,15 @@ def listing(kind, window=MINUTE, more=()):
     return Counter(f"{time} {p} {o} {price}" for time, (o, _, price, p) in found.rows)
 
 
-@pytest.mark.parametrize("kind, alone", [
-    ("inner", []), ("left", ["195 None 1000 None"]), ("right", ["195 MSFT None 100"]),
-    ("full", ["195 None 1000 None", "195 MSFT None 100"])])
+@pytest.mark.parametrize(
+    "kind, alone",
+    [
+        ("inner", []),
+        ("left", ["195 None 1000 None"]),
+        ("right", ["195 MSFT None 100"]),
+        ("full", ["195 None 1000 None", "195 MSFT None 100"]),
+    ],
+)
 def test_listings(kind, alone):
     assert listing(kind) == Counter(MATCHED + alone)
     later = LATER + ["205 MSFT None 200"] * (kind in ("right", "full"))

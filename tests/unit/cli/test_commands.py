@@ -53,7 +53,7 @@ def script(tmp_path):
 @contextlib.contextmanager
 def started(command, **options):
     """The command as a process, which ends with the block at the latest, or when it is time to give up."""
-    with subprocess.Popen(command, text=True, **options) as process:
+    with subprocess.Popen(command, encoding="utf-8", **options) as process:
         patience = threading.Timer(PATIENCE_S, process.kill)
         patience.start()
         try:
@@ -72,8 +72,25 @@ def test_version(call):
     assert (result.exit_code, result.stdout) == (0, f"watersmeet {watersmeet.__version__}\n")
 
 
+def test_forced_colours_make_no_terminal_of_a_file(call, script, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = call("run", script("SELECT * FROM generate_series(1, 1500) AS g (k); SELECT zz"), *INPROCESS)
+    lines = result.stdout.splitlines()
+    assert lines[-3].split() == ["│", "1500", "│"]
+    assert "(1,500 rows)" in lines[-1]
+    assert "\x1b[1;31merror[UNDEFINED_COLUMN]" in result.stderr
+    assert set(re.findall(r"\x1b\[[^a-zA-Z]*([a-zA-Z])", result.stdout + result.stderr)) == {"m"}
+
+
 def test_wrong_use(call):
-    for arguments in (["nothing"], ["query", "SELECT 1"], ["run"], ["run", "missing.sql"], ["test"], ["run", "--runtime", "x"]):
+    for arguments in (
+        ["nothing"],
+        ["query", "SELECT 1"],
+        ["run"],
+        ["run", "missing.sql"],
+        ["test"],
+        ["run", "--runtime", "x"],
+    ):
         result = call(*arguments)
         assert result.exit_code == 2
         assert result.stdout == ""
@@ -81,25 +98,36 @@ def test_wrong_use(call):
 
 
 def test_a_script_without_sources_runs_to_its_end(call, script):
-    result = call("run", script("""
+    result = call(
+        "run",
+        script("""
         CREATE TABLE t (a int, b varchar);
         INSERT INTO t VALUES (1, 'one'), (2, NULL);
         CREATE MATERIALIZED VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b;
         FLUSH;
         SELECT * FROM v ORDER BY b;
         EXPLAIN CREATE MATERIALIZED VIEW w AS SELECT a FROM t;
-        SET streaming_enable_unaligned_join = true"""), *INPROCESS)
+        SET streaming_enable_unaligned_join = true"""),
+        *INPROCESS,
+    )
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [[c.strip() for c in line.strip("│").split("│")] for line in lines if line.startswith("│")] == [
-        ["b", "n"], ["one", "1"], ["NULL", "1"]]
+        ["b", "n"],
+        ["one", "1"],
+        ["NULL", "1"],
+    ]
     assert "(2 rows)" in lines
     assert any(line.startswith("StreamMaterialize { columns: [a") for line in lines), "plans are not folded"
     assert result.stderr.startswith("NOTICE: streaming_enable_unaligned_join has no effect")
 
 
-def test_what_with_defines_goes_only_to_queries_that_name_it_and_topics_alone_do_not_keep_a_script_running(call, script):
-    done = call("run", script("""
+def test_what_with_defines_goes_only_to_queries_that_name_it_and_topics_alone_do_not_keep_a_script_running(
+    call, script
+):
+    done = call(
+        "run",
+        script("""
 SET defaults.topic.autocreate=true;
 CREATE TABLE orders (_key int, item string) FORMAT (INT, AVRO);
 WITH bought AS (SELECT STREAM * FROM orders);
@@ -107,25 +135,49 @@ INSERT INTO result SELECT STREAM item FROM bought;
 INSERT INTO orders (_key, item) VALUES (1, 'Mouse');
 FLUSH;
 SELECT item FROM result;
-"""), "--dialect", "lenses", "--json", *INPROCESS)
+"""),
+        "--dialect",
+        "lenses",
+        "--json",
+        *INPROCESS,
+    )
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"item": "Mouse"}]
     assert done.exit_code == 0
 
 
 def test_json(call, script):
-    result = call("run", script("""SELECT 1 AS a, 1.50::numeric(5,2) AS d, NULL AS n, 'NaN'::double precision AS f,
-        timestamp '2024-01-01 00:00:00' AS t, ARRAY[1, 2] AS l, '{"k": 1}'::jsonb AS j, interval '1 day' AS i, 2 AS a"""),
-                  "--json", *INPROCESS)
-    assert json_lines(result.stdout) == [{"a": 1, "d": "1.50", "n": None, "f": "NaN", "t": "2024-01-01 00:00:00", "l": [1, 2],
-                                          "j": {"k": 1}, "i": "1 day", "a_1": 2}]
+    result = call(
+        "run",
+        script("""SELECT 1 AS a, 1.50::numeric(5,2) AS d, NULL AS n, 'NaN'::double precision AS f,
+        timestamp '2024-01-01 00:00:00' AS t, ARRAY[1, 2] AS l, '{"k": 1}'::jsonb AS j, interval '1 day' AS i,
+            2 AS a"""),
+        "--json",
+        *INPROCESS,
+    )
+    assert json_lines(result.stdout) == [
+        {
+            "a": 1,
+            "d": "1.50",
+            "n": None,
+            "f": "NaN",
+            "t": "2024-01-01 00:00:00",
+            "l": [1, 2],
+            "j": {"k": 1},
+            "i": "1 day",
+            "a_1": 2,
+        }
+    ]
 
 
-@pytest.mark.parametrize(("sql", "code", "condition"), [
-    ("SELECT zz", 1, "UNDEFINED_COLUMN"),
-    ("SELEC 1", 1, "SYNTAX_ERROR"),
-    ("CREATE SINK s AS SELECT 1", 1, "FEATURE_NOT_SUPPORTED"),
-    ("SELECT 'x'::int", 3, "INVALID_VALUE"),
-])
+@pytest.mark.parametrize(
+    ("sql", "code", "condition"),
+    [
+        ("SELECT zz", 1, "UNDEFINED_COLUMN"),
+        ("SELEC 1", 1, "SYNTAX_ERROR"),
+        ("CREATE SINK s AS SELECT 1", 1, "FEATURE_NOT_SUPPORTED"),
+        ("SELECT 'x'::int", 3, "INVALID_VALUE"),
+    ],
+)
 def test_errors_go_to_standard_error_and_say_where(call, script, sql, code, condition):
     path = script(f"CREATE TABLE t (a int);\n{sql};")
     result = call("run", path, *INPROCESS)
@@ -138,10 +190,68 @@ def test_errors_go_to_standard_error_and_say_where(call, script, sql, code, cond
     assert found["span"]["start"] >= 24
 
 
-def test_statements_before_an_error_are_done(call, script, tmp_path):
-    call("run", script("CREATE TABLE t (a int); INSERT INTO t VALUES (1); SELECT zz FROM t; DROP TABLE t"), "--path",
-         tmp_path / "db", *INPROCESS)
-    assert json_lines(call("query", "SELECT a FROM t", "--path", tmp_path / "db", "--json").stdout) == [{"a": 1}]
+HALF = "CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n{}SELECT zz FROM t;\nDROP TABLE t"
+
+
+def rows_of_t(call, tmp_path):
+    return call("query", "SELECT a FROM t", "--path", tmp_path / "db", "--json")
+
+
+def test_nothing_is_left_of_a_script_that_fails(call, script, tmp_path):
+    file = script(HALF.format(""))
+    result = call("run", file, "--path", tmp_path / "db", *INPROCESS)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[1:] == [
+        f"{file}:3:8",
+        "LINE 3: SELECT zz FROM t;",
+        "               ^^",
+        "detail: Nothing of the script was done.",
+    ]
+    assert "UNDEFINED_RELATION" in rows_of_t(call, tmp_path).stderr
+    again = json.loads(call("run", file, "--path", tmp_path / "db", "--json", *INPROCESS).stderr)
+    assert (again["file"], again["line"], again["column"]) == (str(file), 3, 8)
+
+
+def test_flush_in_a_script_commits_what_stands_before_it(call, script, tmp_path):
+    result = call("run", script(HALF.format("FLUSH;\n")), "--path", tmp_path / "db", *INPROCESS)
+    assert "What stands before the FLUSH in line 3 was done, what stands behind it was not." in result.stderr
+    assert json_lines(rows_of_t(call, tmp_path).stdout) == [{"a": 1}]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_statements_before_an_error_are_done_where_the_script_is_no_transaction(call, script, tmp_path, begun):
+    text = HALF.format("BEGIN;" if begun else "")
+    options = () if begun else ("--no-transaction",)
+    result = call("run", script(text), "--path", tmp_path / "db", *INPROCESS, *options)
+    assert (result.exit_code, "detail" in result.stderr) == (1, False)
+    assert json_lines(rows_of_t(call, tmp_path).stdout) == [{"a": 1}]
+
+
+def test_scripts_are_run_in_order_each_as_one_transaction(call, tmp_path):
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (tmp_path / "z.sql").write_text("CREATE TABLE t (a int); SET dialect = 'timeplus'; SELECT to_string(1) AS x")
+    (folder / "2.sql").write_text("INSERT INTO t VALUES (2); SELECT a FROM t ORDER BY a")
+    (folder / "1.sql").write_text("INSERT INTO t VALUES (1); SELECT a::bigint FROM t")
+    (folder / "notes.txt").write_text("no SQL")
+    (tmp_path / "bad.sql").write_text("INSERT INTO t VALUES (3);\nSELECT nix")
+    (tmp_path / "last.sql").write_text("INSERT INTO t VALUES (4)")
+    result = call("run", "z.sql", folder, "bad.sql", "last.sql", "--path", tmp_path / "db", "--json", *INPROCESS)
+    assert json_lines(result.stdout) == [{"x": "1"}, {"a": 1}, {"a": 1}, {"a": 2}]
+    assert json.loads(result.stderr)["file"] == "bad.sql"
+    assert json_lines(rows_of_t(call, tmp_path).stdout) == [{"a": 1}, {"a": 2}]
+
+
+def test_no_script_is_run_if_one_of_them_can_not_be_read(call, tmp_path):
+    (tmp_path / "a.sql").write_text("CREATE TABLE t (a int)")
+    (tmp_path / "b.sql").write_text("\nSELECT 1 +")
+    result = call("run", "a.sql", "b.sql", "--path", tmp_path / "db", *INPROCESS)
+    assert result.exit_code == 1
+    assert "b.sql:2:" in result.stderr
+    assert not (tmp_path / "db").exists()
+    (tmp_path / "empty").mkdir()
+    assert "empty has no file *.sql" in call("run", "empty", *INPROCESS).stderr
 
 
 def test_a_file_that_is_no_text(call, tmp_path):
@@ -173,8 +283,10 @@ def test_once_reads_what_is_there(call, shop, tmp_path):
     (tmp_path / "in" / "2.json").write_text('{"id": 1, "amount": 1}\nnonsense\n')
     assert call("run", "--once", *db, *INPROCESS).exit_code == 0, "without a script it goes on"
     result = call("query", "SELECT total FROM totals WHERE name = 'Ann'; SHOW DEAD LETTERS", *db, "--json")
-    assert json_lines(result.stdout) == [{"total": "3.5"}, {
-        "relation": "orders", "file": "2.json", "line": 2, "reason": "json: not a JSON object", "text": "nonsense"}]
+    assert json_lines(result.stdout) == [
+        {"total": "3.5"},
+        {"relation": "orders", "file": "2.json", "line": 2, "reason": "json: not a JSON object", "text": "nonsense"},
+    ]
 
 
 def test_the_same_script_again_says_how_to_go_on(call, shop, tmp_path):
@@ -194,7 +306,9 @@ def test_another_parallelism_needs_a_rebuild(call, shop, tmp_path):
     assert "PARALLELISM_MISMATCH" in result.stderr
     assert "--rebuild" in result.stderr
     assert call("run", "--once", "--parallelism", 3, "--rebuild", *db).exit_code == 0
-    after = call("query", "SELECT * FROM totals; SHOW PARAMETERS LIKE 'parallelism'", "--path", tmp_path / "db", "--json")
+    after = call(
+        "query", "SELECT * FROM totals; SHOW PARAMETERS LIKE 'parallelism'", "--path", tmp_path / "db", "--json"
+    )
     assert sorted(after.stdout.splitlines()[:-1]) == sorted(before.splitlines())
     assert call("run", "--once", "--parallelism", 3, *db).exit_code == 0
 
@@ -202,8 +316,10 @@ def test_another_parallelism_needs_a_rebuild(call, shop, tmp_path):
 def test_a_source_that_stops_ends_with_3(call, script, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text("nonsense\n")
-    path = script("CREATE SOURCE s (a int) WITH (connector = 'file', path = 'in', format = 'json', on_error = 'stop');"
-                  "CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+    path = script(
+        "CREATE SOURCE s (a int) WITH (connector = 'file', path = 'in', format = 'json', on_error = 'stop');"
+        "CREATE MATERIALIZED VIEW v AS SELECT a FROM s"
+    )
     for arguments in (("--once",), (), ("--json",)):
         result = call("run", path, *arguments, *INPROCESS)
         assert result.exit_code == 3, result.stderr
@@ -252,8 +368,10 @@ def test_explain(call, shop, script):
 
 def test_text_tests(call, tmp_path):
     (tmp_path / "good.slt").write_text("query I\nSELECT 1\n----\n1\n")
-    (tmp_path / "rich.slt").write_text("dialect risingwave\n\nstatement ok\nCREATE TABLE t (a int);\n\ninsert t\n1\n\n"
-                                       "query rowsort\nSELECT a FROM t\n----\n1\n")
+    (tmp_path / "rich.slt").write_text(
+        "dialect risingwave\n\nstatement ok\nCREATE TABLE t (a int);\n\ninsert t\n1\n\n"
+        "query rowsort\nSELECT a FROM t\n----\n1\n"
+    )
     result = call("test", tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "2 passed, 0 failed"
@@ -274,7 +392,12 @@ def test_text_tests(call, tmp_path):
 @pytest.mark.parametrize(("number", "arguments"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--json",))])
 def test_a_signal_ends_a_running_script_cleanly(shop, tmp_path, number, arguments):
     command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(shop), "--path", "db", *INPROCESS, *arguments]
-    with started(command, cwd=tmp_path, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}) as process:
+    with started(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"},
+    ) as process:
         first = process.stderr.readline()
         while not arguments and "totals: in 3" not in first:  # a slow machine has not read all in the first second
             assert first.startswith("epoch ")
@@ -315,12 +438,24 @@ def test_queries_that_run_at_the_end_of_a_script(call, script):
     result = call("run", script(RUNNING + "SELECT k, v FROM m;" + rows), *INPROCESS)
     assert result.stdout == "-- query 1\n   a │ b\n   1 │ one\n 200 │ two\n-- query 2\n     k │    v\n+    1 │   10\n"
     result = call("run", script(RUNNING + "SELECT k, v FROM m;" + rows), "--json", *INPROCESS)
-    assert json_lines(result.stdout) == [{"query": "query 1", "a": 1, "b": "one"}, {"query": "query 1", "a": 200, "b": "two"},
-                                         {"query": "query 2", "k": 1, "v": 10, "_tp_delta": 1}]
+    assert json_lines(result.stdout) == [
+        {"query": "query 1", "a": 1, "b": "one"},
+        {"query": "query 1", "a": 200, "b": "two"},
+        {"query": "query 2", "k": 1, "v": 10, "_tp_delta": 1},
+    ]
 
 
 def test_queries_that_run_show_their_rows_before_an_error(call, script):
-    result = call("run", script(RUNNING + "INSERT INTO s (a, b) VALUES (1, 'one'); SELECT nix FROM s; INSERT INTO s (a, b) VALUES (2, 'two')"), "--json", *INPROCESS)
+    result = call(
+        "run",
+        script(
+            RUNNING
+            + "INSERT INTO s (a, b) VALUES (1, 'one'); SELECT nix FROM s; INSERT INTO s (a, b) VALUES (2, 'two')"
+        ),
+        "--json",
+        "--no-transaction",
+        *INPROCESS,
+    )
     assert result.exit_code == 1
     assert json_lines(result.stdout) == [{"a": 1, "b": "one"}]
     assert '"UNDEFINED_COLUMN"' in result.stderr
@@ -331,7 +466,9 @@ SOURCE = """CREATE SOURCE g (v bigint) WITH (connector = 'datagen', fields.v.kin
 
 
 def test_rows_come_until_the_limit(call, script):
-    result = call("run", script(SOURCE + "SELECT v FROM g LIMIT 3; SELECT v + 100 AS w FROM g LIMIT 2"), "--json", *INPROCESS)
+    result = call(
+        "run", script(SOURCE + "SELECT v FROM g LIMIT 3; SELECT v + 100 AS w FROM g LIMIT 2"), "--json", *INPROCESS
+    )
     assert result.exit_code == 0
     rows = json_lines(result.stdout)
     assert [r["query"] for r in rows].count("query 1") == 3
@@ -340,7 +477,9 @@ def test_rows_come_until_the_limit(call, script):
 
 def test_ctrl_c_ends_a_query_that_runs(script):
     command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(script(SOURCE + "SELECT v FROM g")), *INPROCESS]
-    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "100"}) as process:
+    with started(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "100", "PYTHONUTF8": "1"}
+    ) as process:
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
         lines += process.stdout.readlines()
@@ -354,11 +493,14 @@ def test_a_reader_can_not_start_a_query_that_runs(call, tmp_path):
         connection.execute("CREATE STREAM s (a int)")
     result = call("query", "SELECT a FROM s", "--path", tmp_path / "db", "--dialect", "timeplus")
     assert result.exit_code == 1
-    assert f"hint: watersmeet query only reads. watersmeet shell --path {tmp_path}/db and watersmeet run FILE" in result.stderr
+    assert (
+        f"hint: watersmeet query only reads. watersmeet shell --path {tmp_path}/db and watersmeet run FILE"
+        in result.stderr
+    )
 
 
 def test_the_examples_of_the_readme_run(call, script):
-    text = (Path(__file__).parents[3] / "README.md").read_text()
+    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
     [sql] = re.findall(r"```sql\n-- watch.sql\n(.*?)```", text, re.DOTALL)
     result = call("run", script(sql.replace("GROUP BY c.name", "GROUP BY c.name LIMIT 4")), *INPROCESS)
     assert result.exit_code == 0
@@ -366,5 +508,8 @@ def test_the_examples_of_the_readme_run(call, script):
     assert len(result.stdout.splitlines()) == 5
     [python] = re.findall(r"```python\n(with watersmeet.connect\(dialect=.*?)    for row", text, re.DOTALL)
     printed = []
-    exec(python.replace('sqlstream"', "sqlstream\", runtime='inprocess'"), {"watersmeet": watersmeet, "print": printed.append})
+    exec(
+        python.replace('sqlstream"', "sqlstream\", runtime='inprocess'"),
+        {"watersmeet": watersmeet, "print": printed.append},
+    )
     assert printed == [[("IBM", 5)]]

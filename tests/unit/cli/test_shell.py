@@ -7,9 +7,11 @@ import threading
 import time
 
 import pytest
+from prompt_toolkit.history import InMemoryHistory
 from rich.console import Console
 
 import watersmeet
+from watersmeet.cli import editing
 from watersmeet.cli.editing import is_complete
 from watersmeet.cli.shell import Shell
 
@@ -36,7 +38,11 @@ def err(shell):
 
 
 def test_statements_of_several_lines(shell):
-    code = shell.feed(io.StringIO("CREATE TABLE t\n (a int,\n  b varchar);\nINSERT INTO t VALUES (1, 'x;\ny'); SELECT a,\nb FROM t;\n"))
+    code = shell.feed(
+        io.StringIO(
+            "CREATE TABLE t\n (a int,\n  b varchar);\nINSERT INTO t VALUES (1, 'x;\ny'); SELECT a,\nb FROM t;\n"
+        )
+    )
     assert code == 0
     assert "│ 1 │ x; │" in out(shell).replace("  ", " ")
 
@@ -99,6 +105,9 @@ def test_include(shell, tmp_path):
     assert "found" in out(shell)
     assert shell.enter("\\i nothing.sql")
     assert "can't be read: No such file" in err(shell)
+    path.write_text("SELECT 1;\nSELECT nix")
+    assert shell.enter(f"\\i {path}")
+    assert f"{path}:2:8" in err(shell)
 
 
 def test_notices_and_help(shell):
@@ -134,8 +143,10 @@ def test_the_end(shell, text):
 
 def test_a_failed_view_is_told_once(shell, tmp_path):
     (tmp_path / "x.json").write_text("nonsense\n")
-    shell.enter(f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}', format = 'json', on_error = 'stop');"
-                "CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+    shell.enter(
+        f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}', format = 'json', on_error = 'stop');"
+        "CREATE MATERIALIZED VIEW v AS SELECT a FROM s"
+    )
     shell.enter("FLUSH")
     err(shell)
     shell._tell_failure()
@@ -144,10 +155,24 @@ def test_a_failed_view_is_told_once(shell, tmp_path):
     assert err(shell) == ""
 
 
-@pytest.mark.parametrize("text", [
-    "", "  ", "\\d", "\\q", "quit", "help", "SELECT 1;", "SELECT 1;\n", "SELECT ';';", "SELECT 1; -- the end", "-- only a comment",
-    "SELECT 1; SELECT 2;", "/* a */",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "\\d",
+        "\\q",
+        "quit",
+        "help",
+        "SELECT 1;",
+        "SELECT 1;\n",
+        "SELECT ';';",
+        "SELECT 1; -- the end",
+        "-- only a comment",
+        "SELECT 1; SELECT 2;",
+        "/* a */",
+    ],
+)
 def test_complete(text):
     assert is_complete(text)
 
@@ -157,15 +182,26 @@ def test_a_quote_of_the_dialect_hides_a_semicolon():
     assert not is_complete("SELECT `a;", "timeplus")
 
 
-@pytest.mark.parametrize("text", [
-    "SELECT", "SELECT 1", "SELECT ';", "SELECT 1; SELECT", "SELECT 1 -- ;", "/* ;", 'SELECT "a;', "SELECT $$;",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT",
+        "SELECT 1",
+        "SELECT ';",
+        "SELECT 1; SELECT",
+        "SELECT 1 -- ;",
+        "/* ;",
+        'SELECT "a;',
+        "SELECT $$;",
+    ],
+)
 def test_incomplete(text):
     assert not is_complete(text)
 
 
 def test_a_query_that_runs_shows_rows_with_their_sign_until_its_limit(shell):
-    shell.enter("""SET dialect = 'timeplus'; CREATE STREAM m (k int, v string, PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv';
+    shell.enter("""SET dialect = 'timeplus'; CREATE STREAM m (k int, v string,
+        PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv';
                    INSERT INTO m (k, v) VALUES (1, 'some text'), (20, 'b')""")
     assert shell._prompt() == "watersmeet:timeplus> "
 
@@ -189,7 +225,20 @@ def test_a_query_that_runs_shows_rows_with_their_sign_until_its_limit(shell):
 
 
 def test_a_pipe_goes_over_to_another_dialect(shell):
-    code = shell.feed(io.StringIO("-- dialect: timeplus\nCREATE STREAM `a;b` (k int);\nSET dialect = 'risingwave';\nSHOW TABLES;\n"))
+    code = shell.feed(
+        io.StringIO("-- dialect: timeplus\nCREATE STREAM `a;b` (k int);\nSET dialect = 'risingwave';\nSHOW TABLES;\n")
+    )
     assert (code, err(shell)) == (0, "")
     assert "a;b" in out(shell)
     assert shell._prompt() == "watersmeet> "
+
+
+def test_a_user_without_a_home_has_a_history(monkeypatch, shell):
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert isinstance(editing._history(), InMemoryHistory)
+    shell.feed(io.StringIO("\\i ~/x.sql\n"))
+    assert "~/x.sql can't be read" in err(shell)

@@ -22,18 +22,46 @@ def column_type(text):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("boolean", "boolean"), ("bool", "boolean"), ("smallint", "smallint"), ("int2", "smallint"), ("INT", "integer"),
-        ("integer", "integer"), ("int4", "integer"), ("bigint", "bigint"), ("int8", "bigint"), ("numeric", "numeric"),
-        ("decimal", "numeric"), ("numeric(10,2)", "numeric(10,2)"), ("DECIMAL ( 5 )", "numeric(5,0)"), ("real", "real"),
-        ("float4", "real"), ("double precision", "double precision"), ("double", "double precision"),
-        ("float8", "double precision"), ("float", "double precision"), ("varchar", "character varying"),
-        ("character varying", "character varying"), ("text", "character varying"), ("string", "character varying"),
-        ("bytea", "bytea"), ("date", "date"), ("time", "time"), ("time without time zone", "time"),
-        ("timestamp", "timestamp without time zone"), ("timestamp without time zone", "timestamp without time zone"),
-        ("timestamptz", "timestamp with time zone"), ("timestamp with time zone", "timestamp with time zone"),
-        ("interval", "interval"), ("jsonb", "jsonb"), ("int[]", "integer[]"), ("varchar[][]", "character varying[][]"),
+        ("boolean", "boolean"),
+        ("bool", "boolean"),
+        ("smallint", "smallint"),
+        ("int2", "smallint"),
+        ("INT", "integer"),
+        ("integer", "integer"),
+        ("int4", "integer"),
+        ("bigint", "bigint"),
+        ("int8", "bigint"),
+        ("numeric", "numeric"),
+        ("decimal", "numeric"),
+        ("numeric(10,2)", "numeric(10,2)"),
+        ("DECIMAL ( 5 )", "numeric(5,0)"),
+        ("real", "real"),
+        ("float4", "real"),
+        ("double precision", "double precision"),
+        ("double", "double precision"),
+        ("float8", "double precision"),
+        ("float", "double precision"),
+        ("varchar", "character varying"),
+        ("character varying", "character varying"),
+        ("text", "character varying"),
+        ("string", "character varying"),
+        ("bytea", "bytea"),
+        ("date", "date"),
+        ("time", "time"),
+        ("time without time zone", "time"),
+        ("timestamp", "timestamp without time zone"),
+        ("timestamp without time zone", "timestamp without time zone"),
+        ("timestamptz", "timestamp with time zone"),
+        ("timestamp with time zone", "timestamp with time zone"),
+        ("interval", "interval"),
+        ("jsonb", "jsonb"),
+        ("int[]", "integer[]"),
+        ("varchar[][]", "character varying[][]"),
         ("struct<a int, b varchar>", "struct<a integer, b character varying>"),
-        ("struct<a int, s struct<x int[], y numeric(3,1)>>", "struct<a integer, s struct<x integer[], y numeric(3,1)>>"),
+        (
+            "struct<a int, s struct<x int[], y numeric(3,1)>>",
+            "struct<a integer, s struct<x integer[], y numeric(3,1)>>",
+        ),
         ("struct<a int>[]", "struct<a integer>[]"),
     ],
 )
@@ -47,7 +75,11 @@ def test_table_with_inline_key():
     assert isinstance(table, st.CreateTable)
     assert (table.name, table.primary_key) == ("t1", ("id",))
     integer = SqlType("integer")
-    assert table.columns == (Field("id", integer, False), Field("value", integer, False), Field("Q", SqlType("varchar")))
+    assert table.columns == (
+        Field("id", integer, False),
+        Field("value", integer, False),
+        Field("Q", SqlType("varchar")),
+    )
 
 
 def test_table_with_composite_key_and_append_only():
@@ -60,8 +92,15 @@ def test_options_and_format():
     source = one("""CREATE SOURCE s (a int) WITH (connector = 'file', Path = '/x', fields.a.start = 1, "q.r" = true)
                     FORMAT PLAIN ENCODE CSV (delimiter = ';', without_header = 'true')""")
     assert isinstance(source, st.CreateSource)
-    assert source.options == {"connector": "file", "path": "/x", "fields.a.start": "1", "q.r": "true", "delimiter": ";",
-                              "without_header": "true", "format": "csv"}
+    assert source.options == {
+        "connector": "file",
+        "path": "/x",
+        "fields.a.start": "1",
+        "q.r": "true",
+        "delimiter": ";",
+        "without_header": "true",
+        "format": "csv",
+    }
 
 
 def test_columns_may_be_left_to_the_connector():
@@ -83,7 +122,12 @@ def test_views():
 def test_index():
     index = one("CREATE INDEX i ON t (a DESC NULLS LAST, b) INCLUDE (c) DISTRIBUTED BY (a)")
     assert (index.name, index.table.name, index.columns, index.include, index.distributed_by) == (
-        "i", "t", ("a", "b"), ("c",), ("a",))
+        "i",
+        "t",
+        ("a", "b"),
+        ("c",),
+        ("a",),
+    )
 
 
 @pytest.mark.parametrize("kind", ["table", "source", "view", "materialized view", "index"])
@@ -99,32 +143,96 @@ def test_drop(kind):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("CREATE TABLE t (a foo)", ('error[UNDEFINED_OBJECT] 42704: type "foo" does not exist\n'
-         "LINE 1: CREATE TABLE t (a foo)\n                          ^^^")),
-        ("CREATE TABLE t (a interger)", ('error[UNDEFINED_OBJECT] 42704: type "interger" does not exist\n'
-         "LINE 1: CREATE TABLE t (a interger)\n                          ^^^^^^^^\n"
-         'hint: Did you mean "integer" or "interval"?')),
-        ("CREATE TABLE t (a json)", ("error[FEATURE_NOT_SUPPORTED] 0A000: type json is not supported\n"
-         "LINE 1: CREATE TABLE t (a json)\n                          ^^^^\nhint: Use jsonb.")),
-        ("CREATE TABLE t (a varchar(3))", ("error[FEATURE_NOT_SUPPORTED] 0A000: a length of character varying is not "
-         "supported\nLINE 1: CREATE TABLE t (a varchar(3))\n                          ^^^^^^^\nhint: Write varchar.")),
-        ("CREATE TABLE t (a numeric(50))", ("error[INVALID_PARAMETER] 22023: numeric precision 50 must be between 1 and 38\n"
-         "LINE 1: CREATE TABLE t (a numeric(50))\n                          ^^^^^^^")),
-        ("CREATE TABLE t (a int, A int)", ('error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
-         "LINE 1: CREATE TABLE t (a int, A int)\n                               ^")),
-        ("CREATE TABLE t (a int, PRIMARY KEY (b))", ('error[UNDEFINED_COLUMN] 42703: column "b" named in key does not exist\n'
-         "LINE 1: CREATE TABLE t (a int, PRIMARY KEY (b))\n                               ^^^^^^^^^^^^^^^")),
-        ("CREATE TABLE t (a)", ('error[SYNTAX_ERROR] 42601: column "a" has no type\n'
-         "LINE 1: CREATE TABLE t (a)\n                        ^")),
-        ("CREATE TABLE t", "error[SYNTAX_ERROR] 42601: a table needs columns\nLINE 1: CREATE TABLE t\n                     ^"),
-        ("CREATE TABLE t (a int b)", ('error[SYNTAX_ERROR] 42601: syntax error at or near "b"\n'
-         "LINE 1: CREATE TABLE t (a int b)\n                              ^")),
-        ("CREATE TABLE select (a int)", ('error[SYNTAX_ERROR] 42601: syntax error at or near "select"\n'
-         "LINE 1: CREATE TABLE select (a int)\n                     ^^^^^^\ndetail: A name was expected here.")),
-        ("CREATE SOURCE s (a int) WITH (a = 1, A = 2)", ('error[CONNECTOR_OPTION] 22023: option "a" is given twice\n'
-         "LINE 1: CREATE SOURCE s (a int) WITH (a = 1, A = 2)\n                                             ^")),
-        ("CREATE VIEW v (a, a) AS SELECT 1, 2", ('error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
-         "LINE 1: CREATE VIEW v (a, a) AS SELECT 1, 2\n                          ^")),
+        (
+            "CREATE TABLE t (a foo)",
+            (
+                'error[UNDEFINED_OBJECT] 42704: type "foo" does not exist\n'
+                "LINE 1: CREATE TABLE t (a foo)\n                          ^^^"
+            ),
+        ),
+        (
+            "CREATE TABLE t (a interger)",
+            (
+                'error[UNDEFINED_OBJECT] 42704: type "interger" does not exist\n'
+                "LINE 1: CREATE TABLE t (a interger)\n                          ^^^^^^^^\n"
+                'hint: Did you mean "integer" or "interval"?'
+            ),
+        ),
+        (
+            "CREATE TABLE t (a json)",
+            (
+                "error[FEATURE_NOT_SUPPORTED] 0A000: type json is not supported\n"
+                "LINE 1: CREATE TABLE t (a json)\n                          ^^^^\nhint: Use jsonb."
+            ),
+        ),
+        (
+            "CREATE TABLE t (a varchar(3))",
+            (
+                "error[FEATURE_NOT_SUPPORTED] 0A000: a length of character varying is not "
+                "supported\nLINE 1: CREATE TABLE t (a varchar(3))\n                          ^^^^^^^\nhint: "
+                "Write varchar."
+            ),
+        ),
+        (
+            "CREATE TABLE t (a numeric(50))",
+            (
+                "error[INVALID_PARAMETER] 22023: numeric precision 50 must be between 1 and 38\n"
+                "LINE 1: CREATE TABLE t (a numeric(50))\n                          ^^^^^^^"
+            ),
+        ),
+        (
+            "CREATE TABLE t (a int, A int)",
+            (
+                'error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
+                "LINE 1: CREATE TABLE t (a int, A int)\n                               ^"
+            ),
+        ),
+        (
+            "CREATE TABLE t (a int, PRIMARY KEY (b))",
+            (
+                'error[UNDEFINED_COLUMN] 42703: column "b" named in key does not exist\n'
+                "LINE 1: CREATE TABLE t (a int, PRIMARY KEY (b))\n                               ^^^^^^^^^^^^^^^"
+            ),
+        ),
+        (
+            "CREATE TABLE t (a)",
+            (
+                'error[SYNTAX_ERROR] 42601: column "a" has no type\n'
+                "LINE 1: CREATE TABLE t (a)\n                        ^"
+            ),
+        ),
+        (
+            "CREATE TABLE t",
+            "error[SYNTAX_ERROR] 42601: a table needs columns\nLINE 1: CREATE TABLE t\n                     ^",
+        ),
+        (
+            "CREATE TABLE t (a int b)",
+            (
+                'error[SYNTAX_ERROR] 42601: syntax error at or near "b"\n'
+                "LINE 1: CREATE TABLE t (a int b)\n                              ^"
+            ),
+        ),
+        (
+            "CREATE TABLE select (a int)",
+            (
+                'error[SYNTAX_ERROR] 42601: syntax error at or near "select"\n'
+                "LINE 1: CREATE TABLE select (a int)\n                     ^^^^^^\ndetail: A name was expected here."
+            ),
+        ),
+        (
+            "CREATE SOURCE s (a int) WITH (a = 1, A = 2)",
+            (
+                'error[CONNECTOR_OPTION] 22023: option "a" is given twice\n'
+                "LINE 1: CREATE SOURCE s (a int) WITH (a = 1, A = 2)\n                                             ^"
+            ),
+        ),
+        (
+            "CREATE VIEW v (a, a) AS SELECT 1, 2",
+            (
+                'error[DUPLICATE_COLUMN] 42701: column "a" specified more than once\n'
+                "LINE 1: CREATE VIEW v (a, a) AS SELECT 1, 2\n                          ^"
+            ),
+        ),
     ],
 )
 def test_refused(text, error):

@@ -34,8 +34,12 @@ def test_with_in_front_belongs_to_the_queries_that_name_it():
         INSERT INTO p SELECT STREAM x FROM b; INSERT INTO q SELECT STREAM x FROM t; SELECT x FROM q"""
     unit, last = parse(text, "lenses")
     assert [s.sql for s in unit.statements] == [
-        "WITH a AS (SELECT STREAM x FROM t);\nWITH b AS (SELECT STREAM x FROM a);\nINSERT INTO p SELECT STREAM x FROM b",
-        "WITH c AS (SELECT STREAM 1 AS x);\nINSERT INTO q SELECT STREAM x FROM t"]
+        (
+            "WITH a AS (SELECT STREAM x FROM t);\nWITH b AS (SELECT STREAM x FROM a);\nINSERT INTO p SELECT "
+            "STREAM x FROM b"
+        ),
+        "WITH c AS (SELECT STREAM 1 AS x);\nINSERT INTO q SELECT STREAM x FROM t",
+    ]
     assert last.sql == "SELECT x FROM q"
 
 
@@ -45,9 +49,8 @@ def test_an_empty_text_has_no_statements():
 
 def test_an_error_shows_its_line_in_the_whole_text():
     assert refusal(parse, "SELECT 1;\nSELECT a,, b FROM t") == (
-        'error[SYNTAX_ERROR] 42601: syntax error at or near ","\n'
-        "LINE 2: SELECT a,, b FROM t\n"
-        "                 ^")
+        'error[SYNTAX_ERROR] 42601: syntax error at or near ","\nLINE 2: SELECT a,, b FROM t\n                 ^'
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,13 +79,26 @@ def test_what_is_no_statement_is_refused_at_its_place(text, shown, place):
         assert lines[2] == " " * len("LINE 1: ") + place
 
 
-@pytest.mark.parametrize(("text", "condition", "shown", "place"), [
-    ("SELECT * FROM a JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
-    ("SELECT * FROM a LEFT JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
-    ("SELECT * FROM a NATURAL JOIN b ON true", "JOIN_WITH_CONDITION", "NATURAL JOIN takes neither ON nor USING", "^^^^^^^"),
-    ("SELECT * FROM a NATURAL CROSS JOIN b", "SYNTAX_ERROR", "NATURAL CROSS JOIN does not exist", "^^^^^^^"),
-    ("SELECT * FROM a CROSS JOIN b ON true", "JOIN_WITH_CONDITION", "CROSS JOIN takes neither ON nor USING", "^^^^^"),
-])
+@pytest.mark.parametrize(
+    ("text", "condition", "shown", "place"),
+    [
+        ("SELECT * FROM a JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
+        ("SELECT * FROM a LEFT JOIN b", "JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", "^^^^"),
+        (
+            "SELECT * FROM a NATURAL JOIN b ON true",
+            "JOIN_WITH_CONDITION",
+            "NATURAL JOIN takes neither ON nor USING",
+            "^^^^^^^",
+        ),
+        ("SELECT * FROM a NATURAL CROSS JOIN b", "SYNTAX_ERROR", "NATURAL CROSS JOIN does not exist", "^^^^^^^"),
+        (
+            "SELECT * FROM a CROSS JOIN b ON true",
+            "JOIN_WITH_CONDITION",
+            "CROSS JOIN takes neither ON nor USING",
+            "^^^^^",
+        ),
+    ],
+)
 def test_joins_have_the_conditions_that_they_need(text, condition, shown, place):
     lines = refusal(parse, text).splitlines()
     assert (lines[0], lines[2]) == (f"error[{condition}] 42601: {shown}", " " * len("LINE 1: SELECT * FROM a ") + place)
@@ -95,7 +111,8 @@ def test_semi_and_anti_join_are_no_keywords():
             f'error[SYNTAX_ERROR] 42601: syntax error at or near "{word}"\n'
             f"LINE 1: SELECT id FROM a {word} JOIN b ON a.id = b.id\n"
             "                         ^^^^\n"
-            "hint: Write a semi join as EXISTS or IN (SELECT …), an anti join as NOT EXISTS or NOT IN (SELECT …).")
+            "hint: Write a semi join as EXISTS or IN (SELECT …), an anti join as NOT EXISTS or NOT IN (SELECT …)."
+        )
 
 
 def test_a_near_keyword_is_suggested():
@@ -132,12 +149,18 @@ def test_nesting_has_a_limit():
 @pytest.mark.parametrize(
     ("text", "feature"),
     [
-        ("ALTER TABLE t ADD COLUMN a int", "ALTER"), ("CREATE SINK s FROM t", "CREATE SINK"),
-        ("CREATE FUNCTION f() RETURNS int AS 'x'", "CREATE FUNCTION"), ("TRUNCATE t", "TRUNCATE"),
-        ("CREATE OR REPLACE VIEW v AS SELECT 1", "CREATE OR REPLACE"), ("DROP SINK s", "DROP SINK"),
-        ("COPY t FROM 'x'", "COPY"), ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"), ("SAVEPOINT a", "SAVEPOINT"),
+        ("ALTER TABLE t DROP COLUMN a", "ALTER TABLE … DROP"),
+        ("CREATE SINK s FROM t", "CREATE SINK"),
+        ("CREATE FUNCTION f() RETURNS int LANGUAGE python AS 'x'", "a function in PYTHON"),
+        ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE python AS 'x'", "CREATE AGGREGATE"),
+        ("TRUNCATE t", "TRUNCATE"),
+        ("DROP SINK s", "DROP SINK"),
+        ("COPY t FROM 'x'", "COPY"),
+        ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"),
+        ("SAVEPOINT a", "SAVEPOINT"),
         ("CREATE VIEW v AS SELECT 1 AS a EMIT ON ARRIVAL", "EMIT in a view that is not materialized"),
-        ("CREATE TABLE t (a int DEFAULT 1)", "DEFAULT"), ("CREATE TABLE t (a int, b int AS a + 1)", "a generated column"),
+        ("CREATE TABLE t (a int DEFAULT 1)", "DEFAULT"),
+        ("CREATE TABLE t (a int, b int AS a + 1)", "a generated column"),
         ("CREATE TABLE t (a int UNIQUE)", "UNIQUE on a column"),
         ("CREATE TABLE t (a int) WITH (connector = 'file') FORMAT DEBEZIUM ENCODE JSON", "FORMAT DEBEZIUM"),
         ("CREATE TABLE t (a int PRIMARY KEY) ON CONFLICT DO NOTHING", "ON CONFLICT other than OVERWRITE"),

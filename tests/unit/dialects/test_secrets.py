@@ -7,21 +7,61 @@ import pytest
 from watersmeet.dialects.secrets import has_secrets, without_secrets
 
 
-@pytest.mark.parametrize(("dialect", "written", "shown"), [
-    ("timeplus", "CREATE DICTIONARY d(i int, password string) PRIMARY KEY i SOURCE(MYSQL(USER 'token' PASSWORD 'x''y' DB 'z')) LAYOUT(FLAT()) LIFETIME(10)",
-     "CREATE DICTIONARY d(i int, password string) PRIMARY KEY i SOURCE(MYSQL(USER 'token' PASSWORD '[HIDDEN]' DB 'z')) LAYOUT(FLAT()) LIFETIME(10)"),
-    ("timeplus", "CREATE DICTIONARY d(i int) SOURCE(MYSQL(USER token PASSWORD password DB 'z')) LAYOUT(FLAT()) PRIMARY KEY i",
-     "CREATE DICTIONARY d(i int) SOURCE(MYSQL(USER token PASSWORD '[HIDDEN]' DB 'z')) LAYOUT(FLAT()) PRIMARY KEY i"),
-    ("timeplus", "CREATE DICTIONARY d(i int) PRIMARY KEY i SOURCE(MYSQL(PASSWORD -5)) LAYOUT(FLAT())",
-     "CREATE DICTIONARY d(i int) PRIMARY KEY i SOURCE(MYSQL(PASSWORD '[HIDDEN]')) LAYOUT(FLAT())"),
-    ("timeplus", "CREATE EXTERNAL TABLE e(i int, password string) SETTINGS password = geheim, type='mysql', user='password'",
-     "CREATE EXTERNAL TABLE e(i int, password string) SETTINGS password = '[HIDDEN]', type='mysql', user='password'"),
-    ("timeplus", "CREATE EXTERNAL TABLE e SETTINGS type='mysql' /* password 'q' */, password='a', table='t'",
-     "CREATE EXTERNAL TABLE e SETTINGS type='mysql' /* password 'q' */, password='[HIDDEN]', table='t'"),
-    ("risingwave", "CREATE SOURCE s (password varchar) WITH (a.sasl.password = 'p', b = 'q') FORMAT PLAIN ENCODE JSON",
-     "CREATE SOURCE s (password varchar) WITH (a.sasl.password = '[HIDDEN]', b = 'q') FORMAT PLAIN ENCODE JSON"),
-    ("timeplus", "CREATE STREAM s(password string, token string)", "CREATE STREAM s(password string, token string)"),
-])
+@pytest.mark.parametrize(
+    ("dialect", "written", "shown"),
+    [
+        (
+            "timeplus",
+            (
+                "CREATE DICTIONARY d(i int, password string) PRIMARY KEY i SOURCE(MYSQL(USER 'token' PASSWORD "
+                "'x''y' DB 'z')) LAYOUT(FLAT()) LIFETIME(10)"
+            ),
+            (
+                "CREATE DICTIONARY d(i int, password string) PRIMARY KEY i SOURCE(MYSQL(USER 'token' PASSWORD "
+                "'[HIDDEN]' DB 'z')) LAYOUT(FLAT()) LIFETIME(10)"
+            ),
+        ),
+        (
+            "timeplus",
+            (
+                "CREATE DICTIONARY d(i int) SOURCE(MYSQL(USER token PASSWORD password DB 'z')) LAYOUT(FLAT()) "
+                "PRIMARY KEY i"
+            ),
+            (
+                "CREATE DICTIONARY d(i int) SOURCE(MYSQL(USER token PASSWORD '[HIDDEN]' DB 'z')) LAYOUT(FLAT()) "
+                "PRIMARY KEY i"
+            ),
+        ),
+        (
+            "timeplus",
+            "CREATE DICTIONARY d(i int) PRIMARY KEY i SOURCE(MYSQL(PASSWORD -5)) LAYOUT(FLAT())",
+            "CREATE DICTIONARY d(i int) PRIMARY KEY i SOURCE(MYSQL(PASSWORD '[HIDDEN]')) LAYOUT(FLAT())",
+        ),
+        (
+            "timeplus",
+            "CREATE EXTERNAL TABLE e(i int, password string) SETTINGS password = geheim, type='mysql', user='password'",
+            (
+                "CREATE EXTERNAL TABLE e(i int, password string) SETTINGS password = '[HIDDEN]', type='mysql', "
+                "user='password'"
+            ),
+        ),
+        (
+            "timeplus",
+            "CREATE EXTERNAL TABLE e SETTINGS type='mysql' /* password 'q' */, password='a', table='t'",
+            "CREATE EXTERNAL TABLE e SETTINGS type='mysql' /* password 'q' */, password='[HIDDEN]', table='t'",
+        ),
+        (
+            "risingwave",
+            "CREATE SOURCE s (password varchar) WITH (a.sasl.password = 'p', b = 'q') FORMAT PLAIN ENCODE JSON",
+            "CREATE SOURCE s (password varchar) WITH (a.sasl.password = '[HIDDEN]', b = 'q') FORMAT PLAIN ENCODE JSON",
+        ),
+        (
+            "timeplus",
+            "CREATE STREAM s(password string, token string)",
+            "CREATE STREAM s(password string, token string)",
+        ),
+    ],
+)
 def test_passwords_are_hidden(dialect, written, shown):
     assert without_secrets(written, dialect) == shown
     assert has_secrets(written, dialect) == (written != shown)

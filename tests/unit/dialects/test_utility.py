@@ -17,10 +17,14 @@ def one(text):
 @pytest.mark.parametrize(
     ("text", "what", "name", "like"),
     [
-        ("SHOW TABLES", "tables", None, None), ("SHOW MATERIALIZED VIEWS LIKE 'a%'", "materialized views", None, "a%"),
-        ("show jobs", "jobs", None, None), ("SHOW COLUMNS FROM t", "columns", "t", None),
+        ("SHOW TABLES", "tables", None, None),
+        ("SHOW MATERIALIZED VIEWS LIKE 'a%'", "materialized views", None, "a%"),
+        ("show jobs", "jobs", None, None),
+        ("show memory", "memory", None, None),
+        ("SHOW COLUMNS FROM t", "columns", "t", None),
         ("SHOW CREATE MATERIALIZED VIEW v", "create materialized view", "v", None),
-        ("SHOW INDEXES FROM t", "indexes", "t", None), ("SHOW ALL", "all", None, None),
+        ("SHOW INDEXES FROM t", "indexes", "t", None),
+        ("SHOW ALL", "all", None, None),
     ],
 )
 def test_show(text, what, name, like):
@@ -30,25 +34,49 @@ def test_show(text, what, name, like):
 
 def test_variables():
     assert (one("SHOW Timezone").name, one("SHOW TIME ZONE").name) == ("timezone", "timezone")
-    assert [(s.name, s.value) for s in parse(
-        "SET RW_IMPLICIT_FLUSH TO true; SET a = 'B c'; SET n = -1; SET SESSION s = x, y; SET q TO DEFAULT; RESET q; "
-        "SET TIME ZONE 'UTC'")] == [
-        ("rw_implicit_flush", "true"), ("a", "B c"), ("n", "-1"), ("s", "x, y"), ("q", None), ("q", None),
-        ("timezone", "UTC")]
+    assert [
+        (s.name, s.value)
+        for s in parse(
+            "SET RW_IMPLICIT_FLUSH TO true; SET a = 'B c'; SET n = -1; SET SESSION s = x, y; SET q TO "
+            "DEFAULT; RESET q; "
+            "SET TIME ZONE 'UTC'"
+        )
+    ] == [
+        ("rw_implicit_flush", "true"),
+        ("a", "B c"),
+        ("n", "-1"),
+        ("s", "x, y"),
+        ("q", None),
+        ("q", None),
+        ("timezone", "UTC"),
+    ]
 
 
 def test_transactions_and_flush():
     text = "BEGIN; START TRANSACTION READ ONLY; COMMIT WORK; END; ROLLBACK; ABORT; FLUSH; WAIT; DESCRIBE t"
     found = parse(text)
-    assert [type(s) for s in found] == [st.Begin, st.Begin, st.Commit, st.Commit, st.Rollback, st.Rollback, st.Flush,
-                                        st.Flush, st.Describe]
+    assert [type(s) for s in found] == [
+        st.Begin,
+        st.Begin,
+        st.Commit,
+        st.Commit,
+        st.Rollback,
+        st.Rollback,
+        st.Flush,
+        st.Flush,
+        st.Describe,
+    ]
     assert [found[0].read_only, found[1].read_only] == [False, True]
 
 
 def test_explain():
     plain = one("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT 1 AS a")
     assert (plain.verbose, plain.level, plain.format, type(plain.statement)) == (
-        False, "physical", "text", st.CreateMaterializedView)
+        False,
+        "physical",
+        "text",
+        st.CreateMaterializedView,
+    )
     assert plain.statement.sql == "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a"
     explained = one("EXPLAIN (VERBOSE, DISTSQL, FORMAT JSON) SELECT 1")
     assert (explained.verbose, explained.level, explained.format) == (True, "distsql", "json")
@@ -61,15 +89,23 @@ def test_explain():
 
 def test_insert():
     insert = one("INSERT INTO t (a, \"B\") VALUES (1, 'x'), (2, NULL) RETURNING *, a + 1 AS c")
-    assert (insert.table.name, [c.name for c in insert.columns], len(insert.query.expressions), len(insert.returning)) == (
-        "t", ["a", "B"], 2, 2)
+    assert (
+        insert.table.name,
+        [c.name for c in insert.columns],
+        len(insert.query.expressions),
+        len(insert.returning),
+    ) == ("t", ["a", "B"], 2, 2)
     assert one("INSERT INTO t SELECT * FROM s").returning is None
 
 
 def test_update_and_delete():
     update = one("UPDATE public.t AS q SET a = a + 1, b = 'x' WHERE a = 3 RETURNING a")
     assert (update.table.name, update.alias, [n.name for n, _ in update.assignments], update.where.sql()) == (
-        "t", "q", ["a", "b"], "a = 3")
+        "t",
+        "q",
+        ["a", "b"],
+        "a = 3",
+    )
     delete = one("DELETE FROM t")
     assert (delete.table.name, delete.alias, delete.where, delete.returning) == ("t", None, None, None)
 

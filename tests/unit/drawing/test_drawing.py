@@ -19,10 +19,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 def random_diagram(seed):
     rng = random.Random(seed)
     count = rng.choice([0, 1, 2, 5, 9, 20])
-    boxes = tuple(Box(f"b{i}", "x" * rng.randint(1, 25), ("line " * rng.randint(0, 5),) * rng.randint(0, 3)) for i in range(count))
+    boxes = tuple(
+        Box(f"b{i}", "x" * rng.randint(1, 25), ("line " * rng.randint(0, 5),) * rng.randint(0, 3)) for i in range(count)
+    )
     pairs = [(i, j) for i, j in combinations(range(count), 2)]
     chosen = [rng.choice(pairs) for _ in range(rng.randint(0, 2 * count))] if pairs else []
-    return Diagram("random", boxes, tuple(Arrow(f"b{i}", f"b{j}", rng.choice(["", "k", "left join on something"])) for i, j in chosen))
+    return Diagram(
+        "random",
+        boxes,
+        tuple(Arrow(f"b{i}", f"b{j}", rng.choice(["", "k", "left join on something"])) for i, j in chosen),
+    )
 
 
 def overlap(one, other):
@@ -33,8 +39,11 @@ def overlap(one, other):
 def test_nothing_overlaps_and_every_text_fits(seed):
     picture = place(random_diagram(seed))
     boxes = [(b.x, b.y, b.x + b.width, b.y + b.height) for b in picture.boxes]
-    labels = [(a.label[0] - text_width(a.arrow.label, LABEL_SIZE), a.label[1] - LABEL_SIZE, *a.label)
-              for a in picture.arrows if a.arrow.label]
+    labels = [
+        (a.label[0] - text_width(a.arrow.label, LABEL_SIZE), a.label[1] - LABEL_SIZE, *a.label)
+        for a in picture.arrows
+        if a.arrow.label
+    ]
     for one, other in combinations(boxes + labels, 2):
         assert not overlap(one, other)
     for x0, y0, x1, y1 in boxes + labels:

@@ -22,12 +22,17 @@ def shown(value: Any, kind: SqlType) -> str:
     if kind.name == "array":
         return "{" + ",".join("NULL" if v is None else shown(v, kind.element) for v in value) + "}"
     if kind.name == "struct":
-        return "(" + ",".join("" if v is None else shown(v, t)
-                              for v, (_, t) in zip(value.values(), kind.fields, strict=True)) + ")"
+        return (
+            "("
+            + ",".join("" if v is None else shown(v, t) for v, (_, t) in zip(value.values(), kind.fields, strict=True))
+            + ")"
+        )
     if isinstance(value, Decimal):
         return format(value.normalize(), "f")
     if isinstance(value, dt.datetime):
-        text = value.strftime("%Y-%m-%d %H:%M:%S") + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
+        text = value.strftime("%Y-%m-%d %H:%M:%S") + (
+            f".{value.microsecond:06}".rstrip("0") if value.microsecond else ""
+        )
         return text + ("+00" if value.tzinfo else "")
     if isinstance(value, dt.time):
         return value.isoformat().rstrip("0").rstrip(".") if value.microsecond else value.isoformat()

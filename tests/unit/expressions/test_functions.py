@@ -22,8 +22,10 @@ _TOGETHER = 60
 def cases() -> list[tuple[str, str, str]]:
     """(expression, type, value)."""
     lines = [line for line in (CASES + CASES_OF_TYPES).splitlines() if line and not line.startswith("#")]
-    found = [tuple(line.split(" ⇒ ")) if line.count(" ⇒ ") == 2 else (*line.removesuffix(" ⇒").split(" ⇒ "), "")
-             for line in lines]
+    found = [
+        tuple(line.split(" ⇒ ")) if line.count(" ⇒ ") == 2 else (*line.removesuffix(" ⇒").split(" ⇒ "), "")
+        for line in lines
+    ]
     assert all(len(f) == 3 for f in found)
     return found
 
@@ -47,19 +49,29 @@ def test_values_in_a_view_and_in_a_query(part, tmp_path):
     (in_view,) = cursor.execute("SELECT * FROM v").fetchall()
     (in_query,) = cursor.execute(f"SELECT {items} FROM one").fetchall()
     connection.close()
-    wrong = [f"{text}: {kind} {value}, not {found.sql} {shown(a, found)} / {shown(b, found)}"
-             for (text, kind, value), found, a, b in zip(part, kinds, in_view, in_query, strict=True)
-             if found.sql != kind or not same(a, found, value) or not same(b, found, value)]
+    wrong = [
+        f"{text}: {kind} {value}, not {found.sql} {shown(a, found)} / {shown(b, found)}"
+        for (text, kind, value), found, a, b in zip(part, kinds, in_view, in_query, strict=True)
+        if found.sql != kind or not same(a, found, value) or not same(b, found, value)
+    ]
     assert wrong == []
 
 
 ROOT = Path(__file__).parents[3]
-CLOCKS = {"clock_timestamp", "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp"}
+CLOCKS = {
+    "clock_timestamp",
+    "current_date",
+    "current_timestamp",
+    "localtimestamp",
+    "now",
+    "proctime",
+    "statement_timestamp",
+}
 
 
 def documented() -> set[str]:
     """The functions that the dialect's page lists."""
-    page = (ROOT / "docs/dialects/risingwave.md").read_text()
+    page = (ROOT / "docs/dialects/risingwave.md").read_text(encoding="utf-8")
     part = page.split("## Functions")[1].split("- Aggregates")[0]
     return {name for line in part.splitlines() for name in re.findall(r"`([a-z_0-9]+)`", line)} - {"functions"}
 
@@ -72,7 +84,13 @@ def test_the_page_names_every_function_and_no_other():
 
 
 def test_every_function_of_the_page_has_a_value():
-    texts = CASES + CASES_OF_TYPES + "".join(
-        (ROOT / f"tests/slt/risingwave/{name}.slt").read_text() for name in ("table-functions", "functions"))
+    texts = (
+        CASES
+        + CASES_OF_TYPES
+        + "".join(
+            (ROOT / f"tests/slt/risingwave/{name}.slt").read_text(encoding="utf-8")
+            for name in ("table-functions", "functions")
+        )
+    )
     called = {name.lower() for name in re.findall(r"(\w+)\s*\(", texts)}
     assert documented() - called - CLOCKS == set()

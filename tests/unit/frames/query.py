@@ -26,8 +26,12 @@ def at(seconds: float | None) -> datetime | None:
     return None if seconds is None else START + timedelta(seconds=seconds)
 
 
-def given(*columns: tuple[str, SqlType], watermark: tuple[str, float] | None = None, streaming: bool = True,
-          signed: bool = False) -> Given:
+def given(
+    *columns: tuple[str, SqlType],
+    watermark: tuple[str, float] | None = None,
+    streaming: bool = True,
+    signed: bool = False,
+) -> Given:
     fields = tuple(Field(n, t) for n, t in columns) or COLUMNS
     return Given(fields, streaming, None if watermark is None else (watermark[0], int(watermark[1] * 1e6)), signed)
 
@@ -35,7 +39,9 @@ def given(*columns: tuple[str, SqlType], watermark: tuple[str, float] | None = N
 class Query:
     """A join and its state in every bucket. content: what the result holds. seen: every change, in order."""
 
-    def __init__(self, options: Options, left: Given | None = None, right: Given | None = None, buckets: int = 2) -> None:
+    def __init__(
+        self, options: Options, left: Given | None = None, right: Given | None = None, buckets: int = 2
+    ) -> None:
         self.given = (left or given(), right or given())
         self.shape = build(*self.given, options, buckets)
         self.stores = [MemoryStore() for _ in range(buckets)]
@@ -55,7 +61,10 @@ class Query:
         self.decoder = Decoder(self.shape, schema, diff=not self.appends)
 
     def batch(self, left=(), right=(), rng: random.Random | None = None, now: datetime | None = None) -> Counter:
-        """One micro-batch; rng cuts it into tasks and shuffles what they send. Rows of a signed side end with their diff."""
+        """One micro-batch; rng cuts it into tasks and shuffles what they send.
+
+        Rows of a signed side end with their diff.
+        """
         pieces = []
         for index, rows in enumerate((list(left), list(right))):
             if rng is not None:
@@ -63,7 +72,9 @@ class Query:
             cut = rng.randrange(len(rows) + 1) if rng is not None else 0
             for part in (rows[:cut], rows[cut:]):
                 if part:
-                    arrays = [pa.array([r[i] for r in part], f.type.arrow) for i, f in enumerate(self.given[index].columns)]
+                    arrays = [
+                        pa.array([r[i] for r in part], f.type.arrow) for i, f in enumerate(self.given[index].columns)
+                    ]
                     cutter = Cutter(self.shape, index)
                     limit = None if now is None else int((now - datetime(1970, 1, 1)).total_seconds() * 1e6)
                     diff = np.array([r[-1] for r in part], np.int64) if self.given[index].signed else None

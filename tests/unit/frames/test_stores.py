@@ -86,10 +86,12 @@ def test_every_bucket_has_a_partition_of_its_own():
 def test_lengths_of_time():
     assert duration_us("1 hour 30 minutes", "x") == 5_400_000_000
     assert duration_us("INTERVAL -5 seconds", "x") == -5_000_000
+    assert duration_us("1m", "x") == duration_us("60s", "x") == duration_us("1 min", "x") == 60_000_000
+    assert duration_us("1h30m", "x") == duration_us("90 mins", "x") == 5_400_000_000
     assert duration_us(timedelta(days=13_343_998), "x") == 13_343_998 * 86_400_000_000
     for long in (timedelta.max, "-99999999 days"):
         with pytest.raises(Error, match="too long"):
             duration_us(long, "x")
-    for bad in ("1 month", "5", "", "1 minute 3"):
+    for bad in ("1 month", "1mo", "5", "", "1 minute 3"):
         with pytest.raises(Error, match="no length of time"):
             duration_us(bad, "x")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
+from typing import get_args
 
+import pandas as pd
 import pytest
 from tests.thorough import mostly_slow, some
 from tests.unit.frames.query import Query, at, given
+from tests.unit.frames.test_asof import MEASURES, merged
 from tests.unit.frames.test_regular import joined, nearest
 
 from watersmeet.errors import Error
 from watersmeet.frames.building import Options
-from watersmeet.frames.matches import asof, latest
+from watersmeet.frames.matches import Direction, asof, latest
 
 DELAYS = (3, 6)
 
@@ -20,6 +24,7 @@ DELAYS = (3, 6)
 def bounded(how: str, low: float, high: float):
     def meets(a: tuple, b: tuple) -> bool:
         return None not in (a[1], b[1]) and low <= (b[1] - a[1]).total_seconds() <= high
+
     return lambda left, right: joined(left, right, how, meets)
 
 
@@ -33,6 +38,7 @@ def windowed(how: str):
             first = start(row) if row[1] is not None or len(row) == 3 else start((0, row[3]))
             found[(*row, None if first is None else (at(first * 5), at(first * 5 + 5)))] += n
         return found
+
     return expected
 
 
@@ -41,13 +47,37 @@ def cases():
         yield f"interval-{how}", Options(on="k", how=how, within=("-2 seconds", "4 seconds")), bounded(how, -2, 4)
         yield f"window-{how}", Options(on="k", how=how, window="5 seconds"), windowed(how)
     for how in ("inner", "left"):
-        yield f"asof-{how}", Options(on="k", how=how, match=asof("ts", "ts")), lambda a, b, how=how: nearest(a, b, how, "backward", True, None)
-        yield f"before-{how}", Options(on="k", how=how, match=asof("ts", "ts", allow_exact=False, tolerance="3 seconds")), \
-            lambda a, b, how=how: nearest(a, b, how, "backward", False, 3)
-        yield f"forward-{how}", Options(on="k", how=how, match=asof("ts", "ts", direction="forward", tolerance="3 seconds")), \
-            lambda a, b, how=how: nearest(a, b, how, "forward", True, 3)
+        yield (
+            f"asof-{how}",
+            Options(on="k", how=how, match=asof("ts", "ts")),
+            lambda a, b, how=how: nearest(a, b, how, "backward", True, None),
+        )
+        yield (
+            f"before-{how}",
+            Options(on="k", how=how, match=asof("ts", "ts", allow_exact_matches=False, tolerance="3 seconds")),
+            lambda a, b, how=how: nearest(a, b, how, "backward", False, 3),
+        )
+        yield (
+            f"forward-{how}",
+            Options(on="k", how=how, match=asof("ts", "ts", direction="forward", tolerance="3 seconds")),
+            lambda a, b, how=how: nearest(a, b, how, "forward", True, 3),
+        )
+        for exact in (True, False):
+            yield (
+                f"nearest-{how}-{exact}",
+                Options(
+                    on="k",
+                    how=how,
+                    match=asof("ts", "ts", direction="nearest", allow_exact_matches=exact, tolerance="3 seconds"),
+                ),
+                lambda a, b, how=how, exact=exact: merged(
+                    a, b, how, measure=TIMES, tolerance=True, direction="nearest", allow_exact_matches=exact
+                ),
+            )
 
 
+#: The histories here have times, and a tolerance of three seconds.
+TIMES = replace(MEASURES["timestamp"], pandas=lambda time: time, pandas_tolerance=pd.Timedelta(seconds=3))
 CASES = {name: (options, expected) for name, options, expected in cases()}
 
 
@@ -165,6 +195,72 @@ def test_rows_decided_on_arrival(name):
         assert history.query.content == arrived(options, batches, expected)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("direction", get_args(Direction))
+@pytest.mark.parametrize("emit", ["changes", "arrival"])
+def test_state_is_never_cleaned_of_rows_that_are_still_asked_for(emit, direction, exact):
+    """Without a tolerance a left row may look back, or ahead, however far."""
+    wanted = {"direction": direction, "allow_exact_matches": exact}
+    options = Options(on="k", how="left", match=asof("ts", "ts", **wanted))
+    for seed in some(range(12)):
+        history = History(timed(options, emit), random.Random(300 + seed))
+        batches = []
+        for now in range(0, 100, 5):
+            sizes = [len(o) for o in history.old]
+            history.step(now)
+            batches.append(tuple(o[n:] for o, n in zip(history.old, sizes, strict=True)))
+        if emit == "changes":
+            assert history.query.content == merged(*history.old, "left", measure=TIMES, **wanted)
+        else:
+            expected = arrived(options, batches, lambda a, b: merged(a, b, "left", measure=TIMES, **wanted))
+            assert history.query.content == expected
+            kept, all_rows = history.query.state[0], len(history.old[1])
+            assert kept < all_rows / 2  # of what has passed, the newest of each key
+
+
+def on_time(**options) -> Query:
+    """An ASOF join with a tolerance of three seconds whose watermarks are the greatest times."""
+    side = given(watermark=("ts", 0))
+    match = asof("ts", "ts", tolerance="3 seconds", direction=options.pop("direction"))
+    return Query(Options(on="k", how="left", match=match, **options), side, side)
+
+
+@pytest.mark.parametrize("direction", ["forward", "nearest"])
+def test_a_row_is_final_when_the_watermark_has_passed_the_tolerance(direction):
+    query = on_time(direction=direction, emit="final")
+    query.batch([(1, at(10), "a"), (2, at(10), "b")], [(9, at(12.9), "r")])
+    query.batch([], [(9, at(13), "r")])
+    query.batch([], [(1, at(13), "just in time")])
+    assert not query.content
+    query.batch([], [(9, at(13.1), "r")])
+    assert query.content == Counter([(1, at(10), "a", at(13), "just in time"), (2, at(10), "b", None, None)])
+    query.batch([(9, at(99), "l")], [(9, at(99), "r")])
+    assert query.state[0] <= 3  # of the key 9: a row of each side, and a result that waits
+
+
+@pytest.mark.parametrize("emit", ["changes", "final", "arrival"])
+@pytest.mark.parametrize("direction", ["backward", "nearest"])
+def test_a_right_row_is_kept_as_long_as_the_tolerance_reaches_it(direction, emit):
+    query = on_time(direction=direction, emit=emit)
+    query.batch([(9, at(10), "l")], [(1, at(7), "old"), (1, at(6.9), "too old"), (9, at(20), "r")])
+    query.batch([(1, at(10), "a")], [])
+    assert query.content[1, at(10), "a", at(7), "old"] == 1
+    query.batch([(9, at(99), "l")], [(9, at(99), "r")])
+    assert query.state[0] <= 3  # of the key 9: a row of each side, and a result that waits
+
+
+@pytest.mark.parametrize("direction", ["backward", "nearest"])
+def test_a_right_row_is_kept_for_left_rows_that_are_not_decided(direction):
+    """The left watermark has passed it, but a left row has it for its partner until a nearer row comes."""
+    for emit in ("changes", "final"):
+        query = on_time(direction=direction, emit=emit)
+        query.batch([(1, at(10), "a"), (9, at(50), "l")], [(1, at(7), "old")])
+        query.batch([(9, at(60), "l")], [(9, at(9), "r")])
+        query.batch([], [(1, at(9), "nearer")])
+        query.batch([], [(9, at(99), "r")])
+        assert {r: n for r, n in query.content.items() if r[0] == 1} == {(1, at(10), "a", at(9), "nearer"): 1}
+
+
 @pytest.mark.parametrize("emit", mostly_slow(["final", "changes", "arrival"], 1))
 @pytest.mark.parametrize("name", CASES)
 def test_the_state_is_empty_when_all_is_decided(name, emit):
@@ -181,13 +277,20 @@ def test_the_state_is_empty_when_all_is_decided(name, emit):
     assert history.query.state[0] <= (12 if name.startswith("asof") else 6)
 
 
-@pytest.mark.parametrize(("options", "text"), [
-    ({"how": "left"}, "needs a bound between the times"),
-    ({"how": "anti", "within": (None, "1 second")}, None),
-    ({"how": "anti", "within": ("1 second", None)}, "never become final"),
-    ({"how": "left", "match": asof("ts", "ts", direction="forward")}, "without a tolerance"),
-    ({"how": "left", "match": latest()}, 'emit="final" with latest()'),
-])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"how": "left"}, "needs a bound between the times"),
+        ({"how": "anti", "within": (None, "1 second")}, None),
+        ({"how": "anti", "within": ("1 second", None)}, "never become final"),
+        ({"how": "left", "match": asof("ts", "ts", direction="forward")}, "without a tolerance"),
+        (
+            {"how": "left", "match": asof("ts", "ts", direction="nearest")},
+            'direction="nearest") and without a tolerance',
+        ),
+        ({"how": "left", "match": latest()}, 'emit="final" with latest()'),
+    ],
+)
 def test_what_can_never_be_final_is_refused(options, text):
     made = Options(on="k", **options)
     if text is None:
@@ -212,9 +315,15 @@ def test_the_newest_row_when_a_row_comes():
     query.batch([(1, at(1), "same batch")], [(1, at(9), "a"), (1, at(5), "b"), (2, at(5), "c")])
     query.batch([], [(1, at(3), "newer")])
     query.batch([(1, at(2), "later"), (None, at(2), "no key"), (2, at(0), "other")], [])
-    assert query.content == Counter([
-        (1, at(0), "early", None, None), (1, at(1), "same batch", at(9), "a"), (1, at(2), "later", at(3), "newer"),
-        (None, at(2), "no key", None, None), (2, at(0), "other", at(5), "c")])
+    assert query.content == Counter(
+        [
+            (1, at(0), "early", None, None),
+            (1, at(1), "same batch", at(9), "a"),
+            (1, at(2), "later", at(3), "newer"),
+            (None, at(2), "no key", None, None),
+            (2, at(0), "other", at(5), "c"),
+        ]
+    )
     assert query.state[0] <= 8
     with pytest.raises(Error) as caught:
         Query(Options(on="k", how="right", match=latest()))

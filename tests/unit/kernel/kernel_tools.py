@@ -40,7 +40,9 @@ def rows_of(delta: Delta) -> list[tuple[object, ...]]:
 def step_join(op: Join, inputs: Sequence[Delta], state: State, context: StepContext) -> Delta:
     """One step of a join and of the arrangements of its two inputs, which are called `left` and `right`."""
     arranged = []
-    for name, delta, keys, schema in zip(("left", "right"), inputs, (op.left_keys, op.right_keys), context.schemas, strict=True):
+    for name, delta, keys, schema in zip(
+        ("left", "right"), inputs, (op.left_keys, op.right_keys), context.schemas, strict=True
+    ):
         made = Arrange((name,), schema, False, keys, op.null_safe, 0)
         arranged.append(arrange_module.step(made, [delta], state, context))
     return join.step(op, arranged, state, context)

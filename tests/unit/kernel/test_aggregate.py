@@ -51,15 +51,22 @@ from watersmeet.types import (
 )
 
 EVALUATOR = Evaluator()
-SUM_TYPE = {SMALLINT: BIGINT, INTEGER: BIGINT, BIGINT: SqlType("numeric", 38, 0), REAL: REAL, DOUBLE: DOUBLE, NUMERIC: NUMERIC}
+SUM_TYPE = {
+    SMALLINT: BIGINT,
+    INTEGER: BIGINT,
+    BIGINT: SqlType("numeric", 38, 0),
+    REAL: REAL,
+    DOUBLE: DOUBLE,
+    NUMERIC: NUMERIC,
+}
 AVG_TYPE = {SMALLINT: NUMERIC, INTEGER: NUMERIC, BIGINT: NUMERIC, REAL: DOUBLE, DOUBLE: DOUBLE, NUMERIC: NUMERIC}
 PRICE = SqlType("numeric", 10, 2)
 SUM_TYPE[PRICE] = NUMERIC
 AVG_TYPE[PRICE] = NUMERIC
 
 
-def call(function: str, argument: int | None = None, filter: int | None = None, distinct: bool = False) -> AggregateSpec:  # noqa: A002
-    return AggregateSpec(function, argument, filter, distinct)
+def call(function: str, argument: int | None = None, where: int | None = None, distinct: bool = False) -> AggregateSpec:
+    return AggregateSpec(function, argument, where, distinct)
 
 
 def aggregate_of(schema: Schema, keys: tuple[int, ...], *calls: AggregateSpec) -> Aggregate:
@@ -69,8 +76,15 @@ def aggregate_of(schema: Schema, keys: tuple[int, ...], *calls: AggregateSpec) -
         if c.function in ("array_agg", "percentile_cont"):
             types.append(DOUBLE if c.function == "percentile_cont" else SqlType("array", element=argument))
             continue
-        types.append({"count": lambda a: BIGINT, "bool_and": lambda a: BOOLEAN, "bool_or": lambda a: BOOLEAN,
-                      "sum": SUM_TYPE.get, **dict.fromkeys(("avg", *DEVIATIONS), AVG_TYPE.get)}.get(c.function, lambda a: a)(argument))
+        types.append(
+            {
+                "count": lambda a: BIGINT,
+                "bool_and": lambda a: BOOLEAN,
+                "bool_or": lambda a: BOOLEAN,
+                "sum": SUM_TYPE.get,
+                **dict.fromkeys(("avg", *DEVIATIONS), AVG_TYPE.get),
+            }.get(c.function, lambda a: a)(argument)
+        )
     return Aggregate(("scan-0",), schema_of(*types), False, keys, calls)
 
 
@@ -132,8 +146,10 @@ def reference(op: Aggregate, rows: Counter[tuple[object, ...]]) -> Counter[tuple
         grouped.setdefault(canonical(tuple(row[k] for k in op.keys)), []).extend([row] * times)
     if not op.keys and op.calls:
         grouped.setdefault((), [])
-    found = [(*key, *(value_of(c, members, f.type) for c, f in zip(op.calls, op.schema[len(op.keys):], strict=True)))
-             for key, members in grouped.items()]
+    found = [
+        (*key, *(value_of(c, members, f.type) for c, f in zip(op.calls, op.schema[len(op.keys) :], strict=True)))
+        for key, members in grouped.items()
+    ]
     return Counter(map(canonical, found))
 
 
@@ -151,8 +167,11 @@ def value_of(c: AggregateSpec, members: list[tuple[object, ...]], kind: SqlType)
     if not values:
         return None
     simple: dict[str, Callable[[], object]] = {
-        "min": lambda: min(values, key=order), "max": lambda: max(values, key=order),
-        "bool_and": lambda: all(values), "bool_or": lambda: any(values)}
+        "min": lambda: min(values, key=order),
+        "max": lambda: max(values, key=order),
+        "bool_and": lambda: all(values),
+        "bool_or": lambda: any(values),
+    }
     if c.function in simple:
         return simple[c.function]()
     if c.function in DEVIATIONS:
@@ -166,7 +185,9 @@ def value_of(c: AggregateSpec, members: list[tuple[object, ...]], kind: SqlType)
     scale = kind.scale if kind.precision else 10
     with localcontext() as context:
         context.prec = 100
-        return (Decimal(total.numerator) / Decimal(total.denominator)).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        return (Decimal(total.numerator) / Decimal(total.denominator)).quantize(
+            Decimal(1).scaleb(-scale), ROUND_HALF_UP
+        )
 
 
 def deviation(function: str, values: list[Any], kind: SqlType) -> object:
@@ -206,7 +227,9 @@ def collected(c: AggregateSpec, members: list[tuple[object, ...]]) -> object:
     down = {k.column: (k.descending, k.nulls_first) for k in c.order}
     for column in reversed(columns):
         descending, first = down.get(column, (False, False))
-        present = sorted((m for m in members if m[column] is not None), key=lambda m: order(m[column]), reverse=descending)
+        present = sorted(
+            (m for m in members if m[column] is not None), key=lambda m: order(m[column]), reverse=descending
+        )
         none = [m for m in members if m[column] is None]
         members = none + present if first else present + none
     if c.function not in ("array_agg", "jsonb_agg", "first_value", "last_value"):
@@ -236,7 +259,9 @@ def collected(c: AggregateSpec, members: list[tuple[object, ...]]) -> object:
         place = c.constant * (len(values) - 1)
         low, high = values[math.floor(place)], values[math.ceil(place)]
         return low if place == math.floor(place) else low + (place - math.floor(place)) * (high - low)
-    return functools.reduce({"bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor}[c.function], values)
+    return functools.reduce(
+        {"bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor}[c.function], values
+    )
 
 
 def float_sum(values: list[float], kind: SqlType) -> float:
@@ -261,30 +286,72 @@ ROWS = st.tuples(
     st.sampled_from([1, 2, None]),
 )
 CALLS = [
-    call("count"), call("count", filter=4), call("count", 1), call("count", 1, 4), call("count", 0, distinct=True),
-    call("sum", 8), call("sum", 1), call("sum", 5), call("sum", 3), call("sum", 7), call("sum", 2), call("sum", 6),
-    call("avg", 1), call("avg", 5), call("avg", 3), call("avg", 7), call("avg", 2), call("avg", 6), call("avg", 1, 4, True),
-    call("sum", 2, distinct=True), call("sum", 3, 4), call("min", 0), call("max", 0), call("min", 1), call("max", 1),
-    call("min", 2), call("max", 2), call("min", 3), call("max", 7, 4), call("min", 5, distinct=True), call("max", 4),
-    call("bool_and", 4), call("bool_or", 4), call("bool_or", 4, 4),
-    *(call(function, column) for function in DEVIATIONS for column in (1, 2, 3, 5, 6, 7)), call("var_pop", 2, 4, True),
+    call("count"),
+    call("count", where=4),
+    call("count", 1),
+    call("count", 1, 4),
+    call("count", 0, distinct=True),
+    call("sum", 8),
+    call("sum", 1),
+    call("sum", 5),
+    call("sum", 3),
+    call("sum", 7),
+    call("sum", 2),
+    call("sum", 6),
+    call("avg", 1),
+    call("avg", 5),
+    call("avg", 3),
+    call("avg", 7),
+    call("avg", 2),
+    call("avg", 6),
+    call("avg", 1, 4, True),
+    call("sum", 2, distinct=True),
+    call("sum", 3, 4),
+    call("min", 0),
+    call("max", 0),
+    call("min", 1),
+    call("max", 1),
+    call("min", 2),
+    call("max", 2),
+    call("min", 3),
+    call("max", 7, 4),
+    call("min", 5, distinct=True),
+    call("max", 4),
+    call("bool_and", 4),
+    call("bool_or", 4),
+    call("bool_or", 4, 4),
+    *(call(function, column) for function in DEVIATIONS for column in (1, 2, 3, 5, 6, 7)),
+    call("var_pop", 2, 4, True),
 ]
 COLLECTED_CALLS = [
-    AggregateSpec("array_agg", 1, None, False), AggregateSpec("array_agg", 2, None, True),
+    AggregateSpec("array_agg", 1, None, False),
+    AggregateSpec("array_agg", 2, None, True),
     AggregateSpec("array_agg", 2, 4, False, order=(SortKey(7, True, True), SortKey(1))),
-    AggregateSpec("string_agg", 0, None, False, constant=", "), AggregateSpec("string_agg", 0, None, False, (0,)),
+    AggregateSpec("string_agg", 0, None, False, constant=", "),
+    AggregateSpec("string_agg", 0, None, False, (0,)),
     AggregateSpec("string_agg", 0, None, True, order=(SortKey(0, True),), constant=""),
     AggregateSpec("string_agg", 0, 4, False, order=(SortKey(2, True, True),), constant="-"),
-    AggregateSpec("jsonb_agg", 0, None, False, order=(SortKey(1, False, True),)), AggregateSpec("jsonb_agg", 0, None, True),
-    AggregateSpec("jsonb_object_agg", 0, None, False, (0,)), AggregateSpec("jsonb_object_agg", 0, 4, False, (0,), (SortKey(5),)),
+    AggregateSpec("jsonb_agg", 0, None, False, order=(SortKey(1, False, True),)),
+    AggregateSpec("jsonb_agg", 0, None, True),
+    AggregateSpec("jsonb_object_agg", 0, None, False, (0,)),
+    AggregateSpec("jsonb_object_agg", 0, 4, False, (0,), (SortKey(5),)),
     AggregateSpec("first_value", 1, None, False, order=(SortKey(2),)),
-    AggregateSpec("last_value", 1, None, False, order=(SortKey(2),)), AggregateSpec("last_value", 3, 4, False),
-    AggregateSpec("mode", 8, None, False, order=(SortKey(8),)), AggregateSpec("mode", 2, 4, False, order=(SortKey(2, True, True),)),
-    *(AggregateSpec("percentile_disc", 7, None, False, order=(SortKey(7, down, down),), constant=f)
-      for f in (0.0, 0.5, 1.0) for down in (False, True)),
-    *(AggregateSpec("percentile_cont", 2, None, False, order=(SortKey(2, f == 0.3, f == 0.3),), constant=f)
-      for f in (0.0, 0.25, 0.3, 1.0)),
-    AggregateSpec("bit_and", 5, None, False), AggregateSpec("bit_or", 8, 4, False), AggregateSpec("bit_xor", 1, None, False),
+    AggregateSpec("last_value", 1, None, False, order=(SortKey(2),)),
+    AggregateSpec("last_value", 3, 4, False),
+    AggregateSpec("mode", 8, None, False, order=(SortKey(8),)),
+    AggregateSpec("mode", 2, 4, False, order=(SortKey(2, True, True),)),
+    *(
+        AggregateSpec("percentile_disc", 7, None, False, order=(SortKey(7, down, down),), constant=f)
+        for f in (0.0, 0.5, 1.0)
+        for down in (False, True)
+    ),
+    *(
+        AggregateSpec("percentile_cont", 2, None, False, order=(SortKey(2, f == 0.3, f == 0.3),), constant=f)
+        for f in (0.0, 0.25, 0.3, 1.0)
+    ),
+    AggregateSpec("bit_and", 5, None, False),
+    AggregateSpec("bit_or", 8, 4, False),
+    AggregateSpec("bit_xor", 1, None, False),
     AggregateSpec("bit_xor", 1, None, True),
 ]
 CALLS += COLLECTED_CALLS
@@ -299,14 +366,18 @@ def histories(draw: st.DrawFn, *, append_only: bool = False) -> list[list[tuple[
         changes = [(row, 1) for row in draw(st.lists(ROWS, max_size=6))]
         present += [row for row, _ in changes]
         if not append_only:
-            removed = draw(st.lists(st.integers(0, max(0, len(present) - 1)), max_size=6, unique=True)) if present else []
+            removed = (
+                draw(st.lists(st.integers(0, max(0, len(present) - 1)), max_size=6, unique=True)) if present else []
+            )
             changes += [(present[i], -1) for i in removed]
             present = [row for i, row in enumerate(present) if i not in removed]
         epochs.append(draw(st.permutations(changes)))
     return epochs
 
 
-def run_history(op: Aggregate, epochs: list[list[tuple[tuple[object, ...], int]]], *, append_only: bool = False) -> History:
+def run_history(
+    op: Aggregate, epochs: list[list[tuple[tuple[object, ...], int]]], *, append_only: bool = False
+) -> History:
     history = History(op, SCHEMA, append_only=append_only)
     rows: Counter[tuple[object, ...]] = Counter()
     for changes in epochs:
@@ -328,6 +399,7 @@ def test_all_calls_together():
     @given(histories(), st.booleans())
     def run(epochs, only_row):
         run_history(aggregate_of(SCHEMA, () if only_row else (0,), *CALLS), epochs)
+
     run()
 
 
@@ -349,12 +421,17 @@ def test_nothing_depends_on_distinct_hashes(monkeypatch, mask):
     @given(histories(), st.lists(st.sampled_from(CALLS), max_size=4), st.sampled_from([(0,), (1,), (0, 4), (2,)]))
     def run(epochs, calls, keys):
         run_history(aggregate_of(SCHEMA, keys, *calls), epochs)
+
     run()
 
 
 @examples(60)
-@given(histories(), st.lists(st.sampled_from(CALLS), min_size=1, max_size=6), st.sampled_from([(0,), (), (0, 4), (2,)]),
-       st.randoms())
+@given(
+    histories(),
+    st.lists(st.sampled_from(CALLS), min_size=1, max_size=6),
+    st.sampled_from([(0,), (), (0, 4), (2,)]),
+    st.randoms(),
+)
 def test_permuted_and_recut_input_gives_the_same_bytes(epochs, calls, keys, random):
     """D-9a: output and state are equal byte for byte."""
     op = aggregate_of(SCHEMA, keys, *calls)
@@ -397,9 +474,17 @@ def test_extremes_of_every_ordered_type_follow_retractions(kind):
     op = aggregate_of(schema, (0,), call("min", 1), call("max", 1), call("count", 1, distinct=True))
     history = History(op, schema)
     values = VALUES[kind]
-    rank = {v: i for i, v in enumerate(sorted((v for v in values if v is not None),
-                                              key=lambda v: (v[0] * 30 + v[1], v[2]) if isinstance(v, tuple) else
-                                              v.encode() if isinstance(v, str) else v))}
+    rank = {
+        v: i
+        for i, v in enumerate(
+            sorted(
+                (v for v in values if v is not None),
+                key=lambda v: (
+                    (v[0] * 30 + v[1], v[2]) if isinstance(v, tuple) else v.encode() if isinstance(v, str) else v
+                ),
+            )
+        )
+    }
     present = list(values)
     history.epoch(delta_of(schema, [(1, v) for v in values]))
     while present:
@@ -407,18 +492,30 @@ def test_extremes_of_every_ordered_type_follow_retractions(kind):
         expected = (1, rest[0] if rest else None, rest[-1] if rest else None, len(rest))
         ((found, _),) = history.content.items()
         if kind == INTERVAL:  # shown in whole months and days
-            expected = tuple(None if v is None else pa.MonthDayNano([(v[0] * 30 + v[1]) // 30, v[1] % 30, v[2]])
-                             if isinstance(v, tuple) else v for v in expected)
+            expected = tuple(
+                None
+                if v is None
+                else pa.MonthDayNano([(v[0] * 30 + v[1]) // 30, v[1] % 30, v[2]])
+                if isinstance(v, tuple)
+                else v
+                for v in expected
+            )
         assert found == expected
         history.epoch(delta_of(schema, [(1, present.pop(0))], [-1]))
     assert not history.content
 
 
-@pytest.mark.parametrize("kind", [*VALUES, DOUBLE, SqlType("array", element=INTEGER), SqlType("struct", fields=(("x", DOUBLE),))],
-                         ids=lambda k: k.sql)
+@pytest.mark.parametrize(
+    "kind",
+    [*VALUES, DOUBLE, SqlType("array", element=INTEGER), SqlType("struct", fields=(("x", DOUBLE),))],
+    ids=lambda k: k.sql,
+)
 def test_keys_of_every_type(kind):
-    values = {DOUBLE: [math.nan, 0.0, None], SqlType("array", element=INTEGER): [[1, None], [], None],
-              SqlType("struct", fields=(("x", DOUBLE),)): [{"x": 1.0}, {"x": None}, None]}.get(kind) or VALUES[kind]
+    values = {
+        DOUBLE: [math.nan, 0.0, None],
+        SqlType("array", element=INTEGER): [[1, None], [], None],
+        SqlType("struct", fields=(("x", DOUBLE),)): [{"x": 1.0}, {"x": None}, None],
+    }.get(kind) or VALUES[kind]
     schema = schema_of(kind)
     history = History(aggregate_of(schema, (0,), call("count")), schema)
     history.content = Counter()
@@ -510,7 +607,10 @@ def test_many_epochs_over_many_groups_with_merges():
     history = History(op, schema)
     live: list[tuple[int, float, str]] = []
     for epoch in range(24):
-        fresh = [(int(k), float(v), f"s{int(v)}") for k, v in zip(rng.integers(0, 900, 400), rng.normal(size=400) * 10, strict=True)]
+        fresh = [
+            (int(k), float(v), f"s{int(v)}")
+            for k, v in zip(rng.integers(0, 900, 400), rng.normal(size=400) * 10, strict=True)
+        ]
         gone = [live.pop(int(rng.integers(len(live)))) for _ in range(min(len(live), 100 if epoch < 14 else 800))]
         live += fresh if epoch < 14 else []
         changes = [(r, 1) for r in (fresh if epoch < 14 else [])] + [(r, -1) for r in gone]
@@ -522,7 +622,9 @@ def test_many_epochs_over_many_groups_with_merges():
 
 
 def test_the_next_extreme_is_found_far_inside_a_group(monkeypatch):
-    """Removes the extremes of one large group again and again, many at a time; equal prefixes and unmerged runs included."""
+    """Removes the extremes of one large group again and again, many at a time; equal prefixes and unmerged runs
+    included.
+    """
     monkeypatch.setattr(extremes_module, "FIRST_LOOK", 2)
     rng = np.random.default_rng(2)
     schema = schema_of(INTEGER, BIGINT, VARCHAR)
@@ -544,19 +646,32 @@ def test_order_prefixes_never_fall(kind):
     rng = np.random.default_rng(1)
     numbers = np.concatenate([rng.integers(-(2**63), 2**63 - 1, 300), np.arange(-50, 50), [2**31, -(2**31), 2**62]])
     if kind in (NUMERIC, PRICE):
-        wide = [int(n) * 2**s for n in numbers for s in (0, 20, 40, 55)] + [s * 2**64 + d for s in (-2, -1, 1, 2) for d in (-1, 0, 1)]
-        limit = 10 ** kind.arrow.precision
-        array = pa.array([str(Decimal(n).scaleb(-kind.arrow.scale)) if abs(n) < 10**28 else f"{n}"[:-10] + "." + f"{n}"[-10:]
-                          for n in wide if abs(n) < limit]).cast(kind.arrow)
+        wide = [int(n) * 2**s for n in numbers for s in (0, 20, 40, 55)] + [
+            s * 2**64 + d for s in (-2, -1, 1, 2) for d in (-1, 0, 1)
+        ]
+        limit = 10**kind.arrow.precision
+        array = pa.array(
+            [
+                str(Decimal(n).scaleb(-kind.arrow.scale)) if abs(n) < 10**28 else f"{n}"[:-10] + "." + f"{n}"[-10:]
+                for n in wide
+                if abs(n) < limit
+            ]
+        ).cast(kind.arrow)
     elif kind in (VARCHAR, BYTEA):
-        array = pa.array([bytes(rng.integers(97, 100, rng.integers(0, 7)).astype(np.uint8)) for _ in range(300)]).cast(kind.arrow)
+        array = pa.array([bytes(rng.integers(97, 100, rng.integers(0, 7)).astype(np.uint8)) for _ in range(300)]).cast(
+            kind.arrow
+        )
     elif kind == INTERVAL:
         array = pa.array([pa.MonthDayNano([int(m), int(d), int(n)]) for m, d, n in rng.integers(-40, 40, (300, 3))])
     elif kind == DOUBLE:
         array = pa.array(np.concatenate([numbers.astype(float), rng.normal(size=300), [np.inf, -np.inf, np.nan, 0.0]]))
     else:
         width = kind.arrow.bit_width
-        scale = numbers % 86_400_000_000 if kind == TIME else numbers >> (12 if kind in (TIMESTAMP, TIMESTAMPTZ) else 64 - width)
+        scale = (
+            numbers % 86_400_000_000
+            if kind == TIME
+            else numbers >> (12 if kind in (TIMESTAMP, TIMESTAMPTZ) else 64 - width)
+        )
         array = pa.array(scale.astype(f"i{width // 8}")).cast(kind.arrow)
     order = np.argsort(ordering.order_keys(array), kind="stable")
     prefixes = ordering.order_prefixes(array)

@@ -22,7 +22,9 @@ SCHEMA, VALUES = lookups.SCHEMA, lookups.VALUES
 
 
 def step(op, left, right, state, epoch, now_us):
-    context = StepContext(0, False, lookups.EVALUATOR, (SCHEMA, SCHEMA), epoch=epoch, watermarks={} if now_us is None else {NOW: now_us})
+    context = StepContext(
+        0, False, lookups.EVALUATOR, (SCHEMA, SCHEMA), epoch=epoch, watermarks={} if now_us is None else {NOW: now_us}
+    )
     arranged = arrange.step(Arrange(("r",), SCHEMA, False, op.right_keys, op.null_safe, 0), [right], state, context)
     return temporal.step(op, [left, arranged], state, context)
 
@@ -31,8 +33,16 @@ def run(seed):
     rng = random.Random(seed)
     ttl_us = rng.choice([1, 5, 20, FOREVER_US])
     memo = rng.random() < 0.3
-    op = replace(lookups.make(rng.choice(["inner", "left"]), memo=memo, residual=rng.choice(list(lookups.RESIDUALS)), null_safe=(rng.random() < 0.3,)),
-                 ttl_us=ttl_us, owner="v1")
+    op = replace(
+        lookups.make(
+            rng.choice(["inner", "left"]),
+            memo=memo,
+            residual=rng.choice(list(lookups.RESIDUALS)),
+            null_safe=(rng.random() < 0.3,),
+        ),
+        ttl_us=ttl_us,
+        owner="v1",
+    )
     right, left = Counter(), Counter()
     answers: dict = {}
     met: dict = {}
@@ -55,7 +65,9 @@ def run(seed):
             if not history:
                 if key in answers and now_us < answers[key][1] + ttl_us:
                     content = answers[key][0]
-                elif found := Counter({r: n for r, n in content.items() if r[0] == key and (key is not None or op.null_safe[0])}):
+                elif found := Counter(
+                    {r: n for r, n in content.items() if r[0] == key and (key is not None or op.null_safe[0])}
+                ):
                     fresh[key] = (found, now_us)
             met[row] = Counter({reference.row(r): n for r, n in lookups.look_up(op, row, content).items()})
             expected += met[row]
@@ -65,12 +77,20 @@ def run(seed):
             expected.subtract(met.pop(row))
             del left[row]
         state = stored.load()
-        out = step(op, delta_of(SCHEMA, [*came, *went], [1] * len(came) + [-1] * len(went)), delta_of(SCHEMA, rows, diffs), state, epoch,
-                   None if history else now_us)
+        out = step(
+            op,
+            delta_of(SCHEMA, [*came, *went], [1] * len(came) + [-1] * len(went)),
+            delta_of(SCHEMA, rows, diffs),
+            state,
+            epoch,
+            None if history else now_us,
+        )
         stored.save(state)
         for r, d in zip(rows_of(out), out.diff.tolist(), strict=True):
             result[reference.row(r)] += d
-        assert {r: n for r, n in result.items() if n} == {r: n for r, n in expected.items() if n}, f"seed {seed}, epoch {epoch}"
+        assert {r: n for r, n in result.items() if n} == {r: n for r, n in expected.items() if n}, (
+            f"seed {seed}, epoch {epoch}"
+        )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -96,6 +116,13 @@ def test_answers_whose_time_is_over_leave_the_state():
     stored = Stored()
     for epoch, now_us in enumerate(range(0, 400, 10), 1):
         state = stored.load()
-        step(op, delta_of(SCHEMA, [(epoch, "x", 1.0)], [1]), delta_of(SCHEMA, [(epoch, "y", 1.0)], [1]), state, epoch, now_us)
+        step(
+            op,
+            delta_of(SCHEMA, [(epoch, "x", 1.0)], [1]),
+            delta_of(SCHEMA, [(epoch, "y", 1.0)], [1]),
+            state,
+            epoch,
+            now_us,
+        )
         stored.save(state)
         assert stored.load().trace(op.id, ANSWERS).num_rows <= 2

@@ -1,6 +1,7 @@
 """Cleaning by watermarks: traces, joins of every kind and aggregates forget what nobody can ask for, and nothing else.
 
-The joins are checked against the nested-loop reference over everything that ever came (RW-40, RW-41, RW-47, RA-13, RA-16).
+The joins are checked against the nested-loop reference over everything that ever came (RW-40, RW-41, RW-47, RA-13,
+RA-16).
 """
 
 from __future__ import annotations
@@ -65,15 +66,22 @@ def test_a_trace_keeps_what_is_of_use_and_little_else(seed, size, nulls, dates):
     trace, live = Trace(), Counter()
     for epoch in range(12):
         count = int(rng.integers(0, size + 1))
-        seconds = [None if rng.random() < 0.05 else int(s) * unit for s in rng.integers(epoch * 10, epoch * 10 + 40, count)]
-        rows = [(int(k), None if s is None else (at(s).date() if dates else at(s))) for k, s in zip(rng.integers(0, 50, count), seconds, strict=True)]
+        seconds = [
+            None if rng.random() < 0.05 else int(s) * unit for s in rng.integers(epoch * 10, epoch * 10 + 40, count)
+        ]
+        rows = [
+            (int(k), None if s is None else (at(s).date() if dates else at(s)))
+            for k, s in zip(rng.integers(0, 50, count), seconds, strict=True)
+        ]
         bound = epoch * 10 + int(rng.integers(0, 20))
         retention = Retention(1, us(bound * unit), nulls=nulls)
         retention.clean(trace)
         trace.append(retention.live(arranged_run(delta_of(schema, rows), (0,))), retention.merge)
         first = at(bound * unit)
         live.update(rows)
-        live = Counter({r: n for r, n in live.items() if (nulls if r[1] is None else r[1] >= (first.date() if dates else first))})
+        live = Counter(
+            {r: n for r, n in live.items() if (nulls if r[1] is None else r[1] >= (first.date() if dates else first))}
+        )
         held = Counter()
         for run in trace.runs:
             reference.accumulate(held, rows_of(run.delta()), run.diff)
@@ -148,9 +156,21 @@ class History:
     def __init__(self, case, rng):
         self.kind, self.equal, self.parts, self.lo, self.hi = case
         self.rng = rng
-        sides = [relations.Scan(n, n, tuple(relations.Column(f"{n}.{c}", c, f.type) for c, f in zip("ktv", SCHEMA, strict=True)),
-                                ("k", "t", "v"), True, watermarks=((f"{n}.t", (Term(n),)),)) for n in "lr"]
-        keys = [relations.KeyPair(e(f"l.{c}", t), e(f"r.{c}", t)) for c, t in [("k", INTEGER), ("t", TIMESTAMP)][: 1 + self.equal]]
+        sides = [
+            relations.Scan(
+                n,
+                n,
+                tuple(relations.Column(f"{n}.{c}", c, f.type) for c, f in zip("ktv", SCHEMA, strict=True)),
+                ("k", "t", "v"),
+                True,
+                watermarks=((f"{n}.t", (Term(n),)),),
+            )
+            for n in "lr"
+        ]
+        keys = [
+            relations.KeyPair(e(f"l.{c}", t), e(f"r.{c}", t))
+            for c, t in [("k", INTEGER), ("t", TIMESTAMP)][: 1 + self.equal]
+        ]
         text = " AND ".join(self.parts)
         tree = relations.Join(*sides, self.kind, tuple(keys), p(text) if text else None)
         self.marks = watermarks(tree)
@@ -159,11 +179,31 @@ class History:
             text = text.replace(name, place)
         positions = tuple(range(1 + self.equal))
         self.kept = of_join(tree)
-        self.arranged = [Arrange((n,), SCHEMA, False, positions, (False,) * len(positions), 0,
-                                 *((None, ()) if k is None else (1, k.bound))) for n, k in zip("lr", self.kept, strict=True)]
+        self.arranged = [
+            Arrange(
+                (n,),
+                SCHEMA,
+                False,
+                positions,
+                (False,) * len(positions),
+                0,
+                *((None, ()) if k is None else (1, k.bound)),
+            )
+            for n, k in zip("lr", self.kept, strict=True)
+        ]
         names = [f"{n}{i}" for n in ("l" if self.kind in ("semi", "anti") else "lr") for i in range(3)]
         fields = tuple(Field(n, SCHEMA[int(n[1:])].type) for n in names)
-        self.op = Join(("l", "r"), fields, False, self.kind, positions, positions, (False,) * len(positions), text or None, tuple(names))
+        self.op = Join(
+            ("l", "r"),
+            fields,
+            False,
+            self.kind,
+            positions,
+            positions,
+            (False,) * len(positions),
+            text or None,
+            tuple(names),
+        )
         self.names = names
         self.numbers = {}
         self.content = {"l": Counter(), "r": Counter()}
@@ -182,10 +222,18 @@ class History:
         return (self.lo is None or between >= self.lo) and (self.hi is None or between <= self.hi)
 
     def change(self, name, around):
-        """Rows that are not late, and deletions of rows that are not behind the watermark; a source drops the others."""
+        """Rows that are not late, and deletions of rows that are not behind the watermark; a source drops the
+        others.
+        """
         rng, number = self.rng, self.numbers.get(name)
-        rows = [(rng.choice([1, 1, 2, 3, None]), at(rng.choice([around + rng.randint(-9, 3)] * 9 + [None])), rng.randrange(3))
-                for _ in range(rng.randrange(6))]
+        rows = [
+            (
+                rng.choice([1, 1, 2, 3, None]),
+                at(rng.choice([around + rng.randint(-9, 3)] * 9 + [None])),
+                rng.randrange(3),
+            )
+            for _ in range(rng.randrange(6))
+        ]
         content = list(self.content[name].elements())
         gone = [r for r in content if rng.random() < 0.15]
         changes = [(r, 1) for r in rows] + [(r, -1) for r in gone]
@@ -202,8 +250,18 @@ class History:
         reference.accumulate(self.result, rows_of(out), out.diff)
         for n in "lr":
             reference.accumulate(self.content[n], [r for r, _ in changes[n]], [d for _, d in changes[n]])
-        expected = reference.join(self.kind, self.content["l"], self.content["r"], left_keys=self.op.left_keys, right_keys=self.op.right_keys,
-                                  null_safe=self.op.null_safe, residual=self.meets, output=self.op.output, left_width=3, right_width=3)
+        expected = reference.join(
+            self.kind,
+            self.content["l"],
+            self.content["r"],
+            left_keys=self.op.left_keys,
+            right_keys=self.op.right_keys,
+            null_safe=self.op.null_safe,
+            residual=self.meets,
+            output=self.op.output,
+            left_width=3,
+            right_width=3,
+        )
         assert self.result == expected
         for name, mark in self.marks.items():  # nothing behind the output's watermark as it was before
             bound = value(mark, earlier)
@@ -214,7 +272,11 @@ class History:
         for side, kept, op in zip("lr", self.kept, self.arranged, strict=True):
             bound = None if kept is None else value(kept.bound, numbers)
             if bound is not None:  # runs are small: exactly what is of use is kept
-                live = sum(c for r, c in self.content[side].items() if r[0] is not None and r[1] is not None and us(second_of(r[1])) >= bound)
+                live = sum(
+                    c
+                    for r, c in self.content[side].items()
+                    if r[0] is not None and r[1] is not None and us(second_of(r[1])) >= bound
+                )
                 held = Counter()
                 for run in state.trace(op.id, "rows").runs:
                     reference.accumulate(held, rows_of(run.delta()), run.diff)
@@ -245,12 +307,23 @@ def test_joins_with_bounds_on_time(case, seed):
     history.run(10)
 
 
-@pytest.mark.parametrize(("kind", "lo", "hi", "left", "right"), [
-    ("inner", 0, 60, "r", "l - 60"), ("inner", 0, None, "r", None), ("inner", None, 60, None, "l - 60"),
-    ("left", 0, 60, "r", "l - 60, r - 60"), ("left", None, 60, None, None), ("left", 0, None, "r", None),
-    ("right", 0, 60, "l - 60, r", "l - 60"), ("right", 0, None, None, None), ("right", None, 60, None, "l - 60"),
-    ("full", -5, 60, "l - 65, r - 5", "l - 60, r - 65"), ("semi", 0, 60, "r", "l - 60, r - 60"), ("anti", 0, 60, "r", "l - 60, r - 60"),
-])
+@pytest.mark.parametrize(
+    ("kind", "lo", "hi", "left", "right"),
+    [
+        ("inner", 0, 60, "r", "l - 60"),
+        ("inner", 0, None, "r", None),
+        ("inner", None, 60, None, "l - 60"),
+        ("left", 0, 60, "r", "l - 60, r - 60"),
+        ("left", None, 60, None, None),
+        ("left", 0, None, "r", None),
+        ("right", 0, 60, "l - 60, r", "l - 60"),
+        ("right", 0, None, None, None),
+        ("right", None, 60, None, "l - 60"),
+        ("full", -5, 60, "l - 65, r - 5", "l - 60, r - 65"),
+        ("semi", 0, 60, "r", "l - 60, r - 60"),
+        ("anti", 0, 60, "r", "l - 60, r - 60"),
+    ],
+)
 def test_what_is_kept(kind, lo, hi, left, right):
     parts = [] if lo is None else [f"l.t >= r.t + INTERVAL '{lo} seconds'"]
     parts += [] if hi is None else [f"l.t <= r.t + INTERVAL '{hi} seconds'"]
@@ -265,10 +338,22 @@ def test_what_is_kept(kind, lo, hi, left, right):
 
 def test_bounds_on_different_columns_clean_an_inner_join():
     """A session from s to e, and what happens in it."""
-    left = relations.Scan("l", "l", tuple(relations.Column(f"l.{c}", c, TIMESTAMP) for c in "kse"), ("k", "s", "e"), True,
-                          watermarks=(("l.s", (Term("l"),)), ("l.e", (Term("e"),))))
-    right = relations.Scan("r", "r", tuple(relations.Column(f"r.{c}", c, TIMESTAMP) for c in "kt"), ("k", "t"), True,
-                           watermarks=(("r.t", (Term("r"),)),))
+    left = relations.Scan(
+        "l",
+        "l",
+        tuple(relations.Column(f"l.{c}", c, TIMESTAMP) for c in "kse"),
+        ("k", "s", "e"),
+        True,
+        watermarks=(("l.s", (Term("l"),)), ("l.e", (Term("e"),))),
+    )
+    right = relations.Scan(
+        "r",
+        "r",
+        tuple(relations.Column(f"r.{c}", c, TIMESTAMP) for c in "kt"),
+        ("k", "t"),
+        True,
+        watermarks=(("r.t", (Term("r"),)),),
+    )
     keys = (relations.KeyPair(e("l.k", TIMESTAMP), e("r.k", TIMESTAMP)),)
     tree = relations.Join(left, right, "inner", keys, p("r.t >= l.s AND r.t < l.e"))
     one, other = of_join(tree)
@@ -282,8 +367,13 @@ def test_bounds_on_different_columns_clean_an_inner_join():
 # ---- aggregates
 
 
-CALLS = [AggregateSpec("count", None, None, False), AggregateSpec("sum", 1, None, False), AggregateSpec("min", 1, None, False),
-         AggregateSpec("count", 1, None, True), AggregateSpec("array_agg", 1, None, False, order=(SortKey(1),))]  # fmt: skip
+CALLS = [
+    AggregateSpec("count", None, None, False),
+    AggregateSpec("sum", 1, None, False),
+    AggregateSpec("min", 1, None, False),
+    AggregateSpec("count", 1, None, True),
+    AggregateSpec("array_agg", 1, None, False, order=(SortKey(1),)),
+]
 
 
 @examples(100)
@@ -298,7 +388,10 @@ def test_groups_behind_the_watermark_are_forgotten(seed):
     stored = {op.id: Stored() for op in (plain, timed)}
     content, number = Counter(), None
     for epoch in range(12):
-        rows = [(at(rng.choice([epoch * 3 + rng.randrange(-8, 3), None])), rng.randrange(4)) for _ in range(rng.randrange(6))]
+        rows = [
+            (at(rng.choice([epoch * 3 + rng.randrange(-8, 3), None])), rng.randrange(4))
+            for _ in range(rng.randrange(6))
+        ]
         changes = [(r, 1) for r in rows] + [(r, -1) for r in content.elements() if rng.random() < 0.2]
         changes = [(r, d) for r, d in changes if r[0] is None or number is None or us(second_of(r[0])) >= number]
         reference.accumulate(content, [r for r, _ in changes], [d for _, d in changes])
@@ -307,9 +400,13 @@ def test_groups_behind_the_watermark_are_forgotten(seed):
         for op in (plain, timed):
             state = stored[op.id].load()
             context = StepContext(0, epoch == 0, EVALUATOR, (schema,), watermarks={"a": number})
-            made = aggregate.step(op, [delta_of(schema, [r for r, _ in changes], [d for _, d in changes])], state, context)
+            made = aggregate.step(
+                op, [delta_of(schema, [r for r, _ in changes], [d for _, d in changes])], state, context
+            )
             stored[op.id].save(state)
-            results.append(Counter({(tuple(map(str, r)), int(d)): 1 for r, d in zip(rows_of(made), made.diff, strict=True)}))
+            results.append(
+                Counter({(tuple(map(str, r)), int(d)): 1 for r, d in zip(rows_of(made), made.diff, strict=True)})
+            )
             for name in state.names(op.id) if op is timed else ():
                 for run in state.trace(op.id, name).runs:
                     assert all(t is None or us(second_of(t)) >= number for t in run.arrays[0].to_pylist())
@@ -317,10 +414,18 @@ def test_groups_behind_the_watermark_are_forgotten(seed):
 
 
 def test_which_group_key_has_a_watermark():
-    scan = relations.Scan("l", "l", (relations.Column("l.k", "k", INTEGER), relations.Column("l.t", "t", TIMESTAMP)), ("k", "t"), True,
-                          watermarks=(("l.t", (Term("l"),)),))
+    scan = relations.Scan(
+        "l",
+        "l",
+        (relations.Column("l.k", "k", INTEGER), relations.Column("l.t", "t", TIMESTAMP)),
+        ("k", "t"),
+        True,
+        watermarks=(("l.t", (Term("l"),)),),
+    )
     keys = (e("l.k"), e("l.t + INTERVAL '1 second'", TIMESTAMP))
-    node = relations.Aggregate(scan, keys, (), tuple(relations.Column(f"g{i}", f"g{i}", k.type) for i, k in enumerate(keys)))
+    node = relations.Aggregate(
+        scan, keys, (), tuple(relations.Column(f"g{i}", f"g{i}", k.type) for i, k in enumerate(keys))
+    )
     number, mark = of_aggregate(node)
     assert number == 1
     assert value(mark, {"l": 5}) == 5 + SECOND
@@ -339,7 +444,9 @@ def test_state_is_flat_over_100_micro_batches():
         arrange.step(op, [delta_of(SCHEMA, rows)], state, context)
         stored.save(state)
         sizes.append(state.size(op.id))
-        assert all(run.note is not None for run in stored.load().trace(op.id, "rows").runs)  # so that none need be read to be cleaned
+        assert all(
+            run.note is not None for run in stored.load().trace(op.id, "rows").runs
+        )  # so that none need be read to be cleaned
     assert max(rows for rows, _ in sizes[50:]) <= 1.1 * max(rows for rows, _ in sizes[10:50])
     assert max(size for _, size in sizes[50:]) <= 1.1 * max(size for _, size in sizes[10:50])
     assert max(rows for rows, _ in sizes) <= 15_000  # of 300,000; about 4,000 are of use

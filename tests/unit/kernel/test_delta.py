@@ -106,7 +106,9 @@ def check_consolidation(delta, keys, seed):
 @given(deltas(), st.data())
 def test_consolidate_is_a_counter_in_canonical_order(delta, data):
     width = delta.columns.num_columns
-    keys = data.draw(st.one_of(st.none(), st.lists(st.integers(0, width - 1), max_size=2).map(tuple) if width else st.just(())))
+    keys = data.draw(
+        st.one_of(st.none(), st.lists(st.integers(0, width - 1), max_size=2).map(tuple) if width else st.just(()))
+    )
     check_consolidation(delta, keys, 1)
 
 

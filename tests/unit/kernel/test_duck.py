@@ -26,7 +26,9 @@ class Endless:
         self.told.set()
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only")
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only"
+)
 def test_ctrl_c_interrupts_a_query():
     connection = Endless()
     with pytest.raises(KeyboardInterrupt):

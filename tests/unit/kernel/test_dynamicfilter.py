@@ -26,12 +26,19 @@ VALUES = {
     INTEGER: [-(2**31), -1, 0, 1, 2, 2**31 - 1],
     BIGINT: [-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1],
     DOUBLE: [-math.inf, -1.5, 0.0, 1e-300, 1.5, math.inf, math.nan],
-    NUMERIC: [Decimal(t).quantize(Decimal("1e-10")) for t in ("-123456789012345678", "-1", "-0.0000000001", "0", "0.5", "1", "123456789012345678")],
+    NUMERIC: [
+        Decimal(t).quantize(Decimal("1e-10"))
+        for t in ("-123456789012345678", "-1", "-0.0000000001", "0", "0.5", "1", "123456789012345678")
+    ],
     VARCHAR: ["", "a", "abcdefgh", "abcdefghi", "abcdefghj", "b", "é", "z"],
     BYTEA: [b"", b"\x00", b"\x00\x01", b"\xff", b"\xffabcdefghij"],
     DATE: [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2024, 2, 29)],
     TIME: [dt.time(0), dt.time(0, 0, 0, 1), dt.time(23, 59, 59, 999999)],
-    TIMESTAMP: [dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(1970, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 1)],
+    TIMESTAMP: [
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
+        dt.datetime(1970, 1, 1),
+        dt.datetime(2024, 1, 1, 0, 0, 0, 1),
+    ],
 }
 
 
@@ -121,5 +128,12 @@ def test_a_move_of_the_bound_reads_only_what_is_between(monkeypatch):
 def test_more_than_one_bound_is_an_error():
     schema, op = filter_of(INTEGER, "<")
     with pytest.raises(Exception, match="a dynamic filter has 2 bounds instead of one"):
-        dynamicfilter.step(op, [Delta.empty(pa.schema([("c0", pa.int32()), ("c1", pa.int32())])),
-                                delta_of(schema_of(INTEGER), [(1,), (2,)])], Stored().load(), context(schema, INTEGER))
+        dynamicfilter.step(
+            op,
+            [
+                Delta.empty(pa.schema([("c0", pa.int32()), ("c1", pa.int32())])),
+                delta_of(schema_of(INTEGER), [(1,), (2,)]),
+            ],
+            Stored().load(),
+            context(schema, INTEGER),
+        )

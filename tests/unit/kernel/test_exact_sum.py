@@ -17,7 +17,9 @@ from watersmeet.kernel.arrays import exact_sum, wide
 FINITE = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.floats(-1e6, 1e6),
-    st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 2.0**-1022, 1e16, 1.0, -1e16, 0.1, 1.7976931348623157e308, 2.0**53, 2.0**-60]),
+    st.sampled_from(
+        [0.0, -0.0, 5e-324, -5e-324, 2.0**-1022, 1e16, 1.0, -1e16, 0.1, 1.7976931348623157e308, 2.0**53, 2.0**-60]
+    ),
 )
 
 
@@ -79,7 +81,10 @@ def test_normal_form_is_unique_and_stored_sums_go_on():
     values[:100], values[1900:] = 1e300, 1e300
     ones = np.ones(2000, np.int64)
     ones[1900:] = -1
-    old, change = exact_sum.split(rows[:900], values[:900], ones[:900]), exact_sum.split(rows[900:], values[900:], ones[900:])
+    old, change = (
+        exact_sum.split(rows[:900], values[:900], ones[:900]),
+        exact_sum.split(rows[900:], values[900:], ones[900:]),
+    )
     ((before, after),) = exact_sum.tables(60, [old, change])
     stored = [a.slice(0) for a in pa.table(list(before.lists()), ["a", "b"]).take(pa.array(np.arange(60))).columns]
     ((_, again),) = exact_sum.tables(60, [exact_sum.stored(*(c.combine_chunks() for c in stored)), change])
@@ -97,8 +102,10 @@ def test_many_rows_in_pieces(monkeypatch):
 
 
 @examples(200)
-@given(st.lists(st.tuples(st.integers(-(10**37), 10**37), st.integers(1, 2**40)), min_size=1, max_size=8),
-       st.integers(-12, 20))
+@given(
+    st.lists(st.tuples(st.integers(-(10**37), 10**37), st.integers(1, 2**40)), min_size=1, max_size=8),
+    st.integers(-12, 20),
+)
 def test_wide_quotients(pairs, power):
     values = pa.array([Decimal(v) for v, _ in pairs], pa.decimal128(38, 0))
     divisor = np.array([d for _, d in pairs], np.int64)
@@ -118,7 +125,9 @@ def test_wide_quotients(pairs, power):
     assert errors.sum() == expected.count(None)
 
 
-@pytest.mark.parametrize("kind", [pa.int16(), pa.int32(), pa.int64(), pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(38, 10)])
+@pytest.mark.parametrize(
+    "kind", [pa.int16(), pa.int32(), pa.int64(), pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(38, 10)]
+)
 def test_wide_sums_of_extremes(kind):
     if pa.types.is_decimal(kind):
         big, small = (Decimal((sign, (9,) * kind.precision, -kind.scale)) for sign in (0, 1))
@@ -136,7 +145,11 @@ def test_wide_sums_of_extremes(kind):
 
 def test_wide_integers_and_their_overflow():
     limbs = wide.split(pa.array([2**63 - 1, -(2**63), 5], pa.int64()))
-    assert wide.to_integer(limbs, pa.int64(), np.array([True, True, False]))[0].to_pylist() == [2**63 - 1, -(2**63), None]
+    assert wide.to_integer(limbs, pa.int64(), np.array([True, True, False]))[0].to_pylist() == [
+        2**63 - 1,
+        -(2**63),
+        None,
+    ]
     found, errors = wide.to_integer(limbs * 2, pa.int64(), np.ones(3, np.bool_))
     assert (found.to_pylist(), errors.tolist()) == ([None, None, 10], [True, True, False])
 

@@ -76,19 +76,49 @@ def shop(buckets: int) -> Circuit:
     names = b.add(Scan((), NAMES, False, "names", ("k", "n")))
     paid = b.add(Map((orders.id,), ORDERS, False, ("c0", "c1 * 2"), "c1 > 0"))
     left, right = b.exchange(paid, (0,)), b.exchange(names, (0,))
-    named = b.add(Join((b.arrange(left, (0,)).id, b.arrange(right, (0,)).id), schema_of(VARCHAR, DOUBLE), False, "left", (0,), (0,), (False,), None, ("r1", "l1")))
+    named = b.add(
+        Join(
+            (b.arrange(left, (0,)).id, b.arrange(right, (0,)).id),
+            schema_of(VARCHAR, DOUBLE),
+            False,
+            "left",
+            (0,),
+            (0,),
+            (False,),
+            None,
+            ("r1", "l1"),
+        )
+    )
     grouped = b.exchange(named, (0,))
     calls = (AggregateSpec("count", None, None, False), AggregateSpec("sum", 1, None, False))
     by_name = b.add(Aggregate((grouped.id,), schema_of(VARCHAR, BIGINT, DOUBLE), False, (0,), calls))
     b.add(Sink((by_name.id,), schema_of(VARCHAR, BIGINT, DOUBLE), False, "by_name"))
     whole = b.exchange(by_name, ())
-    total = b.add(Aggregate((whole.id,), schema_of(BIGINT, DOUBLE), False, (), (
-        AggregateSpec("count", None, None, False), AggregateSpec("max", 2, None, False))))
+    total = b.add(
+        Aggregate(
+            (whole.id,),
+            schema_of(BIGINT, DOUBLE),
+            False,
+            (),
+            (AggregateSpec("count", None, None, False), AggregateSpec("max", 2, None, False)),
+        )
+    )
     b.add(Sink((total.id,), schema_of(BIGINT, DOUBLE), False, "total"))
     fixed = b.add(Constant((), schema_of(VARCHAR), True, (("'a'",), ("upper('b')",), ("NULL",))))
     spread = b.exchange(fixed, (), "broadcast")
-    both = b.add(Join((b.arrange(left, ()).id, b.arrange(spread, ()).id), schema_of(INTEGER, DOUBLE, VARCHAR), False, "inner", (), (), (),
-                      "l1 > 10 AND r0 IS NOT NULL", ("l0", "l1", "r0")))
+    both = b.add(
+        Join(
+            (b.arrange(left, ()).id, b.arrange(spread, ()).id),
+            schema_of(INTEGER, DOUBLE, VARCHAR),
+            False,
+            "inner",
+            (),
+            (),
+            (),
+            "l1 > 10 AND r0 IS NOT NULL",
+            ("l0", "l1", "r0"),
+        )
+    )
     doubled = b.add(Union((both.id, both.id), both.schema, False))
     b.add(Sink((doubled.id,), doubled.schema, False, "pairs"))
     return b.circuit()
@@ -104,8 +134,9 @@ class Runner:
         self.metrics: dict[str, OperatorMetrics] = {}
         self.epochs = 0
 
-    def stage(self, stage: int, bucket: int, sources: dict[str, list[Delta]], frames: list[Frame],
-              context: EpochContext) -> list[Frame]:
+    def stage(
+        self, stage: int, bucket: int, sources: dict[str, list[Delta]], frames: list[Frame], context: EpochContext
+    ) -> list[Frame]:
         stored = self.states.setdefault((stage, bucket), Stored())
         state = stored.load()
         result = run_stage(self.circuit, stage, bucket, sources, frames, state, context)
@@ -120,8 +151,9 @@ class Runner:
     def epoch(self, changes: dict[str, list[Delta]], context: EpochContext | None = None, tasks: int = 2) -> None:
         """changes: by relation. The frames go through the stages shuffled."""
         initial = self.epochs == 0
-        context = context or EpochContext(self.epochs, initial, None, frozenset(),
-                                          frozenset(self.circuit.by_id) if initial else frozenset())
+        context = context or EpochContext(
+            self.epochs, initial, None, frozenset(), frozenset(self.circuit.by_id) if initial else frozenset()
+        )
         self.epochs += 1
         scans = {s.relation_id: s.id for s in self.circuit.scans}
         tasks = 1 if self.circuit.buckets == 1 else tasks
@@ -132,8 +164,11 @@ class Runner:
         moving.append(Frame(0, "receipt", 7, b"{}"))
         for stage in range(1, self.circuit.last_stage + 1):
             np.random.default_rng(self.epochs).shuffle(moving)
-            moving = [f for bucket in range(self.circuit.buckets)
-                      for f in self.stage(stage, bucket, {}, [f for f in moving if f.bucket == bucket], context)]
+            moving = [
+                f
+                for bucket in range(self.circuit.buckets)
+                for f in self.stage(stage, bucket, {}, [f for f in moving if f.bucket == bucket], context)
+            ]
         assert [f.channel for f in moving] == ["receipt"]
 
 
@@ -166,11 +201,17 @@ def history(seed: int, epochs: int) -> list[dict[str, list[Delta]]]:
     for _ in range(epochs):
         changes = {}
         for relation, schema in (("orders", ORDERS), ("names", NAMES)):
-            fresh = [(None if k == 0 else int(k), (float(v) if relation == "orders" else f"n{v % 3}"))
-                     for k, v in zip(rng.integers(0, 6, 5), rng.integers(-3, 20, 5), strict=True)]
+            fresh = [
+                (None if k == 0 else int(k), (float(v) if relation == "orders" else f"n{v % 3}"))
+                for k, v in zip(rng.integers(0, 6, 5), rng.integers(-3, 20, 5), strict=True)
+            ]
             live[relation] += fresh
             gone = [live[relation].pop(int(rng.integers(len(live[relation])))) for _ in range(3)]
-            changes[relation] = [delta_of(schema, fresh), delta_of(schema, gone, [-1] * len(gone)), delta_of(schema, [])]
+            changes[relation] = [
+                delta_of(schema, fresh),
+                delta_of(schema, gone, [-1] * len(gone)),
+                delta_of(schema, []),
+            ]
         result.append(changes)
     return result
 
@@ -198,7 +239,9 @@ def test_replay_gives_the_same_bytes():
     first, second = Runner(shop(2)), Runner(shop(2))
     for changes in history(11, 6):
         first.epoch(changes, tasks=2)
-        second.epoch({r: [d.take(np.arange(d.num_rows)[::-1]) for d in deltas[::-1]] for r, deltas in changes.items()}, tasks=3)
+        second.epoch(
+            {r: [d.take(np.arange(d.num_rows)[::-1]) for d in deltas[::-1]] for r, deltas in changes.items()}, tasks=3
+        )
     assert first.content == second.content
     for key in set(first.states) & set(second.states):
         assert first.states[key].bytes() == second.states[key].bytes()
@@ -218,7 +261,8 @@ def test_only_active_operators_run_and_scratch_state_is_apart():
     assert {k: 2 * n for k, n in before["by_name"].items()} == dict(runner.content["by_name"])
     names = {o for stored in runner.states.values() for o in stored.load().operators}
     assert {n for n in names if n.startswith("scratch!")} == {
-        f"scratch!{i}" for i in active if i.startswith(("arrange", "aggregate"))}
+        f"scratch!{i}" for i in active if i.startswith(("arrange", "aggregate"))
+    }
 
 
 def test_missing_state_is_refused():
@@ -308,8 +352,9 @@ def test_time_filters_step_without_rows():
         frames = run_stage(circuit, 0, 0, sources, [], Stored().load(), EpochContext(epoch)).frames
         for bucket, store in enumerate(stored):
             state = store.load()
-            context = EpochContext(epoch, fresh=frozenset(o.id for o in circuit.operators),
-                                   watermarks={NOW: seconds * 1_000_000})
+            context = EpochContext(
+                epoch, fresh=frozenset(o.id for o in circuit.operators), watermarks={NOW: seconds * 1_000_000}
+            )
             mine = [f for f in frames if f.bucket == bucket]
             published = run_stage(circuit, 1, bucket, {}, mine, state, context).published
             store.save(state)

@@ -57,7 +57,10 @@ VALUES = {
     SqlType("array", element=JSONB): [["1", None], [], None],
     SqlType("array", element=SqlType("array", element=NUMERIC)): [[[Decimal("1.5000000000")], None], [], None],
     SqlType("struct", fields=(("x y", INTEGER), ("z", SqlType("array", element=TIMESTAMPTZ)))): [
-        {"x y": 1, "z": [dt.datetime(2024, 1, 1, tzinfo=UTC), None]}, {"x y": None, "z": None}, None],
+        {"x y": 1, "z": [dt.datetime(2024, 1, 1, tzinfo=UTC), None]},
+        {"x y": None, "z": None},
+        None,
+    ],
 }
 
 
@@ -69,8 +72,9 @@ def table(*pairs: tuple[SqlType, list]) -> pa.Table:
     return pa.table({f"c{i}": pa.array(values, kind.arrow) for i, (kind, values) in enumerate(pairs)})
 
 
-def project(rows: pa.Table, types: list[SqlType], exprs: list[str], results: list[SqlType],
-            predicate: str | None = None) -> tuple[list[list], list[int] | None, int]:
+def project(
+    rows: pa.Table, types: list[SqlType], exprs: list[str], results: list[SqlType], predicate: str | None = None
+) -> tuple[list[list], list[int] | None, int]:
     counters = Counters()
     result, kept = EVALUATOR.project(rows, columns(*types), exprs, columns(*results), predicate, counters)
     assert result.schema.types == [kind.arrow for kind in results]
@@ -102,7 +106,10 @@ def test_every_type_has_its_duckdb_type(kind: SqlType):
 def test_filter_first_and_positions_of_kept_rows():
     rows = table((INTEGER, [1, 0, None, 4]), (VARCHAR, ["a", "b", "c", "d"]))
     assert project(rows, [INTEGER, VARCHAR], ["12 // c0", "c1", "7"], [INTEGER, VARCHAR, BIGINT], "c0 <> 0") == (
-        [[12, 3], ["a", "d"], [7, 7]], [0, 3], 0)
+        [[12, 3], ["a", "d"], [7, 7]],
+        [0, 3],
+        0,
+    )
     assert project(rows, [INTEGER, VARCHAR], ["c1"], [VARCHAR], "c1 > ''")[1] is None
     assert project(rows, [INTEGER, VARCHAR], ["c1", "c0 + 1"], [VARCHAR, INTEGER], "c1 = 'x'") == ([[], []], [], 0)
     assert EVALUATOR.mask(rows, columns(INTEGER, VARCHAR), "c0 > 0").tolist() == [True, False, False, True]
@@ -110,8 +117,9 @@ def test_filter_first_and_positions_of_kept_rows():
 
 def test_erroneous_cells_are_null_and_counted():
     rows = table((VARCHAR, ["1", "x", None, "", "5"]), (INTEGER, [2**31 - 1, 1, 1, None, 0]))
-    values, kept, errors = project(rows, [VARCHAR, INTEGER], ["CAST(c0 AS INT)", "c1 + 1", "c0"],
-                                   [INTEGER, INTEGER, VARCHAR])
+    values, kept, errors = project(
+        rows, [VARCHAR, INTEGER], ["CAST(c0 AS INT)", "c1 + 1", "c0"], [INTEGER, INTEGER, VARCHAR]
+    )
     assert values == [[1, None, None, None, 5], [None, 2, 2, None, 1], ["1", "x", None, "", "5"]]
     assert kept is None
     assert errors == 3
@@ -125,14 +133,20 @@ def test_erroneous_predicate_is_false_and_counted():
     assert counters.expression_errors == 2
 
 
-@pytest.mark.parametrize(("sql", "value"), [
-    ("c1 OR CAST(c0 AS INT) > 0", [True, None, False, True, None, None]),
-    ("c1 AND CAST(c0 AS INT) > 0", [None, False, False, True, None, None]),
-    ("NOT (NOT c1 AND (CAST(c0 AS INT) < 1 OR c1 IS NULL))", [True, None, False, True, None, None]),
-    ("CASE WHEN CAST(c0 AS INT) = 0 OR c1 THEN true WHEN c0 = 'x' THEN false END", [True, False, True, True, False, None]),
-    ("CAST(c0 AS INT) > 0", [None, None, False, True, None, None]),
-    ("coalesce(c1, CAST(c0 AS INT) > 0)", [True, False, False, True, None, None]),
-])
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("c1 OR CAST(c0 AS INT) > 0", [True, None, False, True, None, None]),
+        ("c1 AND CAST(c0 AS INT) > 0", [None, False, False, True, None, None]),
+        ("NOT (NOT c1 AND (CAST(c0 AS INT) < 1 OR c1 IS NULL))", [True, None, False, True, None, None]),
+        (
+            "CASE WHEN CAST(c0 AS INT) = 0 OR c1 THEN true WHEN c0 = 'x' THEN false END",
+            [True, False, True, True, False, None],
+        ),
+        ("CAST(c0 AS INT) > 0", [None, None, False, True, None, None]),
+        ("coalesce(c1, CAST(c0 AS INT) > 0)", [True, False, False, True, None, None]),
+    ],
+)
 def test_a_row_decides_alone_what_its_errors_do(sql, value):
     """Law: a result never depends on the other rows of the batch. DuckDB skips parts for rows that are decided."""
     text, flags = ["x", "x", "0", "1", "x", None], [True, False, False, True, None, None]
@@ -156,24 +170,34 @@ def test_errors_where_try_is_not_possible():
 def test_an_error_in_a_constant_makes_all_rows_null():
     rows = table((INTEGER, [1, 2]))
     assert project(rows, [INTEGER], ["CAST('x' AS INTEGER)", "sqrt(-1) + c0"], [INTEGER, DOUBLE]) == (
-        [[None, None], [None, None]], None, 4)
+        [[None, None], [None, None]],
+        None,
+        4,
+    )
     assert project(rows, [INTEGER], ["c0"], [INTEGER], "CAST('x' AS BOOLEAN)") == ([[]], [], 2)
 
 
 def test_errors_of_json_and_of_casts_to_the_result_type():
     rows = table((JSONB, ['{"a": "x"}', '{"a": 3}', None]), (BIGINT, [1, 2**40, None]))
-    values, _, errors = project(rows, [JSONB, BIGINT], ["CAST(c0->>'a' AS INT)", "c1", "c0->'a'"],
-                                [INTEGER, INTEGER, JSONB])
+    values, _, errors = project(
+        rows, [JSONB, BIGINT], ["CAST(c0->>'a' AS INT)", "c1", "c0->'a'"], [INTEGER, INTEGER, JSONB]
+    )
     assert values == [[None, 3, None], [1, None, None], ['"x"', "3", None]]
     assert errors == 2
 
 
 def test_no_columns_and_no_rows():
-    empty, kept = EVALUATOR.project(pa.table({}), (), ["1", "'it''s'", "1 + 1"], columns(INTEGER, VARCHAR, BIGINT), num_rows=3)
+    empty, kept = EVALUATOR.project(
+        pa.table({}), (), ["1", "'it''s'", "1 + 1"], columns(INTEGER, VARCHAR, BIGINT), num_rows=3
+    )
     assert empty.to_pydict() == {"c0": [1] * 3, "c1": ["it's"] * 3, "c2": [2] * 3}
     assert kept is None
     rows = table((INTEGER, []))
-    assert project(rows, [INTEGER], ["c0", "c0 + 1", "NULL"], [INTEGER, BIGINT, VARCHAR], "c0 > 1") == ([[], [], []], None, 0)
+    assert project(rows, [INTEGER], ["c0", "c0 + 1", "NULL"], [INTEGER, BIGINT, VARCHAR], "c0 > 1") == (
+        [[], [], []],
+        None,
+        0,
+    )
     none, kept = EVALUATOR.project(table((INTEGER, [1, 2, 3])), columns(INTEGER), [], (), "c0 > 1")
     assert kept is not None
     assert kept.tolist() == [1, 2]
@@ -187,7 +211,10 @@ def test_constant_rows():
 
 
 def test_sql_reaches_neither_files_nor_settings():
-    for text in ("(SELECT count(*) FROM read_csv('/etc/hostname'))", "(SELECT content FROM read_text('/etc/hostname'))"):
+    for text in (
+        "(SELECT count(*) FROM read_csv('/etc/hostname'))",
+        "(SELECT content FROM read_text('/etc/hostname'))",
+    ):
         with pytest.raises(Exception, match="disabled by configuration"):
             EVALUATOR.project(table((INTEGER, [1])), columns(INTEGER), [text], columns(VARCHAR))
 

@@ -39,14 +39,23 @@ def test_slices_and_chunks_do_not_matter(kind):
 def test_integers_of_all_widths_and_times_hash_alike():
     values = [0, 1, -1, 100]
     expected = hash_columns([pa.array(values, pa.int64())])
-    for kind in (pa.int8(), pa.int16(), pa.int32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.duration("us")):
+    for kind in (
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.timestamp("us"),
+        pa.timestamp("us", tz="UTC"),
+        pa.duration("us"),
+    ):
         if is_bijective(kind):
             assert (hash_columns([pa.array(values, pa.int64()).cast(kind)]) == expected).all()
     assert (hash_columns([pa.array([1.5, NAN], pa.float32())]) == hash_columns([pa.array([1.5, NAN])])).all()
 
 
 def test_a_month_is_thirty_days_as_a_key_but_not_as_a_row():
-    intervals = pa.array([pa.MonthDayNano([1, 0, 0]), pa.MonthDayNano([0, 30, 0]), pa.MonthDayNano([0, 29, 86_400 * 10**9])])
+    intervals = pa.array(
+        [pa.MonthDayNano([1, 0, 0]), pa.MonthDayNano([0, 30, 0]), pa.MonthDayNano([0, 29, 86_400 * 10**9])]
+    )
     assert len(set(hash_columns([intervals]).tolist())) == 1
     assert len(set(row_hash(pa.table([intervals], ["c0"])).tolist())) == 3
 

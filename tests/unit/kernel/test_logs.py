@@ -9,25 +9,29 @@ import pytest
 from tests import reference
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 
-from watersmeet.circuit.operators import Records, operator_from_json
+from watersmeet.circuit.operators import CauseSpec, Changes, Records, operator_from_json
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import records
+from watersmeet.kernel.operators import changes, records
 from watersmeet.kernel.runs import groups
 from watersmeet.kernel.runs.state import BlobDict, StageState
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR
+from watersmeet.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, VARCHAR
 
 SCHEMA = schema_of(INTEGER, VARCHAR, VARCHAR)
 KEY, VALUE, KEPT = 0, 1, 2
 
 
-def log_of(keys):
-    return Records(("i",), (*SCHEMA, *schema_of(BOOLEAN, BIGINT)), True, keys, (KEY, KEPT))
+def log_of(keys, time=None):
+    return Records(("i",), (*SCHEMA, *schema_of(BOOLEAN, BIGINT)), True, keys, (KEY, KEPT), time)
 
 
 def step(op, rows, diffs, epoch):
     context = StepContext(0, False, Evaluator(), (SCHEMA,), epoch=epoch)
-    return records.step(op, [delta_of(SCHEMA, rows, diffs)], StageState(None, BlobDict()), context)
+    delta, state = delta_of(SCHEMA, rows, diffs), StageState(None, BlobDict())
+    if op.keys is not None:
+        come_and_go = Changes(("i",), (*SCHEMA, *schema_of(BOOLEAN, TIMESTAMP)), True, (CauseSpec((KEY,), None, 0),))
+        delta = changes.step(come_and_go, [delta], state, context)
+    return records.step(op, [delta], state, context)
 
 
 def newest(log):
@@ -68,7 +72,9 @@ def test_a_log_of_a_table_adds_up_to_it(seed, weak, monkeypatch):
         assert {r[4] for r in rows_of(out)} <= {epoch}
         assert all(r[1] is None for r in rows_of(out) if r[3])
         changed = {r[0] for r in (before - content) + (content - before)}
-        assert sorted(map(str, changed)) == sorted(str(r[0]) for r in rows_of(out)), "one record for each key that changed, none for others"
+        assert sorted(map(str, changed)) == sorted(str(r[0]) for r in rows_of(out)), (
+            "one record for each key that changed, none for others"
+        )
         log += rows_of(out)
         assert newest(log) == content
     assert any(r[3] for r in log)
@@ -78,7 +84,10 @@ def test_what_is_kept_of_a_key_that_is_gone():
     out = step(log_of((KEY,)), [(1, "x", "a"), (1, "y", "a")], [-1, -1], 3)
     assert rows_of(out) == [(1, None, "a", True, 3)]
     rows = [(1, "x", "b"), (1, "y", "a"), (2, "x", "c")]
-    found = {rows_of(step(log_of((KEY,)), [rows[i] for i in order], [-1, -1, -1], 3))[0] for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0])}
+    found = {
+        rows_of(step(log_of((KEY,)), [rows[i] for i in order], [-1, -1, -1], 3))[0]
+        for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0])
+    }
     assert len(found) == 1, "the content decides, not the order"
 
 
@@ -86,10 +95,13 @@ def test_rows_of_a_stream_are_records_as_they_are():
     op = log_of(None)
     out = step(op, [(1, "x", "a"), (1, "x", "a"), (None, None, None)], [1, 2, 1], 7)
     assert list(zip(rows_of(out), out.diff.tolist())) == [
-        ((1, "x", "a", False, 7), 1), ((1, "x", "a", False, 7), 2), ((None, None, None, False, 7), 1)]
+        ((1, "x", "a", False, 7), 1),
+        ((1, "x", "a", False, 7), 2),
+        ((None, None, None, False, 7), 1),
+    ]
     assert step(op, [], [], 8).num_rows == 0
 
 
 def test_json():
-    for op in (log_of((KEY,)), log_of(None)):
+    for op in (log_of((KEY,)), log_of((KEY,), KEPT), log_of(None)):
         assert operator_from_json(op.to_json()) == op

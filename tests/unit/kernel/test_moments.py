@@ -1,4 +1,7 @@
-"""Cut and Arrivals: what a query sees of its inputs by when it came. Document 003, rulings D-003-06 and D-003-17."""
+"""Cut and Arrivals: what a query sees of its inputs by when it came.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", rulings D-003-06 and D-003-17.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def context(schema, *, epoch=1, filling=False):
 
 
 def changes(rows, diffs):
-    columns = [pa.array([r[i] for r in rows], kind) for i, kind in enumerate((pa.int32(), pa.string(), pa.int64())[: len(rows[0])])]
+    columns = [
+        pa.array([r[i] for r in rows], kind)
+        for i, kind in enumerate((pa.int32(), pa.string(), pa.int64())[: len(rows[0])])
+    ]
     return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), np.array(diffs, np.int64))
 
 
@@ -34,8 +40,10 @@ def shown(delta):
     return [(*row.values(), d) for row, d in zip(delta.columns.to_pylist(), delta.diff.tolist(), strict=True)]
 
 
-@pytest.mark.parametrize(("keeps", "filling", "passes"), [
-    ("before", True, True), ("before", False, False), ("after", True, False), ("after", False, True)])
+@pytest.mark.parametrize(
+    ("keeps", "filling", "passes"),
+    [("before", True, True), ("before", False, False), ("after", True, False), ("after", False, True)],
+)
 def test_a_cut_passes_history_or_what_comes_later(keeps, filling, passes):
     op = Cut(("i",), ROWS, False, keeps, 7)
     delta = changes([(1, "a"), (2, None)], [1, -1])
@@ -53,7 +61,9 @@ def test_cuts_at_other_moments_are_other_operators():
 def test_arrivals_are_what_was_written_the_newest_first():
     op = Arrivals(("i",), (*ROWS, Field("c2", BIGINT, nullable=False), Field("c3", BIGINT, nullable=False)), True)
     assert operator_from_json(op.to_json()).id == op.id
-    first = STEPS["arrivals"](op, [changes([(1, "a", 5), (1, "a", 6), (1, "b", 7)], [1, -1, 1])], None, context(ORDERED, epoch=3))
+    first = STEPS["arrivals"](
+        op, [changes([(1, "a", 5), (1, "a", 6), (1, "b", 7)], [1, -1, 1])], None, context(ORDERED, epoch=3)
+    )
     later = STEPS["arrivals"](op, [changes([(1, "b", 0), (1, None, 1)], [-1, 1])], None, context(ORDERED, epoch=4))
     # a row that another one of the same epoch replaces came all the same; nothing goes
     assert shown(first) == [(1, "a", -3, -5, 1), (1, "b", -3, -7, 1)]
@@ -68,8 +78,13 @@ def test_random_histories(seed):
     """As the references say, whatever is written, replaced and deleted in which epoch."""
     rng = random.Random(seed)
     old = rng.randrange(3)
-    epochs = [(n < old, [((rng.choice([1, 2, None]), rng.choice("ab")), rng.choice([1, 1, -1])) for _ in range(rng.randrange(5))])
-              for n in range(6)]
+    epochs = [
+        (
+            n < old,
+            [((rng.choice([1, 2, None]), rng.choice("ab")), rng.choice([1, 1, -1])) for _ in range(rng.randrange(5))],
+        )
+        for n in range(6)
+    ]
     cuts = {keeps: Cut(("i",), ROWS, False, keeps, 7) for keeps in ("before", "after")}
     found = {keeps: Counter() for keeps in cuts}
     ordered = Arrivals(("i",), (*ROWS, Field("c2", BIGINT, nullable=False), Field("c3", BIGINT, nullable=False)), True)

@@ -60,7 +60,12 @@ def test_times_of_other_types():
 def test_the_late_rows_alone_and_history_in_which_nothing_is_late():
     """A bound without a clock of its own: what a backfill reads was there before (WITHIN of Lenses, D-004-08)."""
     schema, rows = schema_of(INTEGER, TIMESTAMP), [(1, at(9)), (2, at(10)), (3, None)]
-    for late, filling, found in [(True, False, [1]), (False, False, [2, 3]), (True, True, []), (False, True, [1, 2, 3])]:
+    for late, filling, found in [
+        (True, False, [1]),
+        (False, False, [2, 3]),
+        (True, True, []),
+        (False, True, [1, 2, 3]),
+    ]:
         op = Punctual(("i",), schema, True, 1, BOUND, "", "", "", late)
         assert operator_from_json(op.to_json()) == op
         ctx = StepContext(0, False, Evaluator(), (schema,), before={"a": 20, "b": 40}, filling=filling)

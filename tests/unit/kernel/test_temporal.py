@@ -1,4 +1,7 @@
-"""Process-time temporal joins against a reference that looks rows up one by one. RW-49, RW-50, RW-60 to RW-62, RA-17 to RA-20."""
+"""Process-time temporal joins against a reference that looks rows up one by one.
+
+RW-49, RW-50, RW-60 to RW-62, RA-17 to RA-20.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,31 @@ from watersmeet.types import DOUBLE, INTEGER, VARCHAR, Field
 
 SCHEMA = schema_of(INTEGER, VARCHAR, DOUBLE)
 VALUES = [[None, 0, 1, 2], ["x", "y", None], [None, 0.0, float("nan"), 1.5]]
-RESIDUALS = {None: lambda l, r: True, "l1 = r1": lambda l, r: l[1] is not None and l[1] == r[1],
-             "r2 > 1": lambda l, r: r[2] is not None and not r[2] <= 1}
+RESIDUALS = {
+    None: lambda l, r: True,
+    "l1 = r1": lambda l, r: l[1] is not None and l[1] == r[1],
+    "r2 > 1": lambda l, r: r[2] is not None and not r[2] <= 1,
+}
 EVALUATOR = Evaluator()
 
 
 def make(kind, *, memo, residual=None, keys=(0,), null_safe=(False,), waits=False):
     output = ("l0", "l1", "l2", "r1", "r2")
     fields = tuple(Field(o, SCHEMA[int(o[1])].type) for o in output)
-    return TemporalJoin(("l", "r"), fields, not memo, kind, keys, keys, null_safe, residual, memo, "v1" if memo or waits else "", output, waits)
+    return TemporalJoin(
+        ("l", "r"),
+        fields,
+        not memo,
+        kind,
+        keys,
+        keys,
+        null_safe,
+        residual,
+        memo,
+        "v1" if memo or waits else "",
+        output,
+        waits,
+    )
 
 
 def step(op, left, right, state, epoch):
@@ -36,16 +55,31 @@ def step(op, left, right, state, epoch):
 
 
 def look_up(op, row, right):
-    return reference.join(op.join_kind, Counter({row: 1}), right, left_keys=op.left_keys, right_keys=op.right_keys,
-                          null_safe=op.null_safe, residual=RESIDUALS[op.residual], output=op.output, left_width=3, right_width=3)
+    return reference.join(
+        op.join_kind,
+        Counter({row: 1}),
+        right,
+        left_keys=op.left_keys,
+        right_keys=op.right_keys,
+        null_safe=op.null_safe,
+        residual=RESIDUALS[op.residual],
+        output=op.output,
+        left_width=3,
+        right_width=3,
+    )
 
 
 def run(seed):
     rng = random.Random(seed)
     memo = rng.random() < 0.7
     keyed = rng.random() < 0.8
-    op = make(rng.choice(["inner", "left"]), memo=memo, residual=rng.choice(list(RESIDUALS)), keys=(0,) if keyed else (),
-              null_safe=(rng.random() < 0.3,) if keyed else ())
+    op = make(
+        rng.choice(["inner", "left"]),
+        memo=memo,
+        residual=rng.choice(list(RESIDUALS)),
+        keys=(0,) if keyed else (),
+        null_safe=(rng.random() < 0.3,) if keyed else (),
+    )
     contents = [Counter(), Counter()]
     met = defaultdict(deque)
     result, expected = Counter(), Counter()

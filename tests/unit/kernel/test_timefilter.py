@@ -41,7 +41,9 @@ def context(numbers, schema=SCHEMA):
 
 
 def random_history(rng, epochs, *, above=False):
-    """[(rows, diffs, the sources' numbers)]: inserts, updates and deletes; `above`: none below the watermark of before."""
+    """[(rows, diffs, the sources' numbers)]: inserts, updates and deletes; `above`: none below the watermark of
+    before.
+    """
     content: Counter = Counter()
     numbers: dict = {}
     history = []
@@ -49,7 +51,9 @@ def random_history(rng, epochs, *, above=False):
         least = watermarks.value(BOUND, numbers) if above else None
         rows, diffs = [], []
         for _ in range(rng.choice([0, 0, 1, 4, 20])):
-            present = [r for r, n in content.items() if n and (least is None or (r[1] is not None and r[1] >= at(least)))]
+            present = [
+                r for r, n in content.items() if n and (least is None or (r[1] is not None and r[1] >= at(least)))
+            ]
             if present and rng.random() < 0.4:
                 values, diff = rng.choice(present), -1
             else:
@@ -74,8 +78,11 @@ def run(op, history, *, rng=None):
         if rng is not None:
             rng.shuffle(order)
         state = stored.load()
-        outs.append(timefilter.step(op, [delta_of(SCHEMA, [rows[i] for i in order], [diffs[i] for i in order])], state,
-                                    context(numbers)))
+        outs.append(
+            timefilter.step(
+                op, [delta_of(SCHEMA, [rows[i] for i in order], [diffs[i] for i in order])], state, context(numbers)
+            )
+        )
         stored.save(state)
     return outs, stored
 
@@ -119,7 +126,7 @@ def test_the_state_is_empty_when_the_bound_has_passed_everything(comparison):
 
 @pytest.mark.parametrize("small", [0, 4096])
 def test_final_rows_come_once_and_are_never_taken_back(small, monkeypatch):
-    """RA-72: what is below the watermark is final, whatever changed above it before."""
+    """What is below the watermark is final, whatever changed above it before."""
     monkeypatch.setattr(timefilter, "SMALL_ROWS", small)
     monkeypatch.setattr(merge, "LEVEL_0_ROWS", 2)
     for seed in range(6):
@@ -167,7 +174,9 @@ def test_rows_without_time_may_come_at_once():
                 if diff > 0:
                     expected[values] += diff
                     seen += 1
-            assert {r: n for r, n in shown.items() if r[1] is not None} == {r: n for r, n in expected.items() if r[1] is not None}
+            assert {r: n for r, n in shown.items() if r[1] is not None} == {
+                r: n for r, n in expected.items() if r[1] is not None
+            }
             assert all(n > 0 for n in shown.values())
         assert seen
 
@@ -180,7 +189,7 @@ def test_a_broken_promise_is_an_error():
 
 
 def test_a_bound_that_moves_reads_only_what_is_between(monkeypatch):
-    """RA-32, RA-70: of a million rows, a bound that moves by ten touches ten; large runs are not rewritten for it."""
+    """RA-32: of a million rows, a bound that moves by ten touches ten; large runs are not rewritten for it."""
     schema = schema_of(TIMESTAMPTZ, INTEGER)
     op = TimeFilter(("i",), schema, False, 0, ">", (Term("now()"),), (0, 1))
     count = 1_000_000
@@ -219,7 +228,9 @@ def test_dates_are_their_midnights(comparison):
     op = TimeFilter(("i",), schema, False, 0, comparison, (Term("a"),), (0,))
     days = [dt.date(1969, 12, 30) + dt.timedelta(days=i) for i in range(5)]
     for bound in (-86_400_000_001, -86_400_000_000, -1, 0, 1, 86_399_999_999, 86_400_000_000):
-        out = timefilter.step(op, [delta_of(schema, [(d,) for d in days])], Stored().load(), context({"a": bound}, schema))
+        out = timefilter.step(
+            op, [delta_of(schema, [(d,) for d in days])], Stored().load(), context({"a": bound}, schema)
+        )
         midnights = Counter({(dt.datetime.combine(d, dt.time()),): 1 for d in days})
         expected = reference.time_filter(midnights, at(bound), column=0, comparison=comparison, keep=(0,))
         assert Counter((dt.datetime.combine(r[0], dt.time()),) for r in rows_of(out)) == expected

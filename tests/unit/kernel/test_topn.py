@@ -30,8 +30,12 @@ ROWS = st.tuples(
     st.sampled_from([1, 2, 2**40, 2**40 + 1, None]),
 )
 ORDERS = [
-    (SortKey(1),), (SortKey(1, True, True),), (SortKey(1, False, True), SortKey(3, True)), (SortKey(2, True),),
-    (SortKey(3, True), SortKey(2)), (),
+    (SortKey(1),),
+    (SortKey(1, True, True),),
+    (SortKey(1, False, True), SortKey(3, True)),
+    (SortKey(2, True),),
+    (SortKey(3, True), SortKey(2)),
+    (),
 ]
 
 
@@ -60,7 +64,7 @@ def reference(op, rows):
     for key in {canonical(tuple(r[k] for k in op.keys)) for r in rows.elements()}:
         members = ordered([r for r in rows.elements() if canonical(tuple(r[k] for k in op.keys)) == key], op.order)
         last = len(members) if op.limit is None else op.offset + op.limit
-        chosen = members[op.offset:last]
+        chosen = members[op.offset : last]
         if op.with_ties and chosen:
             chosen += [r for r in members[last:] if compared(r, members[last - 1], op.order) == 0]
         found.update(map(canonical, chosen))
@@ -78,7 +82,9 @@ class History:
 
     def run(self, delta):
         state = self.stored.load()
-        out = topn.step(self.op, [delta], state, StepContext(0, False, EVALUATOR, (SCHEMA,), append_only=(self.append_only,)))
+        out = topn.step(
+            self.op, [delta], state, StepContext(0, False, EVALUATOR, (SCHEMA,), append_only=(self.append_only,))
+        )
         self.stored.save(state)
         assert [f.type for f in out.columns.schema] == [f.type.arrow for f in SCHEMA]
         seen = Counter(canonical(r) for r in rows_of(out))
@@ -110,8 +116,16 @@ def operators(draw):
     order = draw(st.sampled_from(ORDERS))
     limit = draw(st.sampled_from([0, 1, 2, 3, 7, None]))
     ties = bool(order) and bool(limit) and draw(st.booleans())
-    return TopN(("scan-0",), SCHEMA, False, draw(st.sampled_from([(0,), (), (0, 1), (2,)])), order, limit,
-                draw(st.sampled_from([0, 0, 1, 3])), ties)
+    return TopN(
+        ("scan-0",),
+        SCHEMA,
+        False,
+        draw(st.sampled_from([(0,), (), (0, 1), (2,)])),
+        order,
+        limit,
+        draw(st.sampled_from([0, 0, 1, 3])),
+        ties,
+    )
 
 
 def run_history(op, epochs, *, append_only=False):
@@ -138,6 +152,7 @@ def test_content_equals_the_reference_after_every_epoch(monkeypatch, look, appen
     @given(histories(append_only=append_only), operators())
     def run(epochs, op):
         run_history(op, epochs, append_only=append_only)
+
     run()
 
 
@@ -149,6 +164,7 @@ def test_nothing_depends_on_distinct_hashes(monkeypatch):
     @given(histories(), operators())
     def run(epochs, op):
         run_history(op, epochs)
+
     run()
 
 
@@ -181,7 +197,9 @@ def test_only_the_best_rows_are_read(monkeypatch):
     history.epoch([(("a", i * 1000, None, i), 1) for i in range(20_000)])
     read = []
     real = topn.touched
-    monkeypatch.setattr(topn, "touched", lambda old, change, hashes: read.extend(len(o) for o, _ in old) or real(old, change, hashes))
+    monkeypatch.setattr(
+        topn, "touched", lambda old, change, hashes: read.extend(len(o) for o, _ in old) or real(old, change, hashes)
+    )
     assert not history.epoch([(("a", 5_000_000, None, 1), 1), (("a", 19_000_000, None, 19_000), -1)]).num_rows
     assert sum(read) < 100
     out = history.epoch([(("a", 0, None, 0), -1)])

@@ -64,8 +64,10 @@ def test_equal_rows_make_equal_bytes_whatever_stands_behind_nulls():
     values = np.arange(4)
     garbage = pa.Array.from_buffers(pa.int64(), 4, [pa.py_buffer(b"\x05"), pa.py_buffer(values.tobytes())])
     clean = pa.array([0, None, 2, None])
-    runs = [arrange(delta_of(schema_of(BIGINT), []).__class__(pa.table({"c0": a}), np.ones(4, np.int64)), ())
-            for a in (garbage, clean)]
+    runs = [
+        arrange(delta_of(schema_of(BIGINT), []).__class__(pa.table({"c0": a}), np.ones(4, np.int64)), ())
+        for a in (garbage, clean)
+    ]
     assert runs[0].to_ipc().equals(runs[1].to_ipc())
 
 
@@ -83,7 +85,9 @@ def test_merging_changes_nothing(seed, retract, weak, segments):
         schema = schema_of(INTEGER, VARCHAR)
         trace, plain = Trace(), []
         for _ in range(rng.randrange(1, 40)):
-            rows = [(rng.choice([None, 1, 2, 3, 4, 5, 6]), rng.choice(VALUES[VARCHAR])) for _ in range(rng.randrange(12))]
+            rows = [
+                (rng.choice([None, 1, 2, 3, 4, 5, 6]), rng.choice(VALUES[VARCHAR])) for _ in range(rng.randrange(12))
+            ]
             run = arrange(delta_of(schema, rows, [rng.choice([1, -1]) if retract else 1 for _ in rows]), (0,))
             trace.append(run)
             plain.append(run)
@@ -180,7 +184,9 @@ def test_lookup_finds_every_entry_of_a_hash(seed):
     hashes = np.sort(hash_columns([pa.array(wanted, pa.int32())]))
     found = trace.entries(hashes)
     expected = Counter({r: c for r, c in all_rows.items() if r[0] in wanted})
-    done = {} if found is None else dict(zip(rows_of(consolidate(found)), consolidate(found).diff.tolist(), strict=True))
+    done = (
+        {} if found is None else dict(zip(rows_of(consolidate(found)), consolidate(found).diff.tolist(), strict=True))
+    )
     assert done == expected
     for index, run, rows in trace.lookup(hashes):
         assert (run.hash[rows] == hashes[index]).all()

@@ -15,6 +15,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import unnest
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.sliced import Slicing, slices_of
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()
@@ -36,19 +37,27 @@ CONDITIONS = {
 
 def operator(arrays, keep, ordinality, outer, condition):
     kinds = [SCHEMA[i].type for i in keep] + [SCHEMA[i].type.element for i in arrays] + [BIGINT] * ordinality
-    return Unnest(("x",), tuple(Field(f"c{i}", t) for i, t in enumerate(kinds)), False, tuple(arrays), tuple(keep),
-                  ordinality, outer, condition)
+    return Unnest(
+        ("x",),
+        tuple(Field(f"c{i}", t) for i, t in enumerate(kinds)),
+        False,
+        tuple(arrays),
+        tuple(keep),
+        ordinality,
+        outer,
+        condition,
+    )
 
 
-def applied(op, delta):
-    return unnest.step(op, [delta], None, StepContext(0, False, EVALUATOR, (SCHEMA,)))  # it keeps no state
+def applied(op, delta, slicing=None):
+    context = StepContext(0, False, EVALUATOR, (SCHEMA,), slicing=slicing or Slicing())
+    return Delta.concat(list(slices_of(unnest.step(op, [delta], None, context))))  # it keeps no state
 
 
 @pytest.mark.parametrize("outer", [False, True])
 @pytest.mark.parametrize("arrays", [(1,), (2,), (3,), (1, 2), (3, 1, 2)])
-def test_random_changes(arrays, outer, monkeypatch):
+def test_random_changes(arrays, outer):
     rng = random.Random(f"{arrays}{outer}")
-    monkeypatch.setattr(unnest, "_PIECE", 3)
     for condition in CONDITIONS if outer and arrays[0] == 1 else [None]:
         for ordinality in (False, True):
             for keep in ((), (0,), (0, 1, 2, 3)):
@@ -57,11 +66,12 @@ def test_random_changes(arrays, outer, monkeypatch):
                 diffs = [rng.choice([1, 2, -1]) for _ in rows]
                 given: Counter = Counter()
                 for r, d in zip(rows, diffs):
-                    found = reference.unnest([(r, 1)], arrays, keep, ordinality=ordinality, outer=outer,
-                                             condition=CONDITIONS[condition])
+                    found = reference.unnest(
+                        [(r, 1)], arrays, keep, ordinality=ordinality, outer=outer, condition=CONDITIONS[condition]
+                    )
                     for made, count in found.items():
                         given[made] += count * d
-                out = applied(op, delta_of(SCHEMA, rows, diffs))
+                out = applied(op, delta_of(SCHEMA, rows, diffs), Slicing(rows=3))
                 assert [f.type for f in out.columns.schema] == [f.type.arrow for f in op.schema]
                 result: Counter = Counter()
                 for r, d in zip(rows_of(out), out.diff):
@@ -71,9 +81,13 @@ def test_random_changes(arrays, outer, monkeypatch):
 
 def test_slices_of_lists_with_hidden_elements_behind_nulls():
     offsets = pa.array([0, 2, 4, 5], pa.int32())
-    lists = pa.ListArray.from_arrays(offsets, pa.array([1, 2, 3, 4, 5], pa.int32()), mask=pa.array([False, True, False]))
+    lists = pa.ListArray.from_arrays(
+        offsets, pa.array([1, 2, 3, 4, 5], pa.int32()), mask=pa.array([False, True, False])
+    )
     table = pa.table({"c0": pa.array([9, 10, 11, 12], pa.int32()), "c1": pa.concat_arrays([lists, lists[:1]])}).slice(1)
     empty = [pa.nulls(3, f.type.arrow) for f in SCHEMA[2:]]
     whole = pa.Table.from_arrays([*table.columns, *empty], names=["c0", "c1", "c2", "c3"])
-    out = applied(operator((1,), (0,), True, False, None), Delta(whole, delta_of(SCHEMA, [(1, None, None, None)] * 3).diff))
+    out = applied(
+        operator((1,), (0,), True, False, None), Delta(whole, delta_of(SCHEMA, [(1, None, None, None)] * 3).diff)
+    )
     assert rows_of(out) == [(11, 5, 1), (12, 1, 1), (12, 2, 2)]

@@ -1,4 +1,6 @@
-"""Versions, ASOF joins and what they forget, against plain Python written from the rules, after every epoch of random histories."""
+"""Versions, ASOF joins and what they forget, against plain Python written from the rules, after every epoch of random
+histories.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,15 @@ def us(minute):
 def joining(kind, right, value, residual=None, comparison=">="):
     output = tuple([f"l{i}" for i in range(3)] + [f"r{i}" for i in range(3)])
     schema = tuple(Field(o, (ROWS if o[0] == "l" else right)[int(o[1])].type) for o in output)
-    return AsofJoin(("left", "right"), schema, False, kind, (0,), (0,), (False,), comparison, 1, value, (), output, residual)
+    return AsofJoin(
+        ("left", "right"), schema, False, kind, (0,), (0,), (False,), comparison, 1, value, (), output, residual
+    )
 
 
 class Pipeline:
-    """A join of left rows with versions, or (`table` False) with right rows, whose state is stored and loaded in each epoch."""
+    """A join of left rows with versions, or (`table` False) with right rows, whose state is stored and loaded in each
+    epoch.
+    """
 
     def __init__(self, kind, *, table=True, clean=False, residual=None, comparison=">="):
         right = VERSIONS if table else ROWS
@@ -51,8 +57,11 @@ class Pipeline:
         asked = BOTH if clean else ()
         cut = clean and comparison[0] == ">"
         self.left = Arrange(("x",), ROWS, False, (0,), (False,), 0, 1 if cut else None, (Term("r"),) if cut else ())
-        self.right = (Versions(("y",), VERSIONS, False, (0,), 1, "r", 0, asked) if table else
-                      Arrange(("y",), ROWS, False, (0,), (False,), 0, 1 if clean else None, asked, newest=clean))
+        self.right = (
+            Versions(("y",), VERSIONS, False, (0,), 1, "r", 0, asked)
+            if table
+            else Arrange(("y",), ROWS, False, (0,), (False,), 0, 1 if clean else None, asked, newest=clean)
+        )
         self.stored = Stored()
         self.result: Counter = Counter()
 
@@ -139,8 +148,10 @@ def run_versions(seed, *, clean):
     for _ in range(rng.randrange(3, 12)):
         clock += rng.randrange(6)
         before = dict(numbers)
-        rows = [(rng.randrange(4), rng.choice([None, *range(max(0, clock - 8), clock + 1)]), rng.randrange(5))
-                for _ in range(rng.randrange(6))]
+        rows = [
+            (rng.randrange(4), rng.choice([None, *range(max(0, clock - 8), clock + 1)]), rng.randrange(5))
+            for _ in range(rng.randrange(6))
+        ]
         rows = [r for r in rows if r[1] is None or r[1] >= before.get("l", -1)]
         diffs = [1] * len(rows)
         gone = [r for r in lefts if lefts[r] and (r[1] is None or r[1] >= before.get("l", -1)) and rng.random() < 0.2]
@@ -209,8 +220,10 @@ def run_asof(seed, *, small=True):
         deltas = []
         for source, content in zip("lr", contents, strict=True):
             low = before.get(source, -1)
-            rows = [(rng.randrange(keys), rng.choice([None, *range(max(0, clock - 5), clock + 1)]), rng.randrange(3))
-                    for _ in range(rng.randrange(8 if small else 200))]
+            rows = [
+                (rng.randrange(keys), rng.choice([None, *range(max(0, clock - 5), clock + 1)]), rng.randrange(3))
+                for _ in range(rng.randrange(8 if small else 200))
+            ]
             rows = [r for r in rows if r[1] is None or r[1] >= low]
             gone = [r for r in content if content[r] and (r[1] is None or r[1] >= low) and rng.random() < 0.3]
             changes = [*((r, 1) for r in rows), *((r, -1) for r in gone)]
@@ -222,8 +235,20 @@ def run_asof(seed, *, small=True):
                 numbers[source] = max(numbers.get(source, -99), *seen)
         pipeline.step(*deltas, {s: us(n) for s, n in numbers.items()}, {s: us(n) for s, n in before.items()})
         lefts, rights = (Counter({(k, at(t), x): n for (k, t, x), n in c.items() if n}) for c in contents)
-        wanted = reference.asof(kind, lefts, rights, left_keys=(0,), right_keys=(0,), null_safe=(False,), comparison=comparison,
-                                left_value=1, right_value=1, ties=(0, 1, 2), output=pipeline.join.output, right_width=3)
+        wanted = reference.asof(
+            kind,
+            lefts,
+            rights,
+            left_keys=(0,),
+            right_keys=(0,),
+            null_safe=(False,),
+            comparison=comparison,
+            left_value=1,
+            right_value=1,
+            ties=(0, 1, 2),
+            output=pipeline.join.output,
+            right_width=3,
+        )
         mine = Counter({r[:5]: 0 for r in pipeline.result})
         for r, n in pipeline.result.items():
             mine[r[:5]] += n
@@ -262,8 +287,11 @@ def test_a_trace_stays_flat_and_is_seldom_rewritten(monkeypatch):
     """A hundred epochs of 300 keys: at most twice the rows that are of use, and each row is rewritten a few times."""
     written = []
     made = newest.Newest.merge
-    monkeypatch.setattr(newest.Newest, "merge", lambda self, runs, /, *, whole: written.append(
-        sum(r.num_rows for r in runs)) or made(self, runs, whole=whole))
+    monkeypatch.setattr(
+        newest.Newest,
+        "merge",
+        lambda self, runs, /, *, whole: written.append(sum(r.num_rows for r in runs)) or made(self, runs, whole=whole),
+    )
     pipeline = Pipeline("left", table=False, clean=True)
     none = delta_of(ROWS, [])
     sizes = []

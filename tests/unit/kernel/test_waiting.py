@@ -16,16 +16,24 @@ from watersmeet.circuit.operators import operator_from_json
 
 def look_up_of(op):
     def fits(left, right):
-        return (reference.keys_match([left[i] for i in op.left_keys], [right[i] for i in op.right_keys], op.null_safe)
-                and RESIDUALS[op.residual](left, right))
+        return reference.keys_match(
+            [left[i] for i in op.left_keys], [right[i] for i in op.right_keys], op.null_safe
+        ) and RESIDUALS[op.residual](left, right)
+
     return reference.LookUp(op.join_kind, fits, op.output, 3)
 
 
 def run(seed):
     rng = random.Random(seed)
     keyed = rng.random() < 0.8
-    op = make(rng.choice(["inner", "left"]) if keyed else "inner", memo=False, waits=True, residual=rng.choice(list(RESIDUALS)),
-              keys=(0,) if keyed else (), null_safe=(rng.random() < 0.3,) if keyed else ())
+    op = make(
+        rng.choice(["inner", "left"]) if keyed else "inner",
+        memo=False,
+        waits=True,
+        residual=rng.choice(list(RESIDUALS)),
+        keys=(0,) if keyed else (),
+        null_safe=(rng.random() < 0.3,) if keyed else (),
+    )
     right = Counter()
     expected = look_up_of(op)
     stored = Stored()
@@ -69,36 +77,56 @@ def epochs(op, *changes):
         state = stored.load()
         out = step(op, delta_of(SCHEMA, left), delta_of(SCHEMA, right, diffs), state, number)
         stored.save(state)
-        given.append(sorted(((r[0], r[1], r[3]) for r, d in zip(rows_of(out), out.diff.tolist(), strict=True) for _ in range(d)), key=repr))
+        given.append(
+            sorted(
+                ((r[0], r[1], r[3]) for r, d in zip(rows_of(out), out.diff.tolist(), strict=True) for _ in range(d)),
+                key=repr,
+            )
+        )
     return given
 
 
 def test_the_first_match_gives_a_row_out_once_and_nothing_is_taken_back():
-    """The document's example (LS-24): Keyboard without its customer, then with it; a new version brings no old order back."""
+    """The document's example (LS-24): Keyboard without its customer, then with it; a new version brings no old order
+    back.
+    """
     op = make("left", memo=False, waits=True)
-    given = epochs(op, ([(2, "Keyboard", None)], [(1, "Frank", None)], [1]), ([], [(2, "John", None)], [1]),
-                   ([], [(2, "John", None), (2, "Johnny", None)], [-1, 1]))
+    given = epochs(
+        op,
+        ([(2, "Keyboard", None)], [(1, "Frank", None)], [1]),
+        ([], [(2, "John", None)], [1]),
+        ([], [(2, "John", None), (2, "Johnny", None)], [-1, 1]),
+    )
     assert given == [[(2, "Keyboard", None)], [(2, "Keyboard", "John")], []]
 
 
 def test_both_orders_within_one_epoch_are_one():
-    """The right side changes first: a row that comes with its partner meets it and never waits; what came and went was not there."""
+    """The right side changes first: a row that comes with its partner meets it and never waits; what came and went was
+    not there.
+    """
     op = make("left", memo=False, waits=True)
     assert epochs(op, ([(1, "x", None)], [(1, "p", None)], [1]), ([], [(1, "q", None)], [1])) == [[(1, "x", "p")], []]
     came_and_went = ([], [(1, "p", None), (1, "p", None)], [1, -1])
     assert epochs(op, ([(1, "x", None)], [], []), came_and_went, ([], [(1, "q", None)], [1])) == [
-        [(1, "x", None)], [], [(1, "x", "q")]]
+        [(1, "x", None)],
+        [],
+        [(1, "x", "q")],
+    ]
 
 
 def test_all_right_rows_that_are_there_at_the_first_match_count():
     op = make("inner", memo=False, waits=True)
-    given = epochs(op, ([(1, "x", None)] * 2, [], []), ([], [(1, "p", None), (1, "q", None)], [1, 1]), ([], [(1, "r", None)], [1]))
+    given = epochs(
+        op, ([(1, "x", None)] * 2, [], []), ([], [(1, "p", None), (1, "q", None)], [1, 1]), ([], [(1, "r", None)], [1])
+    )
     assert given == [[], [(1, "x", "p")] * 2 + [(1, "x", "q")] * 2, []]
 
 
 def test_a_residual_decides_who_waits_on():
     op = make("left", memo=False, waits=True, residual="l1 = r1")
-    given = epochs(op, ([(1, "x", None), (1, "y", None)], [], []), ([], [(1, "x", None)], [1]), ([], [(1, "y", None)], [1]))
+    given = epochs(
+        op, ([(1, "x", None), (1, "y", None)], [], []), ([], [(1, "x", None)], [1]), ([], [(1, "y", None)], [1])
+    )
     assert given == [[(1, "x", None), (1, "y", None)], [(1, "x", "x")], [(1, "y", "y")]]
 
 

@@ -1,4 +1,6 @@
-"""Window functions against a plain-Python reference written from PostgreSQL's rules, over random histories with retractions."""
+"""Window functions against a plain-Python reference written from PostgreSQL's rules, over random histories with
+retractions.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,12 @@ EVALUATOR = Evaluator()
 SCHEMA = schema_of(VARCHAR, INTEGER, DOUBLE, BIGINT, BOOLEAN, INTEGER, INTEGER)
 ROWS = st.builds(
     lambda k, o, x, n, b: (k, o, x, n, b, None if o is None else o - 2, None if o is None else o + 1),
-    st.sampled_from(["a", "b", None]), st.sampled_from([0, 1, 2, 5, 6, None]),
+    st.sampled_from(["a", "b", None]),
+    st.sampled_from([0, 1, 2, 5, 6, None]),
     st.sampled_from([0.0, 0.1, 1e16, -1e16, 1e300, 5e-324, math.nan, math.inf, None]),
-    st.sampled_from([1, 2, -7, 2**40, None]), st.sampled_from([True, False, None]))
+    st.sampled_from([1, 2, -7, 2**40, None]),
+    st.sampled_from([True, False, None]),
+)
 UP, DOWN, NONE = (SortKey(1),), (SortKey(1, True, True),), ()
 TWO = (SortKey(3, False, True), SortKey(1))
 WHOLE = Frame("range", None, None)
@@ -45,12 +50,37 @@ def spec(function, *arguments, number=0, condition=None, order=UP, frame=RUNNING
 BOUNDS = [None, -2, -1, 0, 1, 3]
 EXCLUDES = ["none", "current row", "group", "ties"]
 FRAMES = st.one_of(
-    st.builds(Frame, st.sampled_from(["rows", "groups"]), st.sampled_from(BOUNDS), st.sampled_from(BOUNDS), st.sampled_from(EXCLUDES)),
-    st.builds(Frame, st.just("range"), st.sampled_from([None, 0]), st.sampled_from([None, 0]), st.sampled_from(EXCLUDES)),
-    st.builds(Frame, st.just("range"), st.just(0), st.sampled_from([0, None]), st.sampled_from(EXCLUDES), st.just(1),
-              st.just(5), st.sampled_from([None, 6])),
-    st.builds(Frame, st.just("range"), st.sampled_from([0, None]), st.just(0), st.sampled_from(EXCLUDES), st.just(1),
-              st.none(), st.just(6)))
+    st.builds(
+        Frame,
+        st.sampled_from(["rows", "groups"]),
+        st.sampled_from(BOUNDS),
+        st.sampled_from(BOUNDS),
+        st.sampled_from(EXCLUDES),
+    ),
+    st.builds(
+        Frame, st.just("range"), st.sampled_from([None, 0]), st.sampled_from([None, 0]), st.sampled_from(EXCLUDES)
+    ),
+    st.builds(
+        Frame,
+        st.just("range"),
+        st.just(0),
+        st.sampled_from([0, None]),
+        st.sampled_from(EXCLUDES),
+        st.just(1),
+        st.just(5),
+        st.sampled_from([None, 6]),
+    ),
+    st.builds(
+        Frame,
+        st.just("range"),
+        st.sampled_from([0, None]),
+        st.just(0),
+        st.sampled_from(EXCLUDES),
+        st.just(1),
+        st.none(),
+        st.just(6),
+    ),
+)
 ORDERS = st.sampled_from([UP, DOWN, TWO, NONE])
 
 
@@ -62,17 +92,44 @@ def specs(draw):
         name = draw(st.sampled_from(["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"]))
         return spec(name, number=draw(st.integers(1, 4)), order=order)
     if kind == "neighbour":
-        return spec(draw(st.sampled_from(["lag", "lead"])), *draw(st.sampled_from([(2,), (3,), (5, 1)])),
-                    number=draw(st.integers(-1, 2)), order=order)
+        return spec(
+            draw(st.sampled_from(["lag", "lead"])),
+            *draw(st.sampled_from([(2,), (3,), (5, 1)])),
+            number=draw(st.integers(-1, 2)),
+            order=order,
+        )
     frame = draw(FRAMES)
     if frame.value is not None:
         order = draw(st.sampled_from([UP, (SortKey(1, False, True),)]))
     if kind == "value":
-        return spec(draw(st.sampled_from(["first_value", "last_value", "nth_value"])), draw(st.sampled_from([2, 3])),
-                    number=draw(st.integers(1, 3)), order=order, frame=frame)
+        return spec(
+            draw(st.sampled_from(["first_value", "last_value", "nth_value"])),
+            draw(st.sampled_from([2, 3])),
+            number=draw(st.integers(1, 3)),
+            order=order,
+            frame=frame,
+        )
     condition = draw(st.sampled_from([None, 4]))
-    name, argument = draw(st.sampled_from([("count", None), ("count", 2), ("sum", 3), ("sum", 2), ("avg", 2), ("avg", 3), ("min", 2),
-                                           ("max", 2), ("min", 3), ("max", 0), ("bool_and", 4), ("bool_or", 4), ("var_samp", 2), ("stddev_pop", 3)]))
+    name, argument = draw(
+        st.sampled_from(
+            [
+                ("count", None),
+                ("count", 2),
+                ("sum", 3),
+                ("sum", 2),
+                ("avg", 2),
+                ("avg", 3),
+                ("min", 2),
+                ("max", 2),
+                ("min", 3),
+                ("max", 0),
+                ("bool_and", 4),
+                ("bool_or", 4),
+                ("var_samp", 2),
+                ("stddev_pop", 3),
+            ]
+        )
+    )
     return spec(name, *(() if argument is None else (argument,)), condition=condition, order=order, frame=frame)
 
 
@@ -98,11 +155,20 @@ def in_frame(s, members, i):
         new = j == 0 or compared(members[j - 1], row, s.order) != 0
         groups.append((groups[-1] if groups else -1) + new)
     if frame.mode == "rows":
-        inside = [j for j in range(n) if (frame.start is None or j >= i + frame.start) and (frame.end is None or j <= i + frame.end)]
+        inside = [
+            j
+            for j in range(n)
+            if (frame.start is None or j >= i + frame.start) and (frame.end is None or j <= i + frame.end)
+        ]
     elif frame.mode == "groups":
-        inside = [j for j in range(n) if (frame.start is None or groups[j] >= groups[i] + frame.start)
-                  and (frame.end is None or groups[j] <= groups[i] + frame.end)]
+        inside = [
+            j
+            for j in range(n)
+            if (frame.start is None or groups[j] >= groups[i] + frame.start)
+            and (frame.end is None or groups[j] <= groups[i] + frame.end)
+        ]
     else:
+
         def after_start(j):
             if frame.low is None or members[i][1] is None:
                 return groups[j] >= groups[i] if frame.low is not None or frame.start == 0 else True
@@ -116,9 +182,14 @@ def in_frame(s, members, i):
             if members[j][1] is None:
                 return s.order[0].nulls_first
             return members[j][1] <= members[i][frame.high]
+
         inside = [j for j in range(n) if after_start(j) and before_end(j)]
-    out = {"none": lambda j: False, "current row": lambda j: j == i, "group": lambda j: groups[j] == groups[i],
-           "ties": lambda j: groups[j] == groups[i] and j != i}[frame.exclude]
+    out = {
+        "none": lambda j: False,
+        "current row": lambda j: j == i,
+        "group": lambda j: groups[j] == groups[i],
+        "ties": lambda j: groups[j] == groups[i] and j != i,
+    }[frame.exclude]
     return [j for j in inside if not out(j)], groups
 
 
@@ -126,10 +197,14 @@ def result_of(s, members, i, kind):
     n = len(members)
     inside, groups = in_frame(s, members, i)
     first_peer = groups.index(groups[i])
-    simple = {"row_number": lambda: i + 1, "rank": lambda: first_peer + 1, "dense_rank": lambda: groups[i] + 1,
-              "percent_rank": lambda: first_peer / (n - 1) if n > 1 else 0.0,
-              "cume_dist": lambda: sum(g <= groups[i] for g in groups) / n,
-              "ntile": lambda: [b for b in range(s.number) for _ in range(n // s.number + (b < n % s.number))][i] + 1}
+    simple = {
+        "row_number": lambda: i + 1,
+        "rank": lambda: first_peer + 1,
+        "dense_rank": lambda: groups[i] + 1,
+        "percent_rank": lambda: first_peer / (n - 1) if n > 1 else 0.0,
+        "cume_dist": lambda: sum(g <= groups[i] for g in groups) / n,
+        "ntile": lambda: [b for b in range(s.number) for _ in range(n // s.number + (b < n % s.number))][i] + 1,
+    }
     if s.function in simple:
         return simple[s.function]()
     if s.function in ("lag", "lead"):
@@ -149,10 +224,12 @@ def reference(op, rows):
     for key in {canonical(tuple(r[k] for k in op.keys)) for r in rows.elements()}:
         members = [r for r in rows.elements() if canonical(tuple(r[k] for k in op.keys)) == key]
         values = {}
-        for f, field in zip(op.functions, op.schema[len(SCHEMA):], strict=True):
+        for f, field in zip(op.functions, op.schema[len(SCHEMA) :], strict=True):
             rest = [SortKey(i) for i in range(len(SCHEMA)) if i not in {k.column for k in f.order}]
-            ordered = sorted(range(len(members)), key=functools.cmp_to_key(
-                lambda a, b: compared(members[a], members[b], (*f.order, *rest)) or a - b))
+            ordered = sorted(
+                range(len(members)),
+                key=functools.cmp_to_key(lambda a, b: compared(members[a], members[b], (*f.order, *rest)) or a - b),
+            )
             here = [members[j] for j in ordered]
             for place, j in enumerate(ordered):
                 values.setdefault(j, []).append(result_of(f, here, place, field.type))
@@ -231,6 +308,7 @@ def test_nothing_depends_on_distinct_hashes(monkeypatch):
     @given(histories(), st.lists(specs(), min_size=1, max_size=3), KEYS)
     def run(epochs, functions, keys):
         run_history(window_of(keys, *functions), epochs)
+
     run()
 
 
@@ -253,7 +331,12 @@ def test_only_what_changes_comes_out():
     history.epoch([(("a", i, None, i, None, i - 2, i + 1), 1) for i in range(0, 1000, 2)])
     out = history.epoch([(("a", 995, None, 1, None, 993, 996), 1)])
     assert sorted((r[1], r[-1], d) for r, d in zip(rows_of(out), out.diff.tolist(), strict=True)) == [
-        (995, 499, 1), (996, 499, -1), (996, 500, 1), (998, 500, -1), (998, 501, 1)]
+        (995, 499, 1),
+        (996, 499, -1),
+        (996, 500, 1),
+        (998, 500, -1),
+        (998, 501, 1),
+    ]
 
 
 def test_a_sum_of_a_frame_is_exact_whatever_lies_beside_it():

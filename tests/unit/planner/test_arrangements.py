@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
+from tests.thorough import mostly_slow
 from tests.trees import catalog_of, group, join, project, relation, scan, sink_of, where
 from tests.unit.planner.test_random_trees import Trees, content
 
@@ -124,7 +125,8 @@ def test_explain_says_who_shares():
     tree = named(b)
     lines = explain(tree, sink_of(tree, "v2"), catalog, views.plans, 3)
     assert [line.rsplit("; ", 1)[1] for line in lines if line.startswith("  arrange-") and "key [d.k]" in line] == [
-        "shared with v1"]
+        "shared with v1"
+    ]
 
 
 def filled(rng):
@@ -133,7 +135,10 @@ def filled(rng):
         connection.execute(f"CREATE TABLE {name} (k INT, x INT, y INT, w BIGINT)")
         keys = rng.sample(["0", "1", "2", "3", "4"], 4) if name in "cd" else None
         for i in range(rng.choice([2, 4])):
-            values = [keys[i] if keys else rng.choice(["NULL", "0", "1", "2"]), *(rng.choice(["NULL", "0", "1", "2"]) for _ in range(3))]
+            values = [
+                keys[i] if keys else rng.choice(["NULL", "0", "1", "2"]),
+                *(rng.choice(["NULL", "0", "1", "2"]) for _ in range(3)),
+            ]
             connection.execute(f"INSERT INTO {name} VALUES ({', '.join(values)})")
     return connection
 
@@ -149,10 +154,14 @@ class Mixes(Trees):
         left, right = self.tree(self.rng.randrange(depth)), self.some()
         if self.rng.random() < 0.3:
             left, right = right, left
-        keys = [f'"{self.rng.choice(self.ints(left)[:2])}" {op} "{self.rng.choice(self.ints(right)[:2])}"'
-                for op in self.rng.choice([["="], ["="], ["=="], ["=", "="]])]
+        keys = [
+            f'"{self.rng.choice(self.ints(left)[:2])}" {op} "{self.rng.choice(self.ints(right)[:2])}"'
+            for op in self.rng.choice([["="], ["="], ["=="], ["=", "="]])
+        ]
         residual = self.condition(left, right) if self.rng.random() < 0.3 else None
-        node = join(left, right, self.rng.choice(["inner", "left", "right", "full", "semi", "anti"]), ", ".join(keys), residual)
+        node = join(
+            left, right, self.rng.choice(["inner", "left", "right", "full", "semi", "anti"]), ", ".join(keys), residual
+        )
         return group(node, self.ref(node), "count(*)", self.next("g") + "_") if self.rng.random() < 0.15 else node
 
     def some(self):
@@ -161,12 +170,16 @@ class Mixes(Trees):
         return where(node, self.condition(node)) if self.rng.random() < 0.4 else node
 
 
-@pytest.mark.parametrize("seed", [*range(10), *[pytest.param(s, marks=pytest.mark.slow) for s in range(10, 70)]])
+@pytest.mark.parametrize("seed", mostly_slow(range(70), 10))
 def test_views_that_share_give_the_answer(seed):
     """Random views one after the other; each is checked in the circuit of all, in which rows are in their buckets."""
     rng = random.Random(seed)
-    catalog = catalog_of(relation("a", COLUMNS), relation("c", COLUMNS, key=("k",)), DIM,
-                         *[replace(relation("i", COLUMNS, kind="index"), depends_on=("a",), index_columns=("x",))] * (seed % 2))
+    catalog = catalog_of(
+        relation("a", COLUMNS),
+        relation("c", COLUMNS, key=("k",)),
+        DIM,
+        *[replace(relation("i", COLUMNS, kind="index"), depends_on=("a",), index_columns=("x",))] * (seed % 2),
+    )
     connection = filled(rng)
     views = {n: Views(n, catalog) for n in (1, 3)}
     trees = {}
@@ -186,7 +199,7 @@ def test_views_that_share_give_the_answer(seed):
 
 
 def test_joins_by_one_key_are_one_operator():
-    """The multi-way part of RA-36: no rows in between, whatever the tree's shape."""
+    """The multi-way part of RA-34: no rows in between, whatever the tree's shape."""
     c = scan("c", COLUMNS)
     chain = join(join(join(a, b, "inner", "a.k = b.k"), c, "inner", "b.k = c.k"), d, "inner", "a.k = d.k", "a.x < c.x")
     bushy = join(join(a, b, "inner", "a.k = b.k"), join(c, d, "inner", "c.k = d.k"), "inner", "b.k = c.k")

@@ -68,8 +68,11 @@ def test_a_diamond_gives_the_answer(buckets):
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("CREATE TABLE a AS SELECT range % 5 AS k, range AS x, range % 3 AS y FROM range(20)")
     views = {}
-    trees = {"v1": group(a, "a.k", "sum(a.x)"), "v2": group(a, "a.y", "count(a.x)"),
-             "v3": join(scan("v1", "o0 int, o1 bigint"), scan("v2", "o0 int, o1 bigint"), "left", "v1.o0 = v2.o0")}
+    trees = {
+        "v1": group(a, "a.k", "sum(a.x)"),
+        "v2": group(a, "a.y", "count(a.x)"),
+        "v3": join(scan("v1", "o0 int, o1 bigint"), scan("v2", "o0 int, o1 bigint"), "left", "v1.o0 = v2.o0"),
+    }
     for name, tree in trees.items():
         views[name] = compile_view(tree, sink_of(tree, name), views, buckets)
     circuit = assemble(views.values(), buckets)
@@ -107,7 +110,8 @@ def test_connector_tables():
     (lambda s, t: join(s, scan("s", alias="z", append_only=True), "left", "s.k = z.k"), False),
     (lambda s, t: join(s, scan("s", alias="z", append_only=True), "semi", "s.k = z.k"), True),
     (lambda s, t: join(s, scan("s", alias="z", append_only=True), "anti", "s.k = z.k"), False),
-    (lambda s, t: group(s, "s.k"), False), (lambda s, t: group(s, "s.k", ""), True), (lambda s, t: group(t, "t.k", ""), False),
+    (lambda s, t: group(s, "s.k"), False), (lambda s, t: group(s, "s.k", ""), True), (lambda s, t: group(t, "t.k", ""),
+      False),
     (lambda s, t: union(s, scan("s", alias="z", append_only=True)), True), (union, False),
     (lambda s, t: values([[1]]), True),
 ])  # fmt: skip
@@ -158,7 +162,9 @@ def test_keys_get_one_type():
 def test_nested_keys_pass_through():
     kind = SqlType("array", element=SqlType("struct", fields=(("f", JSONB),)))
     left, right = (replace(scan(n, "k int"), outputs=(Column(f"{n}.k", "k", kind),)) for n in "ab")
-    ops = compiled(Join(left, right, "left", (KeyPair(Scalar(e("a.k").expression, kind), Scalar(e("b.k").expression, kind)),)))
+    ops = compiled(
+        Join(left, right, "left", (KeyPair(Scalar(e("a.k").expression, kind), Scalar(e("b.k").expression, kind)),))
+    )
     assert ops[-1].schema[0].type == kind
 
 

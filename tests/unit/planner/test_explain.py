@@ -10,8 +10,13 @@ from watersmeet.planner import ExplainOptions, PlanTree, compile_view, explain
 from watersmeet.planner.explain import physical_plan
 
 a, b, c = (scan(n) for n in "abc")
-CATALOG = catalog_of(relation("a", key=("k",)), relation("b"), relation("c"),
-                     relation("s", kind="source", append_only=True), relation("m", "o0 int, o1 bigint", "materialized view"))
+CATALOG = catalog_of(
+    relation("a", key=("k",)),
+    relation("b"),
+    relation("c"),
+    relation("s", kind="source", append_only=True),
+    relation("m", "o0 int, o1 bigint", "materialized view"),
+)
 
 
 def tree_of(tree, buckets=2, producers=None, **options):
@@ -20,9 +25,16 @@ def tree_of(tree, buckets=2, producers=None, **options):
 
 
 def test_joins_filters_and_groups():
-    tree = group(where(join(join(a, b, "inner", "a.k = b.k", "a.x > b.x"), c, "left", "b.k == c.k"), "a.y < 10 AND a.x IS NOT NULL"),
-                 "a.k", "sum(c.x); count(*); count(distinct c.y)")
-    assert tree_of(tree) == """\
+    tree = group(
+        where(
+            join(join(a, b, "inner", "a.k = b.k", "a.x > b.x"), c, "left", "b.k == c.k"), "a.y < 10 AND a.x IS NOT NULL"
+        ),
+        "a.k",
+        "sum(c.x); count(*); count(distinct c.y)",
+    )
+    assert (
+        tree_of(tree)
+        == """\
 StreamMaterialize { columns: [o0, o1, o2, o3], stream_key: [o0], pk_columns: [o0], pk_conflict: NoCheck }
 └─StreamHashAgg { group_key: [a.k], aggs: [sum(c.x), count, count(distinct c.y)] }
   └─StreamHashJoin { type: LeftOuter, predicate: a.k IS NOT DISTINCT FROM c.k, output: [a.k, c.x, c.y, b._row_id, c._row_id] }
@@ -35,7 +47,8 @@ StreamMaterialize { columns: [o0, o1, o2, o3], stream_key: [o0], pk_columns: [o0
     │   └─StreamExchange { dist: HashShard(b.k) }
     │     └─StreamTableScan { table: b, columns: [k, x, _row_id] }
     └─StreamExchange { dist: HashShard(c.k) }
-      └─StreamTableScan { table: c, columns: [k, x, y, _row_id] }"""
+      └─StreamTableScan { table: c, columns: [k, x, y, _row_id] }"""  # noqa: E501
+    )
 
 
 def test_one_bucket_shows_the_exchanges_and_reports_none():
@@ -47,8 +60,10 @@ def test_one_bucket_shows_the_exchanges_and_reports_none():
 
 def test_hidden_row_ids_complete_the_key_of_a_view():
     first = tree_of(project(join(a, b, "inner", "a.k = b.x"), o="a.y")).splitlines()[0]
-    assert first == ("StreamMaterialize { columns: [o0, a.k(hidden), b._row_id(hidden), b.x(hidden)], "
-                     "stream_key: [a.k, b._row_id, b.x], pk_columns: [a.k, b._row_id, b.x], pk_conflict: NoCheck }")
+    assert first == (
+        "StreamMaterialize { columns: [o0, a.k(hidden), b._row_id(hidden), b.x(hidden)], "
+        "stream_key: [a.k, b._row_id, b.x], pk_columns: [a.k, b._row_id, b.x], pk_conflict: NoCheck }"
+    )
 
 
 def test_append_only_sources():
@@ -85,12 +100,15 @@ def test_a_view_is_a_leaf():
 
 
 def test_logical_plan():
-    assert tree_of(project(where(join(a, b, "left", "a.k = b.k"), "b.x > 1"), o="a.x + 1"), level="logical") == """\
+    assert (
+        tree_of(project(where(join(a, b, "left", "a.k = b.k"), "b.x > 1"), o="a.x + 1"), level="logical")
+        == """\
 LogicalProject { exprs: [(a.x + 1:Int32)] }
 └─LogicalJoin { type: Inner, on: (a.k = b.k), output: [a.k, a.x, b.k, b.x] }
   ├─LogicalScan { table: a, columns: [a.k, a.x] }
   └─LogicalFilter { predicate: (b.x > 1:Int32) }
     └─LogicalScan { table: b, columns: [b.k, b.x] }"""
+    )
 
 
 def test_costs_of_a_view():
@@ -99,11 +117,20 @@ def test_costs_of_a_view():
     costs = lines[lines.index("") + 1 :]
     assert costs[0] == "Stages: 2, buckets: 2"
     assert [line.split(": ", 1)[1] for line in costs if line.startswith("  exchange-")] == [
-        "stage 0 to 1, HashShard(a.k), columns [a.k, a.x, a.y]", "stage 0 to 1, HashShard(b.k), columns [b.k, b.x, b.y]"]
+        "stage 0 to 1, HashShard(a.k), columns [a.k, a.x, a.y]",
+        "stage 0 to 1, HashShard(b.k), columns [b.k, b.x, b.y]",
+    ]
     [made] = [o.id for o in compile_view(tree, sink_of(tree), {}, 2) if o.kind == "join"]
     assert [line.split(": ", 1)[1] for line in costs if line.startswith("  arrange-")] == [
-        f"key [a.k], columns [a.k, a.x, a.y]; unbounded: keeps every row of the input that is not deleted; read by {made}",
-        f"key [b.k], columns [b.k, b.x, b.y]; unbounded: keeps every row of the input that is not deleted; read by {made}"]
+        (
+            f"key [a.k], columns [a.k, a.x, a.y]; unbounded: keeps every row of the input that is not deleted; "
+            f"read by {made}"
+        ),
+        (
+            f"key [b.k], columns [b.k, b.x, b.y]; unbounded: keeps every row of the input that is not deleted; "
+            f"read by {made}"
+        ),
+    ]
     stateless = explain(where(a, "a.x > 1"), sink_of(a), CATALOG, {}, 2)
     assert stateless[-1] == "Arrangements: none, no state is kept"
 
@@ -127,7 +154,11 @@ def test_plan_trees_can_be_asked():
     assert [n.name for n in plan.walk()].count("StreamTableScan") == 3
     leaf = PlanTree("A", (("x", "1"),))
     assert PlanTree("B", inputs=(leaf, PlanTree("C", inputs=(leaf,)))).lines() == [
-        "B", "├─A { x: 1 }", "└─C", "  └─A { x: 1 }"]
+        "B",
+        "├─A { x: 1 }",
+        "└─C",
+        "  └─A { x: 1 }",
+    ]
 
 
 def test_trace_shows_every_rewrite_that_changes_the_plan():
@@ -140,7 +171,9 @@ def test_trace_shows_every_rewrite_that_changes_the_plan():
     first = lines[2 : lines.index("", 2)]
     assert any("type: LeftOuter" in line for line in first)
     assert not any("type: LeftOuter" in line for line in lines[lines.index("Push Filters:") :]), "c.x > 1 rejects NULLs"
-    value = json.loads("\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", trace=True))))
+    value = json.loads(
+        "\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", trace=True)))
+    )
     assert [t["step"] for t in value["trace"]] == steps
     assert value["trace"][-1]["plan"]["name"] == "LogicalProject"
     assert value["plan"]["name"] == "StreamMaterialize"
@@ -148,16 +181,27 @@ def test_trace_shows_every_rewrite_that_changes_the_plan():
 
 def test_the_json_form_is_stable():
     tree = group(join(a, b, "inner", "a.k = b.k"), "a.x")
-    value = json.loads("\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", level="distsql"))))
+    value = json.loads(
+        "\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", level="distsql")))
+    )
     assert {k: type(v).__name__ for k, v in value.items()} == {
-        "version": "int", "level": "str", "plan": "dict", "buckets": "int", "stages": "list", "transfers": "list",
-        "arrangements": "list", "operators": "list"}
+        "version": "int",
+        "level": "str",
+        "plan": "dict",
+        "buckets": "int",
+        "stages": "list",
+        "transfers": "list",
+        "arrangements": "list",
+        "operators": "list",
+    }
     assert set(value["plan"]) == {"name", "flags", "fields", "children"}
     assert set(value["transfers"][0]) == {"operator", "stages", "distribution", "columns"}
     assert set(value["arrangements"][0]) == {"operator", "readers", "key", "columns", "bound", "append_only", "shared"}
     assert {o["stage"] for o in value["operators"]} == {0, 1, 2}
     assert [len(ids) for ids in value["stages"]] == [sum(o["stage"] == n for o in value["operators"]) for n in range(3)]
-    logical = json.loads("\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", level="logical"))))
+    logical = json.loads(
+        "\n".join(explain(tree, sink_of(tree), CATALOG, {}, 2, ExplainOptions(format="json", level="logical")))
+    )
     assert set(logical) == {"version", "level", "plan"}
 
 

@@ -12,7 +12,7 @@ from tests import circuit_in_kernel, reference
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.moments import CLOCK, START
-from tests.thorough import THOROUGH
+from tests.thorough import FAST, THOROUGH
 from tests.trees import (
     arrivals,
     as_of,
@@ -50,7 +50,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
 from watersmeet.types import INTEGER, TIMESTAMP
 
-SEEDS = 40 if THOROUGH else 8
+SEEDS = 40 if THOROUGH else 2 if FAST else 8
 KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
 
 
@@ -63,8 +63,10 @@ def database(rng):
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(f"CREATE SCHEMA {START}")
     for name in "abcde":
-        old, gone, new = ([tuple(rng.choice(["NULL", "0", "1", "2", "3"]) for _ in range(4)) for _ in range(rng.choice([0, 3, 6, 9]))]
-                          for _ in range(3))
+        old, gone, new = (
+            [tuple(rng.choice(["NULL", "0", "1", "2", "3"]) for _ in range(4)) for _ in range(rng.choice([0, 3, 6, 9]))]
+            for _ in range(3)
+        )
         kept = old + (gone if name in "de" else [])
         ages = iter(rng.sample(range(100), 100))
         came = [(*row, "-1", str(-next(ages))) for row in old + gone]
@@ -72,13 +74,19 @@ def database(rng):
         filled(connection, f'{START}."{name}@came"', came, ", _epoch BIGINT, _seq BIGINT")
         filled(connection, f'main."{name}"', kept + new)
         later = new + ([] if name in "de" else [tuple(rng.choice("0123") for _ in range(4))])
-        filled(connection, f'main."{name}@came"', came + [(*row, "-2", str(-next(ages))) for row in later], ", _epoch BIGINT, _seq BIGINT")
+        filled(
+            connection,
+            f'main."{name}@came"',
+            came + [(*row, "-2", str(-next(ages))) for row in later],
+            ", _epoch BIGINT, _seq BIGINT",
+        )
     keyed(connection, rng)
     return connection
 
 
 def keyed(connection, rng):
     """The table f: random rows, then transactions that insert, replace and delete."""
+
     def row(key):
         time = rng.choice(["NULL", *(f"make_timestamp({n})" for n in range(5))])
         return (str(key), *(rng.choice(["NULL", "0", "1", "2"]) for _ in range(3)), time)
@@ -153,13 +161,56 @@ class Trees:
         rng = self.rng
         if depth == 0 or rng.random() < 0.1:
             if rng.random() < 0.08:
-                return values([[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v"))
+                return values(
+                    [[rng.choice([0, 1, 2]) for _ in range(2)] for _ in range(rng.choice([1, 3]))], self.next("v")
+                )
             return self.scan(rng.choice(self.names))
-        kind = rng.choice(["join", "join", "join", "where", "project", "group", "union", "cross", "chain", "chain", "unnest", "window", "topn",
-                           "recent", "repartition", "moment", "moment", "moment"])
+        kind = rng.choice(
+            [
+                "join",
+                "join",
+                "join",
+                "where",
+                "project",
+                "group",
+                "union",
+                "cross",
+                "chain",
+                "chain",
+                "unnest",
+                "window",
+                "topn",
+                "recent",
+                "repartition",
+                "moment",
+                "moment",
+                "moment",
+            ]
+        )
         if kind == "moment":
-            made = getattr(self, rng.choice(["cut", "temporal", "temporal", "asof", "arrival", "as_of", "log", "held", "punctual", "in_time", "in_time"]))(depth)
-            return where(made, " AND ".join(self.condition(made) for _ in range(rng.choice([1, 2])))) if rng.random() < 0.4 else made
+            made = getattr(
+                self,
+                rng.choice(
+                    [
+                        "cut",
+                        "temporal",
+                        "temporal",
+                        "asof",
+                        "arrival",
+                        "as_of",
+                        "log",
+                        "held",
+                        "punctual",
+                        "in_time",
+                        "in_time",
+                    ]
+                ),
+            )(depth)
+            return (
+                where(made, " AND ".join(self.condition(made) for _ in range(rng.choice([1, 2]))))
+                if rng.random() < 0.4
+                else made
+            )
         if kind == "where":
             below = self.tree(depth - 1)
             return where(below, " AND ".join(self.condition(below) for _ in range(rng.choice([1, 1, 2]))))
@@ -168,11 +219,15 @@ class Trees:
         if kind == "group":
             below = self.tree(depth - 1)
             keys = ", ".join(self.ref(below) for _ in range(rng.choice([0, 1, 1, 2])))
-            calls = rng.choice(["count(*)", "sum({0})", "min({0}); count({0})", "count(distinct {0})", "" if keys else "count(*)"])
+            calls = rng.choice(
+                ["count(*)", "sum({0})", "min({0}); count({0})", "count(distinct {0})", "" if keys else "count(*)"]
+            )
             return group(below, keys.replace('"', "") and keys, calls.format(self.ref(below)), self.next("g") + "_")
         if kind == "recent":
             below = self.tree(depth - 1)
-            return recent(below, self.ref(below), rng.choice(["<", "<=", ">", ">="]), rng.choice([-1, 0, 1]), self.next("time"))
+            return recent(
+                below, self.ref(below), rng.choice(["<", "<=", ">", ">="]), rng.choice([-1, 0, 1]), self.next("time")
+            )
         if kind == "repartition":
             return Repartition(self.tree(depth - 1), 4)
         if kind == "union":
@@ -183,17 +238,27 @@ class Trees:
             return self.window(self.tree(depth - 1))
         if kind == "topn":
             below = self.tree(depth - 1)
-            return topn(below, self.few(below), self.total(below), rng.choice([0, 1, 2, 3, None]), rng.choice([0, 0, 1]))
+            return topn(
+                below, self.few(below), self.total(below), rng.choice([0, 1, 2, 3, None]), rng.choice([0, 0, 1])
+            )
         if kind == "unnest":
             return self.unnest(self.tree(depth - 1))
         if kind == "chain":
             return self.chain(depth)
         left, right = self.tree(depth - 1), self.tree(rng.randrange(depth))
         if kind == "cross":
-            return where(join(left, right, "inner"), f"{self.ref(left)} = {self.ref(right)} AND {self.condition(left, right)}")
-        residual = " AND ".join(self.condition(left, right) for _ in range(rng.choice([1, 2]))) if rng.random() < 0.5 else None
+            return where(
+                join(left, right, "inner"), f"{self.ref(left)} = {self.ref(right)} AND {self.condition(left, right)}"
+            )
+        residual = (
+            " AND ".join(self.condition(left, right) for _ in range(rng.choice([1, 2]))) if rng.random() < 0.5 else None
+        )
         kind = rng.choice(KINDS)
-        partners = tuple(self.condition(left, right) for _ in range(2)) if kind in ("left", "right", "full") and rng.random() < 0.3 else None
+        partners = (
+            tuple(self.condition(left, right) for _ in range(2))
+            if kind in ("left", "right", "full") and rng.random() < 0.3
+            else None
+        )
         return join(left, right, kind, self.keys(left, right), residual, partners=partners)
 
     def scan(self, name):
@@ -206,7 +271,22 @@ class Trees:
         rng = self.rng
         if depth == 0 or rng.random() < 0.3:
             return self.newest(rng.choice("abcde"))[0] if rng.random() < 0.1 else self.scan(rng.choice("de"))
-        kind = rng.choice(["where", "project", "union", "join", "unnest", "cut", "temporal", "arrival", "cut", "log", "held", "punctual"])
+        kind = rng.choice(
+            [
+                "where",
+                "project",
+                "union",
+                "join",
+                "unnest",
+                "cut",
+                "temporal",
+                "arrival",
+                "cut",
+                "log",
+                "held",
+                "punctual",
+            ]
+        )
         if kind == "cut":
             return Cut(self.grown(depth - 1), "after", 7)
         if kind in ("temporal", "arrival", "log", "punctual"):
@@ -225,7 +305,10 @@ class Trees:
         return self.union([exactly(x, x.columns[:width]) for x in (below, other)])
 
     def keys(self, left, right):
-        return ", ".join(f"{self.ref(left)} {self.rng.choice(['=', '=', '=='])} {self.ref(right)}" for _ in range(self.rng.choice([1, 1, 2])))
+        return ", ".join(
+            f"{self.ref(left)} {self.rng.choice(['=', '=', '=='])} {self.ref(right)}"
+            for _ in range(self.rng.choice([1, 1, 2]))
+        )
 
     def residual(self, *sides):
         return self.condition(*sides) if self.rng.random() < 0.3 else None
@@ -251,7 +334,9 @@ class Trees:
             right = TopN(rows, keys_of(rows, key), order_of(rows, ", ".join(f'"{a}"' for a in age)), 1)
             right = exactly(right, rows.scan.columns) if rng.random() < 0.5 else right
             keys = f"{self.ref(left)} = {key}"
-        return temporal(left, right, rng.choice(["inner", "left"]), keys, self.residual(left, right), waits=rng.random() < 0.3)
+        return temporal(
+            left, right, rng.choice(["inner", "left"]), keys, self.residual(left, right), waits=rng.random() < 0.3
+        )
 
     def asof(self, depth):
         rng = self.rng
@@ -264,16 +349,34 @@ class Trees:
                 first, *rest = order_of(right, ", ".join([value + " desc", *(f'"{a}"' for a in ties)]))
                 right = TopN(right, keys_of(right, key), (replace(first, nulls_first=rng.random() < 0.2), *rest), 2)
                 if {c.id: c.type for c in left.columns}[own] == {c.id: c.type for c in right.columns}[value.strip('"')]:
-                    return asof(left, right, rng.choice(["inner", "left"]), f"{self.ref(left)} = {key}", rng.choice(["<", "<=", ">", ">="]),
-                                (own, value.strip('"')), ties, self.residual(left, right), arrival)
+                    return asof(
+                        left,
+                        right,
+                        rng.choice(["inner", "left"]),
+                        f"{self.ref(left)} = {key}",
+                        rng.choice(["<", "<=", ">", ">="]),
+                        (own, value.strip('"')),
+                        ties,
+                        self.residual(left, right),
+                        arrival,
+                    )
         else:
             ties = [c.id for c in right.columns]
         kinds = {c.id: c.type for c in (*left.columns, *right.columns)}
         pairs = [(a, b) for a in self.ints(left) for b in self.ints(right) if kinds[a] == kinds[b]]
         if not pairs:
             return left
-        return asof(left, right, rng.choice(["inner", "left"]), self.keys(left, right), rng.choice(["<", "<=", ">", ">="]), rng.choice(pairs),
-                    ties, self.residual(left, right), arrival)
+        return asof(
+            left,
+            right,
+            rng.choice(["inner", "left"]),
+            self.keys(left, right),
+            rng.choice(["<", "<=", ">", ">="]),
+            rng.choice(pairs),
+            ties,
+            self.residual(left, right),
+            arrival,
+        )
 
     def arrival(self, depth):
         """A join whose rows are decided when they come."""
@@ -288,9 +391,16 @@ class Trees:
         left = timed(below, self.ref(below), self.next("time"))
         right = scan("f", VERSIONED, alias=self.next("f"))
         key = right.outputs[0].id
-        made = as_of(left, replace(right, key=(key,)), self.rng.choice(["inner", "left"]), f'CAST({self.ref(below)} AS INT) = "{key}"', left.outputs[-1].id,
-                     self.residual(below, exactly(right, right.outputs[:-1])), self.next("version") + "_")
-        return exactly(made, [*below.columns, *made.columns[len(left.columns): len(left.columns) + 4]])
+        made = as_of(
+            left,
+            replace(right, key=(key,)),
+            self.rng.choice(["inner", "left"]),
+            f'CAST({self.ref(below)} AS INT) = "{key}"',
+            left.outputs[-1].id,
+            self.residual(below, exactly(right, right.outputs[:-1])),
+            self.next("version") + "_",
+        )
+        return exactly(made, [*below.columns, *made.columns[len(left.columns) : len(left.columns) + 4]])
 
     def log(self, depth):
         """Changes as records; whether one is without value as a number."""
@@ -300,13 +410,26 @@ class Trees:
         made = records(below, None if rng.random() < 0.3 else keys, self.next("log") + "_")
         *columns, deleted, offset = made.columns
         number = Column(self.next("deleted"), "deleted", INTEGER)
-        return Project(made, (*columns, number, offset), (*map(read, columns), e(f'CAST("{deleted.id}" AS INT)'), read(offset)))
+        return Project(
+            made, (*columns, number, offset), (*map(read, columns), e(f'CAST("{deleted.id}" AS INT)'), read(offset))
+        )
 
     def held(self, depth, calls="count(*)"):
-        """What the clock let out stays, whatever becomes of it. Which rows are the same is said of all columns: all are read."""
+        """What the clock let out stays, whatever becomes of it.
+
+        Which rows are the same is said of all columns: all are read.
+        """
         rng = self.rng
         below = self.tree(depth - 1)
-        made = recent(below, self.ref(below), rng.choice(["<", "<="]), rng.choice([-1, 0, 1]), self.next("time"), stays=True, untimed=rng.random() < 0.3)
+        made = recent(
+            below,
+            self.ref(below),
+            rng.choice(["<", "<="]),
+            rng.choice([-1, 0, 1]),
+            self.next("time"),
+            stays=True,
+            untimed=rng.random() < 0.3,
+        )
         return group(made, ", ".join(self.ints(made)), calls, self.next("g") + "_")
 
     def in_order(self, depth, *, late=False):
@@ -325,16 +448,33 @@ class Trees:
         left, right = self.in_order(depth), self.in_order(depth)
         one, other = (side.columns[-1].id for side in (left, right))
         far, near = rng.choice([0, 0, 1, 2]), rng.choice([0, 0, 1, 2])
-        window = rng.choice([f'"{one}" BETWEEN "{other}" - INTERVAL {near} MICROSECOND AND "{other}" + INTERVAL {far} MICROSECOND',
-                             f'"{one}" >= "{other}" - INTERVAL {near} MICROSECOND', f'"{one}" = "{other}"', f'"{one}" < "{other}"'])
+        window = rng.choice(
+            [
+                f'"{one}" BETWEEN "{other}" - INTERVAL {near} MICROSECOND AND "{other}" + INTERVAL {far} MICROSECOND',
+                f'"{one}" >= "{other}" - INTERVAL {near} MICROSECOND',
+                f'"{one}" = "{other}"',
+                f'"{one}" < "{other}"',
+            ]
+        )
         extra = self.residual(left.input.input, right.input.input)
-        made = join(left, right, rng.choice(KINDS), self.keys(left.input.input, right.input.input), window + (f" AND ({extra})" if extra else ""))
+        made = join(
+            left,
+            right,
+            rng.choice(KINDS),
+            self.keys(left.input.input, right.input.input),
+            window + (f" AND ({extra})" if extra else ""),
+        )
         marks = watermarks(made)
         if marks and rng.random() < 0.6:
             column = rng.choice(sorted(marks))
             made = TimeFilter(made, column, "<", marks[column], final=True)
         elif rng.random() < 0.5:
-            made = group(made, rng.choice([one] if len(made.columns) == len(left.columns) else [one, other]), "count(*)", self.next("g") + "_")
+            made = group(
+                made,
+                rng.choice([one] if len(made.columns) == len(left.columns) else [one, other]),
+                "count(*)",
+                self.next("g") + "_",
+            )
             marks = watermarks(made)
             if marks:
                 made = TimeFilter(made, made.columns[0].id, "<", marks[made.columns[0].id], final=True)
@@ -346,7 +486,12 @@ class Trees:
         for _ in range(depth):
             other = self.tree(0)
             left = '"' + self.rng.choice([self.ints(node)[0], self.ints(node)[-4:][0], self.ref(node).strip('"')]) + '"'
-            node = join(node, other, self.rng.choice(KINDS), f'{left} {self.rng.choice(["=", "=", "=", "=="])} "{self.ints(other)[0]}"')
+            node = join(
+                node,
+                other,
+                self.rng.choice(KINDS),
+                f'{left} {self.rng.choice(["=", "=", "=", "=="])} "{self.ints(other)[0]}"',
+            )
             if self.rng.random() < 0.2:
                 node = self.project(node)
             if self.rng.random() < 0.3:
@@ -376,7 +521,9 @@ class Trees:
         if rng.random() < 0.5:
             return made
         number = made.outputs[0].id
-        condition = rng.choice(["{0} <= 2", "{0} = 1", "{0} > 1 AND {0} < 4", "{0} BETWEEN 2 AND 3", "2 >= {0}", "{0} > 1"]).format(f'"{number}"')
+        condition = rng.choice(
+            ["{0} <= 2", "{0} = 1", "{0} > 1 AND {0} < 4", "{0} BETWEEN 2 AND 3", "2 >= {0}", "{0} > 1"]
+        ).format(f'"{number}"')
         extra = f" AND {self.condition(below)}" if rng.random() < 0.4 else ""
         found = where(made, condition + extra)
         if rng.random() < 0.5:
@@ -385,8 +532,12 @@ class Trees:
 
     def unnest(self, below):
         rng = self.rng
-        texts = [rng.choice(["[{0}, {1}]", "CASE WHEN {0} > 1 THEN [{1}] END", "[]::INT[]", "range({0}::INT)", "[{0}, 2, NULL]"])
-                 .format(self.ref(below), self.ref(below)) for _ in range(rng.choice([1, 1, 2]))]
+        texts = [
+            rng.choice(
+                ["[{0}, {1}]", "CASE WHEN {0} > 1 THEN [{1}] END", "[]::INT[]", "range({0}::INT)", "[{0}, 2, NULL]"]
+            ).format(self.ref(below), self.ref(below))
+            for _ in range(rng.choice([1, 1, 2]))
+        ]
         prefix = self.next("n") + "_"
         made = unnest(below, texts, prefix, ordinality=rng.random() < 0.4)
         if rng.random() < 0.5:
@@ -404,6 +555,7 @@ class Trees:
         def cast(x):
             columns = tuple(Column(self.next("q"), c.name, INTEGER) for c in x.columns)
             return Project(x, columns, tuple(read(c) for c in x.columns))
+
         return union(*[cast(x) for x in parts], prefix=self.next("u") + "_")
 
 
@@ -441,7 +593,9 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
                 continue
             circuit = assemble([ops], buckets)
             assert Circuit.from_json(circuit.to_json()) == circuit
-            assert buckets == 1 or all(circuit.stages[o.id] for o in ops if o.kind in STATEFUL), "state where sources are read"
+            assert buckets == 1 or all(circuit.stages[o.id] for o in ops if o.kind in STATEFUL), (
+                "state where sources are read"
+            )
             expected = content(connection, tree)
             assert run(circuit, connection, "v") == expected
             assert circuit_in_kernel.run(circuit, connection, "v", rng) == Counter(map(reference.row, expected))
@@ -450,8 +604,34 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
 
 
 def test_every_kind_of_operator_occurs():
-    wanted = {"scan", "constant", "map", "exchange", "arrange", "join", "multijoin", "aggregate", "union", "unnest", "topn", "timefilter",
-              "window", "repartition", "sink", "punctual", "records", "versions", "cut", "arrivals", "temporal", "asof", "arrivalasof", "arrivaljoin", "upsert"}
+    wanted = {
+        "scan",
+        "constant",
+        "map",
+        "exchange",
+        "arrange",
+        "join",
+        "multijoin",
+        "aggregate",
+        "union",
+        "unnest",
+        "topn",
+        "timefilter",
+        "window",
+        "repartition",
+        "sink",
+        "punctual",
+        "records",
+        "changes",
+        "versions",
+        "cut",
+        "arrivals",
+        "temporal",
+        "asof",
+        "arrivalasof",
+        "arrivaljoin",
+        "upsert",
+    }
     found = set()
     for seed in range(400):
         tree = Trees(random.Random(seed)).tree(4)

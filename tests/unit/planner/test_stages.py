@@ -60,7 +60,8 @@ def chain(kind="inner", first="a.k = b.k", second="a.k = c.k"):
     (group(group(a, "a.k"), "g0, g1", "", "h"), 1, 1),  # rows that agree on more columns agree on the key
     (join(group(a, "a.k"), b, "inner", "g0 = b.k"), 1, 2),
     (join(group(a, "a.k"), b, "inner", "g0 = b.k, g1 = b.x"), 1, 2),  # a part of the join's key is enough
-    (join(group(a, "a.k"), group(b, "b.k, b.x", "", "h"), "inner", "g0 = h0"), 1, 2),  # the right groups are spread by a part of their key
+    # the right groups are spread by a part of their key
+    (join(group(a, "a.k"), group(b, "b.k, b.x", "", "h"), "inner", "g0 = h0"), 1, 2),
     (join(b, group(a, "a.k"), "inner", "b.k = g0"), 1, 2),
     (group(project(chain(), k="a.k", x="a.x"), "k", "sum(x)"), 1, 3),
     (group(project(chain(), x="a.x"), "x", ""), 2, 4),
@@ -71,9 +72,11 @@ def chain(kind="inner", first="a.k = b.k", second="a.k = c.k"):
     (group(union(group(a, "a.k"), project(b, p="b.k", q="b.x")), "u0", "sum(u1)", "i"), 1, 2),
     (group(union(group(a, "a.k"), values([[1, 2]])), "u0", "sum(u1)", "i"), 1, 2),
     (join(a, group(b, ""), "inner", broadcast=True), 2, 3),
-    (group(join(a, group(b, ""), "inner", residual="a.x > g0"), "a.k", prefix="h"), 2, 3),  # the row is copied to where a's groups are
+    # the row is copied to where a's groups are
+    (group(join(a, group(b, ""), "inner", residual="a.x > g0"), "a.k", prefix="h"), 2, 3),
     (group(project(join(a, group(b, ""), "inner", residual="a.x > g0"), z="a.k + 1"), "z", prefix="h"), 2, 3),
-    (group(join(join(a, c, "inner", "a.k = c.k"), group(b, ""), "inner", residual="a.x > g0"), "c.y", prefix="h"), 2, 5),
+    (group(join(join(a, c, "inner", "a.k = c.k"), group(b, ""), "inner", residual="a.x > g0"), "c.y", prefix="h"), 2,
+      5),
     (join(join(a, group(b, ""), "inner", residual="a.x > g0"), c, "inner", "a.k = c.k"), 2, 5),  # the row comes last
     (join(group(a, "a.k"), group(b, "", "max(b.x)", "h"), "inner", residual="g1 > h0"), 2, 4),
     (join(group(a, ""), group(b, "", prefix="h"), "inner"), 1, 2),
@@ -94,8 +97,11 @@ def test_the_integer_key_is_where_its_bigint_is():
 
 def test_an_exchange_may_skip_stages():
     circuit = plan(chain(second="a.x = c.x"))
-    skipping = [o for o in exchanges(circuit) if circuit.stages[o.id] == 0
-                and all(circuit.stages[c] == 2 for c in circuit.consumers[o.id])]
+    skipping = [
+        o
+        for o in exchanges(circuit)
+        if circuit.stages[o.id] == 0 and all(circuit.stages[c] == 2 for c in circuit.consumers[o.id])
+    ]
     assert len(skipping) == 1
 
 

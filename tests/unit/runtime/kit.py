@@ -66,8 +66,10 @@ class Kit:
                         self.model.execute(f"INSERT INTO {name} VALUES ({marks})", row)
                 else:
                     same = " AND ".join(f"{f.name} IS NOT DISTINCT FROM ?" for f in relation.columns)
-                    self.model.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT rowid FROM {name} WHERE {same} LIMIT {-diff})", row)
-        commit = write_transaction(self.layout, self.log, found, catalog_version=self.catalog.version)
+                    self.model.execute(
+                        f"DELETE FROM {name} WHERE rowid IN (SELECT rowid FROM {name} WHERE {same} LIMIT {-diff})", row
+                    )
+        commit = write_transaction(self.layout, self.log, found)
         self.engine.notify()
         return commit
 
@@ -75,7 +77,9 @@ class Kit:
         """tree: a function of this kit that gives the tree of the algebra that means `sql`."""
         tree = tree(self)
         columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-        relation = Relation(self.catalog.new_id("materialized view"), name, "materialized view", columns, sql=sql, ready=False)
+        relation = Relation(
+            self.catalog.new_id("materialized view"), name, "materialized view", columns, sql=sql, ready=False
+        )
         self.views[relation.id] = compile_view(tree, relation, self.views, self.buckets)
         self.catalog = self.catalog.with_relation(relation)
         self.model.execute(f"CREATE VIEW {name} AS {sql}")
@@ -119,7 +123,9 @@ class Kit:
         for i in self.views:
             if known[i].ready:
                 expected = self.content.query(known[i].sql).to_pylist()
-                assert sorted(map(str, self.content.query(f'SELECT * FROM "{known[i].name}"').to_pylist())) == sorted(map(str, expected))
+                assert sorted(map(str, self.content.query(f'SELECT * FROM "{known[i].name}"').to_pylist())) == sorted(
+                    map(str, expected)
+                )
 
     def check(self, *names):
         for name in names or [self.catalog.relations[i].name for i in self.views]:
@@ -132,17 +138,20 @@ class Kit:
     def crash(self):
         """As if the process was gone, as far as files can tell."""
         self.content.close()
-        self.log.close()
         self.packs.close()
 
     def reopen(self):
         return Kit(self.path, buckets=self.buckets, make_engine=self.make_engine, before=self)
 
 
-JOINED = (lambda kit: trees.join(kit.scan("a"), kit.scan("b"), "left", "k", (0, "k"), (0, "x"), (1, "y")),
-          "SELECT a.k, a.x, b.y FROM a LEFT JOIN b ON a.k = b.k")
-GROUPED = (lambda kit: trees.group(kit.scan("joined"), ["k"], ("n", "count", None), ("s", "sum", "y")),
-           "SELECT k, count(*) AS n, sum(y)::DECIMAL(38,10) AS s FROM joined GROUP BY k")
+JOINED = (
+    lambda kit: trees.join(kit.scan("a"), kit.scan("b"), "left", "k", (0, "k"), (0, "x"), (1, "y")),
+    "SELECT a.k, a.x, b.y FROM a LEFT JOIN b ON a.k = b.k",
+)
+GROUPED = (
+    lambda kit: trees.group(kit.scan("joined"), ["k"], ("n", "count", None), ("s", "sum", "y")),
+    "SELECT k, count(*) AS n, sum(y)::DECIMAL(38,10) AS s FROM joined GROUP BY k",
+)
 TOTAL = (lambda kit: trees.group(kit.scan("a"), [], ("n", "count", None)), "SELECT count(*) AS n FROM a")
 
 

@@ -30,7 +30,9 @@ def test_epochs_have_the_time_of_the_clock_and_never_an_earlier_one(tmp_path):
     connection = watersmeet.connect(tmp_path / "db", runtime="inprocess")
     connection.set_clock(1_000)
     cursor = connection.cursor()
-    cursor.execute("CREATE TABLE t (k INT); CREATE MATERIALIZED VIEW v AS SELECT k FROM t; INSERT INTO t VALUES (1); FLUSH")
+    cursor.execute(
+        "CREATE TABLE t (k INT); CREATE MATERIALIZED VIEW v AS SELECT k FROM t; INSERT INTO t VALUES (1); FLUSH"
+    )
     connection.set_clock(5_000)
     cursor.execute("INSERT INTO t VALUES (2); FLUSH")
     log = connection._session.database.log
@@ -56,8 +58,11 @@ def test_ticks_can_be_rarer_or_more_frequent(tmp_path):
 
 def test_when_rows_came_is_not_made_anew(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
-        connection.execute("CREATE SOURCE s (k INT, p TIMESTAMPTZ AS PROCTIME()) WITH (connector = 'datagen', fields.k.kind = 'sequence', "
-                           "fields.k.start = 1, fields.k.end = 5); CREATE MATERIALIZED VIEW v AS SELECT k, p FROM s; FLUSH")
+        connection.execute(
+            "CREATE SOURCE s (k INT, p TIMESTAMPTZ AS PROCTIME()) WITH (connector = 'datagen', fields.k.kind "
+            "= 'sequence', "
+            "fields.k.start = 1, fields.k.end = 5); CREATE MATERIALIZED VIEW v AS SELECT k, p FROM s; FLUSH"
+        )
         rows = connection.execute("SELECT k FROM v").fetchall()
         assert len(rows) == 5
     with pytest.raises(Error, match="When its rows came"):
@@ -67,5 +72,8 @@ def test_when_rows_came_is_not_made_anew(tmp_path):
 
 
 def test_a_column_of_another_type_is_no_time(tmp_path):
-    with watersmeet.connect(runtime="inprocess") as connection, pytest.raises(Error, match=r"AS PROCTIME\(\) can't be integer"):
+    with (
+        watersmeet.connect(runtime="inprocess") as connection,
+        pytest.raises(Error, match=r"AS PROCTIME\(\) can't be integer"),
+    ):
         connection.execute("CREATE TABLE t (k INT AS PROCTIME())")

@@ -84,11 +84,14 @@ def recover(kit):
     return kit
 
 
-@pytest.mark.parametrize(("buckets", "stride"), [
-    (1, 9),
-    pytest.param(1, 1, marks=pytest.mark.slow),
-    pytest.param(2, 1, marks=pytest.mark.slow),
-])
+@pytest.mark.parametrize(
+    ("buckets", "stride"),
+    [
+        (1, 9),
+        pytest.param(1, 1, marks=pytest.mark.slow),
+        pytest.param(2, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_crash_at_every_step(tmp_path, buckets, stride, monkeypatch):
     crasher = Crasher(monkeypatch)
     number = 0

@@ -53,7 +53,10 @@ def test_other_time_types(kind):
     days = [dt.date(1970, 1, 2), None, dt.date(1970, 1, 3)]
     values = days if kind == pa.date32() else [d and dt.datetime(d.year, d.month, d.day, tzinfo=dt.UTC) for d in days]
     time = EventTime("d", DAY, DAY)
-    assert seen_by(values, 2 * DAY, kind=kind, now_us=5 * DAY, event_time=time) == ([False, True, True], Observed(DAY, late=1))
+    assert seen_by(values, 2 * DAY, kind=kind, now_us=5 * DAY, event_time=time) == (
+        [False, True, True],
+        Observed(DAY, late=1),
+    )
 
 
 def test_infinite_times():

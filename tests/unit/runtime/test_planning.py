@@ -37,6 +37,22 @@ def test_long_epochs_are_followed_by_smaller_ones():
     assert budget.rows == FIRST_ROWS
 
 
+def test_epochs_are_cut_by_what_their_joins_make():
+    budget = Budget()
+    for _ in range(3):
+        budget.planned(limited=True)
+    budget.joined(400_000, 0.4)
+    assert budget.rows == 500_000  # a larger one would use more than half of what its joins may make
+    budget.joined(500_000, 5.0)
+    assert budget.rows == 50_000
+    budget.joined(0, 0.0)
+    assert budget.rows == 50_000
+    budget.joined(50_000, 1e9)
+    assert budget.rows == 1
+    budget.joined(1, 0.0)
+    assert budget.rows == 1_600_000
+
+
 def test_budget_is_bounded_by_the_memory_of_a_worker():
     budget = Budget(memory_bytes=256 << 20)
     for _ in range(9):
@@ -58,9 +74,22 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
 
 def test_an_intent_survives_as_text():
     slices = [{"kind": "commit", "relation": "t1", "blob": ["f.pack", 64, 10, 1], "rows": 1, "bytes": 10}]
-    intent = Intent(7, "abc", Frontier(5, {"s1": {"slices": 3}}, {"views": ["m1"]}), divide(slices, 2), initial=True,
-                    active=("join-1",), scratch=("join-1",), fresh=("sink-2",), everywhere=True,
-                    specs={"s1": {"columns": []}}, views_ready=("m1",), time_us=5, idle={"s1": ("s2",)}, lifts={"s3": 7})
+    intent = Intent(
+        7,
+        "abc",
+        Frontier(5, {"s1": {"slices": 3}}, {"views": ["m1"]}),
+        divide(slices, 2),
+        initial=True,
+        active=("join-1",),
+        scratch=("join-1",),
+        fresh=("sink-2",),
+        everywhere=True,
+        specs={"s1": {"columns": []}},
+        views_ready=("m1",),
+        time_us=5,
+        idle={"s1": ("s2",)},
+        lifts={"s3": 7},
+    )
     assert Intent.from_text(intent.to_text()) == intent
     with pytest.raises(Error):
         Intent.from_text("{}")

@@ -38,8 +38,10 @@ def filled(tmp_path, buckets, seed=1):
 
 
 def change(kit, rng):
-    kit.change(a=[(rng.randrange(9), rng.choice(["x", None]), 1) for _ in range(9)],
-               b=[(rng.randrange(9), rng.randrange(5), 1) for _ in range(5)])
+    kit.change(
+        a=[(rng.randrange(9), rng.choice(["x", None]), 1) for _ in range(9)],
+        b=[(rng.randrange(9), rng.randrange(5), 1) for _ in range(5)],
+    )
 
 
 def for_buckets(kit, buckets):
@@ -129,13 +131,17 @@ def test_circuit_of_another_parallelism_is_refused(tmp_path):
 def test_another_plan_for_a_live_view_is_refused(tmp_path):
     kit, _ = filled(tmp_path, 2)
     other = kit.catalog.by_name("grouped")
-    kit.views[other.id] = compile_view(JOINED[0](kit), replace(other, columns=kit.catalog.by_name("joined").columns),
-                                       {}, 2)
+    kit.views[other.id] = compile_view(
+        JOINED[0](kit), replace(other, columns=kit.catalog.by_name("joined").columns), {}, 2
+    )
     joined = kit.catalog.by_name("joined").id
-    kit.views[joined] = compile_view(TOTAL[0](kit), replace(kit.catalog.by_name("joined"),
-                                                            columns=kit.catalog.by_name("total").columns), {}, 2)
+    kit.views[joined] = compile_view(
+        TOTAL[0](kit), replace(kit.catalog.by_name("joined"), columns=kit.catalog.by_name("total").columns), {}, 2
+    )
     total = kit.catalog.by_name("total").id
-    kit.views[total] = compile_view(grouped_over_b(kit), replace(kit.catalog.by_name("total"), columns=other.columns), {}, 2)
+    kit.views[total] = compile_view(
+        grouped_over_b(kit), replace(kit.catalog.by_name("total"), columns=other.columns), {}, 2
+    )
     with pytest.raises(Error) as raised:
         kit.engine.install(kit.circuit())
     assert raised.value.condition == "STATE_MISMATCH"

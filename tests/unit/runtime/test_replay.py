@@ -9,13 +9,16 @@ import pytest
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import GROUPED, JOINED, Kit
 
-from watersmeet.runtime.committer import commit_epoch, numbers_before, packs_before
+from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.receipts import Receipt
-from watersmeet.runtime.tasks import Job, run_whole
+from watersmeet.runtime.tasks import run_whole
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR
 
-SUMS = (lambda kit: trees.group(kit.scan("f"), ["k"], ("n", "count", None)), "SELECT k, count(*) AS n FROM f GROUP BY k")
+SUMS = (
+    lambda kit: trees.group(kit.scan("f"), ["k"], ("n", "count", None)),
+    "SELECT k, count(*) AS n FROM f GROUP BY k",
+)
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 3])
@@ -31,12 +34,14 @@ def test_same_bytes(tmp_path, buckets):
     kit.view("sums", *SUMS)
     for _ in range(6):
         for _ in range(4):
-            kit.change(a=[(rng.randrange(9), rng.choice(["x", None]), 1) for _ in range(9)],
-                       b=[(rng.randrange(9), rng.randrange(5), rng.choice([1, 1, 2])) for _ in range(5)],
-                       f=[(rng.randrange(4), rng.choice([0.1, 1e16, -0.0]), 1) for _ in range(5)])
+            kit.change(
+                a=[(rng.randrange(9), rng.choice(["x", None]), 1) for _ in range(9)],
+                b=[(rng.randrange(9), rng.randrange(5), rng.choice([1, 1, 2])) for _ in range(5)],
+                f=[(rng.randrange(4), rng.choice([0.1, 1e16, -0.0]), 1) for _ in range(5)],
+            )
         coordinator = Coordinator(kit.db)
         intent = coordinator.plan(0)
-        job = Job(str(kit.layout.root), False, intent, packs_before(kit.db, intent), numbers_before(kit.db))
+        job = job_of(kit.db, kit.circuit(), intent)
         first = receipts(job, buckets)
         for _ in range(4):
             again = receipts(replace(job, intent=replace(intent, tasks=recut(intent.slices, rng, buckets))), buckets)

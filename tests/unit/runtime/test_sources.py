@@ -1,4 +1,6 @@
-"""Sources in epochs: files, restart with and without saved memory, backfill from history, records that can't be read."""
+"""Sources in epochs: files, restart with and without saved memory, backfill from history, records that can't be
+read.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,11 @@ def made(tmp_path, *, key=(), kind="source", **options):
     kit = Kit(tmp_path / "db", make_engine=small)
     connector = {"connector": "file", "path": str(tmp_path / "in"), "format": "csv", "csv.header": "false", **options}
     columns = (Field("k", BIGINT), Field("x", VARCHAR))
-    relation = kit.relation(Relation(kit.catalog.new_id(kind), "s", kind, columns, primary_key=key, append_only=not key,
-                                     connector=connector))
+    relation = kit.relation(
+        Relation(
+            kit.catalog.new_id(kind), "s", kind, columns, primary_key=key, append_only=not key, connector=connector
+        )
+    )
     return kit, relation
 
 
@@ -114,11 +119,35 @@ def test_source_memory_of_dropped_relations_goes(tmp_path):
     write(tmp_path, "0.csv", (1, "x"))
     kit.engine.flush()
     kit.drop("counted")
-    assert (kit.layout.root / "sources" / "s1.json").exists()
+    assert (kit.layout.root / "sources" / "s1-1.saved").exists()
     kit.catalog = kit.catalog.without({relation.id})
     kit.install()
-    assert not (kit.layout.root / "sources" / "s1.json").exists()
+    assert not (kit.layout.root / "sources" / "s1-1.saved").exists()
     kit.close()
+
+
+def test_an_overtaken_writer_leaves_the_memory_of_the_next_one_alone(tmp_path):
+    kit, _ = made(tmp_path)
+    kit.engine.start()
+    kit.view("counted", counted, SQL)
+    write(tmp_path, "0.csv", (1, "x"))
+    kit.engine.flush()
+    newer = kit.reopen()
+    newer.engine.start()
+    write(tmp_path, "1.csv", (1, "x"))
+    newer.engine.flush()
+    newer.close()
+    saved = {p.name: p.read_bytes() for p in (kit.layout.root / "sources").glob("*.saved")}
+    assert set(saved) == {"s1-2.saved", "COMMIT-2.saved"}
+    kit.close()
+    assert saved.items() <= {p.name: p.read_bytes() for p in (kit.layout.root / "sources").glob("*.saved")}.items()
+    again = newer.reopen()
+    again.engine.start()
+    write(tmp_path, "2.csv", (1, "x"))
+    again.engine.flush()
+    assert counts(again) == {1: 3}
+    again.close()
+    assert {p.name for p in (kit.layout.root / "sources").glob("*.saved")} == {"s1-3.saved", "COMMIT-3.saved"}
 
 
 def test_slices_are_in_the_commit(tmp_path):

@@ -19,7 +19,9 @@ OUTPUT = ("l0", "l1", "l2", "r0", "r1")
 
 def waiting(kit, kind, *, append_only=True):
     left, right = trees.scan(kit.catalog.by_name("orders"), append_only=append_only), kit.scan("customers")
-    joined = TemporalJoin(left, right, kind, (KeyPair(trees.ref(left, "k"), trees.ref(right, "id")),), None, None, waits=True)
+    joined = TemporalJoin(
+        left, right, kind, (KeyPair(trees.ref(left, "k"), trees.ref(right, "id")),), None, None, waits=True
+    )
     columns = joined.columns
     outputs = tuple(trees.column(c.name + str(i), c.type) for i, c in enumerate(columns))
     return Project(joined, outputs, tuple(trees.ref(joined, c.name) for c in columns))

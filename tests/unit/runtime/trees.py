@@ -37,8 +37,10 @@ def join(left, right, kind, key, *columns):
 
 def group(relation, keys, *calls):
     """calls: (name, function, argument or None)."""
-    found = tuple(AggregateCall(f, None if a is None else ref(relation, a), None, False, BIGINT if f == "count" else NUMERIC)
-                  for _, f, a in calls)
+    found = tuple(
+        AggregateCall(f, None if a is None else ref(relation, a), None, False, BIGINT if f == "count" else NUMERIC)
+        for _, f, a in calls
+    )
     scalars = tuple(ref(relation, k) for k in keys)
     outputs = tuple(column(k, s.type) for k, s in zip(keys, scalars, strict=True))
     outputs += tuple(column(n, c.type) for (n, _, _), c in zip(calls, found, strict=True))

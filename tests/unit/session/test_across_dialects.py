@@ -21,7 +21,10 @@ SET dialect = 'risingwave';
 """
 
 LEFT = "SELECT c.name, s.sector FROM companies AS c LEFT JOIN sectors AS s ON c.symbol = s.symbol"
-GROUPED = "SELECT s.sector, count(*) AS n FROM companies AS c JOIN sectors AS s ON c.symbol = s.symbol WHERE c.name <> 'x' GROUP BY s.sector"
+GROUPED = (
+    "SELECT s.sector, count(*) AS n FROM companies AS c JOIN sectors AS s ON c.symbol = s.symbol WHERE c.name <> "
+    "'x' GROUP BY s.sector"
+)
 UNION = "SELECT symbol FROM companies WHERE symbol > 'b' UNION ALL SELECT sector FROM sectors"
 FULL = "SELECT c.name, s.sector FROM companies AS c FULL JOIN sectors AS s ON c.symbol = s.symbol"
 
@@ -36,7 +39,9 @@ def connection():
 def explained(connection, dialect, query):
     """The plan of a view: without what is only its name, in one case, as the names of columns are the reader's."""
     connection.execute(f"SET dialect = '{dialect}'")
-    lines = [row[0] for row in connection.execute(f"EXPLAIN (VERBOSE) CREATE MATERIALIZED VIEW v AS {query}").fetchall()]
+    lines = [
+        row[0] for row in connection.execute(f"EXPLAIN (VERBOSE) CREATE MATERIALIZED VIEW v AS {query}").fetchall()
+    ]
     connection.execute("SET dialect = 'risingwave'")
     return re.sub(r"sink-[0-9a-f]+", "sink", "\n".join(lines)).lower()
 
@@ -50,9 +55,17 @@ def test_one_meaning_is_one_circuit(connection, dialect, query):
 
 
 def test_a_look_up_is_the_same_operator_whoever_asks(connection):
-    """RisingWave says so with FOR SYSTEM_TIME AS OF PROCTIME(), in Timeplus the sides say it; what came before it started is left out there."""
-    ours = explained(connection, "risingwave", "SELECT t.price, c.name FROM trades t JOIN companies FOR SYSTEM_TIME AS OF PROCTIME() c ON t.symbol = c.symbol")
-    theirs = explained(connection, "timeplus", "SELECT t.price, c.name FROM trades AS t JOIN companies AS c ON t.symbol = c.symbol")
+    """RisingWave says so with FOR SYSTEM_TIME AS OF PROCTIME(), in Timeplus the sides say it; what came before it
+    started is left out there.
+    """
+    ours = explained(
+        connection,
+        "risingwave",
+        "SELECT t.price, c.name FROM trades t JOIN companies FOR SYSTEM_TIME AS OF PROCTIME() c ON t.symbol = c.symbol",
+    )
+    theirs = explained(
+        connection, "timeplus", "SELECT t.price, c.name FROM trades AS t JOIN companies AS c ON t.symbol = c.symbol"
+    )
 
     def operators(plan):
         return [line.strip(" │├└─").split(" {")[0] for line in plan.split("stages:")[0].splitlines() if line.strip()]
@@ -62,30 +75,44 @@ def test_a_look_up_is_the_same_operator_whoever_asks(connection):
 
 
 def test_operators_of_views_of_two_dialects_are_shared(connection):
-    connection.execute(f"CREATE MATERIALIZED VIEW ours AS {LEFT}; SET dialect = 'timeplus'; CREATE MATERIALIZED VIEW theirs AS {LEFT};"
-                       "SET dialect = 'risingwave'")
+    connection.execute(
+        f"CREATE MATERIALIZED VIEW ours AS {LEFT}; SET dialect = 'timeplus'; CREATE MATERIALIZED VIEW theirs AS {LEFT};"
+        "SET dialect = 'risingwave'"
+    )
     found = {r.name: r.id for r in connection._session.catalog.relations.values()}
     ours, theirs = (connection._session.database.plans.producers[found[n]] for n in ("ours", "theirs"))
     assert [o.id for o in ours[:-1]] == [o.id for o in theirs[:-1]]
     connection.execute("DROP MATERIALIZED VIEW ours; DROP MATERIALIZED VIEW theirs")
 
 
-@pytest.mark.parametrize(("dialect", "query"), [
-    ("risingwave", "SELECT Symbol, PRICE FROM Bids"), ("risingwave", 'SELECT "SYMBOL", price FROM "BIDS"'),
-    ("sqlstream", "SELECT symbol, price FROM bids"), ("sqlstream", "SELECT b.symbol FROM public.bids AS b"),
-    ("sqlstream", 'SELECT "symbol" FROM "companies"'), ("sqlstream", "SELECT Symbol FROM Companies"),
-    ("timeplus", "SELECT SYMBOL, PRICE FROM table(BIDS)"), ("timeplus", "SELECT SYMBOL FROM table(default.BIDS)"),
-])
+@pytest.mark.parametrize(
+    ("dialect", "query"),
+    [
+        ("risingwave", "SELECT Symbol, PRICE FROM Bids"),
+        ("risingwave", 'SELECT "SYMBOL", price FROM "BIDS"'),
+        ("sqlstream", "SELECT symbol, price FROM bids"),
+        ("sqlstream", "SELECT b.symbol FROM public.bids AS b"),
+        ("sqlstream", 'SELECT "symbol" FROM "companies"'),
+        ("sqlstream", "SELECT Symbol FROM Companies"),
+        ("timeplus", "SELECT SYMBOL, PRICE FROM table(BIDS)"),
+        ("timeplus", "SELECT SYMBOL FROM table(default.BIDS)"),
+    ],
+)
 def test_names_that_are_found(connection, dialect, query):
     connection.execute(f"SET dialect = '{dialect}'")
     assert connection.execute(query).fetchall() == []
     connection.execute("SET dialect = 'risingwave'")
 
 
-@pytest.mark.parametrize(("dialect", "query", "hint"), [
-    ("risingwave", 'SELECT * FROM "bids"', 'Did you mean "BIDS"?'), ("timeplus", "SELECT * FROM table(bids)", 'Did you mean "BIDS"?'),
-    ("sqlstream", 'SELECT * FROM "Companies"', 'Did you mean "companies"?'), ("timeplus", "SELECT symbol FROM table(BIDS)", 'Did you mean "SYMBOL"?'),
-])
+@pytest.mark.parametrize(
+    ("dialect", "query", "hint"),
+    [
+        ("risingwave", 'SELECT * FROM "bids"', 'Did you mean "BIDS"?'),
+        ("timeplus", "SELECT * FROM table(bids)", 'Did you mean "BIDS"?'),
+        ("sqlstream", 'SELECT * FROM "Companies"', 'Did you mean "companies"?'),
+        ("timeplus", "SELECT symbol FROM table(BIDS)", 'Did you mean "SYMBOL"?'),
+    ],
+)
 def test_names_that_are_not(connection, dialect, query, hint):
     connection.execute(f"SET dialect = '{dialect}'")
     with pytest.raises(watersmeet.Error) as found:
@@ -94,9 +121,15 @@ def test_names_that_are_not(connection, dialect, query, hint):
     assert (found.value.condition in ("UNDEFINED_RELATION", "UNDEFINED_COLUMN"), found.value.hint) == (True, hint)
 
 
-@pytest.mark.parametrize("text", ["CREATE TABLE Bids (a int)", "SET dialect = 'timeplus'; CREATE STREAM bids (a int)",
-                                  "SET dialect = 'sqlstream'; CREATE STREAM companies (a INTEGER)",
-                                  "SET dialect = 'lenses'; CREATE TABLE BIDS (_key int, a int) FORMAT (INT, AVRO)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE Bids (a int)",
+        "SET dialect = 'timeplus'; CREATE STREAM bids (a int)",
+        "SET dialect = 'sqlstream'; CREATE STREAM companies (a INTEGER)",
+        "SET dialect = 'lenses'; CREATE TABLE BIDS (_key int, a int) FORMAT (INT, AVRO)",
+    ],
+)
 def test_no_two_names_differ_in_case_alone(connection, text):
     with pytest.raises(watersmeet.Error, match="already exists"):
         connection.execute(text)
@@ -104,23 +137,33 @@ def test_no_two_names_differ_in_case_alone(connection, text):
 
 
 def test_history_is_what_the_reader_s_dialect_says():
-    """SQLstream and Timeplus begin with what comes after a view was made, SQLstream's only where there is a ROWTIME (rulings D-003-17, D-001-21)."""
+    """SQLstream and Timeplus begin with what comes after a view was made, SQLstream's only where there is a ROWTIME
+    (rulings D-003-17, D-001-21).
+    """
     with watersmeet.connect(runtime="inprocess") as connection:
         connection.execute("""CREATE TABLE log (a int) APPEND ONLY; INSERT INTO log VALUES (1);
-                              SET dialect = 'sqlstream'; CREATE STREAM s (a INTEGER); INSERT INTO s (a) VALUES (1); FLUSH;
-                              CREATE MATERIALIZED VIEW of_log AS SELECT a FROM log; CREATE MATERIALIZED VIEW of_s AS SELECT STREAM a FROM s;
+                              SET dialect = 'sqlstream'; CREATE STREAM s (a INTEGER); INSERT INTO s (a) VALUES (1);
+                              FLUSH;
+                              CREATE MATERIALIZED VIEW of_log AS SELECT a FROM log; CREATE MATERIALIZED VIEW of_s AS
+                                  SELECT STREAM a FROM s;
                               SET dialect = 'timeplus'; CREATE MATERIALIZED VIEW tp_log AS SELECT a FROM log;
                               SET dialect = 'risingwave'; CREATE MATERIALIZED VIEW rw_s AS SELECT a FROM s;
                               INSERT INTO log VALUES (2); INSERT INTO s (a) VALUES (2); FLUSH""")
-        found = {n: sorted(r[0] for r in connection.execute(f"SELECT a FROM {n}").fetchall()) for n in ("of_log", "of_s", "tp_log", "rw_s")}
+        found = {
+            n: sorted(r[0] for r in connection.execute(f"SELECT a FROM {n}").fetchall())
+            for n in ("of_log", "of_s", "tp_log", "rw_s")
+        }
         assert found == {"of_log": [1, 2], "of_s": [2], "tp_log": [2], "rw_s": [1, 2]}
 
 
 def test_views_keep_their_dialect_over_a_restart(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
         connection.execute(SCHEMA)
-        connection.execute("SET dialect = 'timeplus'; CREATE VIEW half AS SELECT price / 2 AS h FROM ticks; SET dialect = 'risingwave';"
-                           "CREATE MATERIALIZED VIEW halves AS SELECT h FROM half")
+        connection.execute(
+            "SET dialect = 'timeplus'; CREATE VIEW half AS SELECT price / 2 AS h FROM ticks; SET dialect = "
+            "'risingwave';"
+            "CREATE MATERIALIZED VIEW halves AS SELECT h FROM half"
+        )
     for rebuild in (False, True):
         with watersmeet.connect(tmp_path / "db", runtime="inprocess", rebuild=rebuild) as connection:
             connection.execute("INSERT INTO ticks (symbol, price) VALUES ('a', 3); FLUSH")

@@ -1,4 +1,7 @@
-"""ASOF joins as views: random histories against the reference, shapes of conditions, plans. RW-20 to RW-28, D-000-04, D-000-05."""
+"""ASOF joins as views: random histories against the reference, shapes of conditions, plans.
+
+RW-20 to RW-28, D-000-04, D-000-05.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ CREATE TABLE b (id int PRIMARY KEY, k varchar, y bigint, v int);
 
 
 def view(kind, comparison):
-    return (f"CREATE MATERIALIZED VIEW m AS SELECT a.id, a.k, a.x, b.id AS bid, b.y, b.v FROM a ASOF {kind} JOIN b "
-            f"ON a.k = b.k AND a.x {comparison} b.y")
+    return (
+        f"CREATE MATERIALIZED VIEW m AS SELECT a.id, a.k, a.x, b.id AS bid, b.y, b.v FROM a ASOF {kind} JOIN b "
+        f"ON a.k = b.k AND a.x {comparison} b.y"
+    )
 
 
 def changes(connection, rng, name, width, content):
@@ -57,9 +62,19 @@ def test_random_histories(seed):
                 continue
             connection.execute("FLUSH")
             expected = reference.asof(
-                kind.lower() or "inner", Counter(left.values()), Counter(right.values()), left_keys=(1,), right_keys=(1,),
-                null_safe=(False,), comparison=comparison, left_value=2, right_value=2, ties=(0,),
-                output=("l0", "l1", "l2", "r0", "r2", "r3"), right_width=4)
+                kind.lower() or "inner",
+                Counter(left.values()),
+                Counter(right.values()),
+                left_keys=(1,),
+                right_keys=(1,),
+                null_safe=(False,),
+                comparison=comparison,
+                left_value=2,
+                right_value=2,
+                ties=(0,),
+                output=("l0", "l1", "l2", "r0", "r2", "r3"),
+                right_width=4,
+            )
             assert Counter(connection.execute("SELECT * FROM m").fetchall()) == expected
 
 
@@ -78,45 +93,63 @@ def rows(connection, sql):
 
 
 def test_conditions_on_one_side(connection):
-    connection.execute("INSERT INTO a VALUES (1, 'p', 5), (2, 'p', 9); INSERT INTO b VALUES (1, 'p', 4, 0), (2, 'p', 5, 1)")
+    connection.execute(
+        "INSERT INTO a VALUES (1, 'p', 5), (2, 'p', 9); INSERT INTO b VALUES (1, 'p', 4, 0), (2, 'p', 5, 1)"
+    )
     on = "a.k = b.k AND a.x >= b.y"
     assert rows(connection, f"SELECT a.id, b.id AS b FROM a ASOF JOIN b ON {on} AND b.v = 0") == [(1, 1), (2, 1)]
     assert rows(connection, f"SELECT a.id, b.id AS b FROM a ASOF JOIN b ON {on} AND a.x > 6") == [(2, 2)]
-    assert rows(connection, f"SELECT a.id, b.id AS b FROM a ASOF LEFT JOIN b ON {on} AND a.x > 6") == [(1, None), (2, 2)]
+    assert rows(connection, f"SELECT a.id, b.id AS b FROM a ASOF LEFT JOIN b ON {on} AND a.x > 6") == [
+        (1, None),
+        (2, 2),
+    ]
     # above the join a condition drops rows, it does not make other records the nearest
     assert rows(connection, f"SELECT a.id, b.id AS b FROM a ASOF LEFT JOIN b ON {on} WHERE b.v = 0") == []
     assert rows(connection, f"SELECT a.id, b.id AS b FROM a ASOF LEFT JOIN b ON {on} WHERE a.x > 6") == [(2, 2)]
 
 
 def test_expressions_aggregates_and_views_above(connection):
-    connection.execute("INSERT INTO a VALUES (1, 'p', 5), (2, 'p', 9); INSERT INTO b VALUES (1, 'P', 4, 7), (2, 'P', 12, 8)")
-    assert rows(connection, "SELECT b.v, count(*) AS n FROM a ASOF JOIN b ON upper(a.k) = b.k AND a.x * 2 > b.y GROUP BY b.v") == [
-        (7, 1), (8, 1)]
-    assert rows(connection, "SELECT n.v FROM (SELECT b.v, a.x FROM a ASOF LEFT JOIN b ON upper(a.k) = b.k AND b.y <= a.x) n "
-                            "JOIN a ON n.x = a.x") == [(7,), (7,)]
+    connection.execute(
+        "INSERT INTO a VALUES (1, 'p', 5), (2, 'p', 9); INSERT INTO b VALUES (1, 'P', 4, 7), (2, 'P', 12, 8)"
+    )
+    assert rows(
+        connection, "SELECT b.v, count(*) AS n FROM a ASOF JOIN b ON upper(a.k) = b.k AND a.x * 2 > b.y GROUP BY b.v"
+    ) == [(7, 1), (8, 1)]
+    assert rows(
+        connection,
+        "SELECT n.v FROM (SELECT b.v, a.x FROM a ASOF LEFT JOIN b ON upper(a.k) = b.k AND b.y <= a.x) n "
+        "JOIN a ON n.x = a.x",
+    ) == [(7,), (7,)]
 
 
 def test_equally_near_records(connection):
-    """The one with the smallest primary key, whatever came first; without a key, the first by the columns that are read."""
+    """The one with the smallest primary key, whatever came first; without a key, the first by the columns that are
+    read.
+    """
     connection.execute("INSERT INTO a VALUES (1, 'p', 5); INSERT INTO b VALUES (7, 'p', 4, 70)")
     connection.execute("CREATE MATERIALIZED VIEW m AS SELECT a.id, b.v FROM a ASOF JOIN b ON a.k = b.k AND a.x >= b.y")
     connection.execute("INSERT INTO b VALUES (3, 'p', 4, 99); FLUSH")
     assert connection.execute("SELECT * FROM m").fetchall() == [(1, 99)]
     connection.execute("DELETE FROM b WHERE id = 3; FLUSH")
     assert connection.execute("SELECT * FROM m").fetchall() == [(1, 70)]
-    connection.execute("CREATE TABLE c (k varchar, y int, v int); INSERT INTO c VALUES ('p', 4, 9), ('p', 4, 2), ('p', 4, NULL); FLUSH")
+    connection.execute(
+        "CREATE TABLE c (k varchar, y int, v int); INSERT INTO c VALUES ('p', 4, 9), ('p', 4, 2), ('p', 4, NULL); FLUSH"
+    )
     assert rows(connection, "SELECT a.id, c.v FROM a ASOF JOIN c ON a.k = c.k AND a.x >= c.y") == [(1, 2)]
 
 
-@pytest.mark.parametrize(("condition", "condition_name", "place"), [
-    ("ASOF JOIN b ON a.k = b.k", "ASOF_WITHOUT_INEQUALITY", "a.k = b.k"),
-    ("ASOF JOIN b ON a.x >= b.y", "ASOF_WITHOUT_EQUALITY", "a.x >= b.y"),
-    ("ASOF JOIN b ON a.k = b.k AND a.x >= b.y AND a.id < b.id", "ASOF_WITHOUT_INEQUALITY", "a.id < b.id"),
-    ("ASOF JOIN b ON a.k = b.k AND a.x >= b.y AND a.id + b.id > 3", "ASOF_WITHOUT_INEQUALITY", "a.id + b.id > 3"),
-    ("ASOF JOIN b USING (k)", "ASOF_WITHOUT_INEQUALITY", "b"),
-    ("ASOF RIGHT JOIN b ON a.k = b.k AND a.x >= b.y", "ASOF_KIND", "b"),
-    ("ASOF FULL JOIN b ON a.k = b.k AND a.x >= b.y", "ASOF_KIND", "b"),
-])
+@pytest.mark.parametrize(
+    ("condition", "condition_name", "place"),
+    [
+        ("ASOF JOIN b ON a.k = b.k", "ASOF_WITHOUT_INEQUALITY", "a.k = b.k"),
+        ("ASOF JOIN b ON a.x >= b.y", "ASOF_WITHOUT_EQUALITY", "a.x >= b.y"),
+        ("ASOF JOIN b ON a.k = b.k AND a.x >= b.y AND a.id < b.id", "ASOF_WITHOUT_INEQUALITY", "a.id < b.id"),
+        ("ASOF JOIN b ON a.k = b.k AND a.x >= b.y AND a.id + b.id > 3", "ASOF_WITHOUT_INEQUALITY", "a.id + b.id > 3"),
+        ("ASOF JOIN b USING (k)", "ASOF_WITHOUT_INEQUALITY", "b"),
+        ("ASOF RIGHT JOIN b ON a.k = b.k AND a.x >= b.y", "ASOF_KIND", "b"),
+        ("ASOF FULL JOIN b ON a.k = b.k AND a.x >= b.y", "ASOF_KIND", "b"),
+    ],
+)
 def test_refused(connection, condition, condition_name, place):
     sql = f"CREATE MATERIALIZED VIEW m AS SELECT a.id FROM a {condition}"
     with pytest.raises(Error) as raised:
@@ -136,8 +169,12 @@ def test_values_without_nearness_are_refused(connection):
 
 
 def test_the_plan_names_it(connection):
-    text = "\n".join(r[0] for r in connection.execute(
-        "EXPLAIN CREATE MATERIALIZED VIEW m AS SELECT a.id, b.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND b.y <= a.x").fetchall())
+    text = "\n".join(
+        r[0]
+        for r in connection.execute(
+            "EXPLAIN CREATE MATERIALIZED VIEW m AS SELECT a.id, b.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND b.y <= a.x"
+        ).fetchall()
+    )
     assert "StreamAsOfJoin { type: AsofLeftOuter, predicate: a.k = b.k AND (a.x" in text
     assert ">= b.y)" in text
 

@@ -14,6 +14,7 @@ import pytest
 import watersmeet
 from watersmeet.sources import saving
 from watersmeet.store import files
+from watersmeet.store.layout import Layout
 
 #: Calls of the system that can find no space.
 WRITES = ("open", "write", "writev", "fsync", "link", "mkdir")
@@ -33,7 +34,8 @@ class FullDisk:
 
         def call(*args, **kwargs):
             harmless = (name == "open" and not (len(args) > 1 and args[1] & (os.O_WRONLY | os.O_RDWR))) or (
-                name == "fsync" and stat.S_ISDIR(os.fstat(args[0]).st_mode))
+                name == "fsync" and stat.S_ISDIR(os.fstat(args[0]).st_mode)
+            )
             if not harmless and not self.freed:
                 self.left -= 1
                 if self.left < 0:
@@ -81,9 +83,13 @@ def test_a_full_disk_loses_nothing_and_doubles_nothing(tmp_path, full_disk, at):
     inputs.mkdir()
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
         connection.execute("CREATE TABLE t (k int)")
-        connection.execute(f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{inputs}', format = 'json', settle_ms = 0)")
+        connection.execute(
+            f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{inputs}', format = 'json', settle_ms = 0)"
+        )
         connection.execute("CREATE MATERIALIZED VIEW s_content AS SELECT a FROM s")
-        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT t.k, count(s.a) AS n FROM t LEFT JOIN s ON t.k = s.a GROUP BY t.k")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT t.k, count(s.a) AS n FROM t LEFT JOIN s ON t.k = s.a GROUP BY t.k"
+        )
         connection.execute("INSERT INTO t VALUES (1), (2); FLUSH")
         failures = 0
         for number, statement in enumerate(STATEMENTS):
@@ -139,12 +145,22 @@ except watersmeet.Error as err:
 def test_a_second_process_that_would_write_is_refused(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("CREATE TABLE t (a int)")
-        done = subprocess.run([sys.executable, "-c", SECOND, str(tmp_path / "db")], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-X", "utf8", "-c", SECOND, str(tmp_path / "db")],
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        )
         assert done.stdout.startswith("error[DATABASE_IN_USE] 55006: the database at ")
         assert f"process {os.getpid()}" in done.stdout
         assert "watersmeet query" in done.stdout
         connection.execute("INSERT INTO t VALUES (1)")
-    done = subprocess.run([sys.executable, "-c", SECOND, str(tmp_path / "db")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", SECOND, str(tmp_path / "db")],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
     assert done.stdout == "", "the lock goes with the process that had it"
 
 
@@ -154,28 +170,20 @@ def newer_database(path):
 
 
 def newer_plan(path):
-    [plan] = [p for p in (path / "plans").iterdir() if p.name.startswith("m")]
-    value = files_json(plan)
+    layout = Layout(path, create=False)
+    [plan] = [p for p in layout.plans.iterdir() if p.name.startswith("m")]
+    value = layout.unseal(plan)
     value["state_format"] += 1
-    plan.write_bytes(sealed(value))
+    plan.write_bytes(layout.seal(plan, value))
 
 
-def files_json(path):
-    from watersmeet.store.manifests import unsealed  # noqa: PLC0415
-
-    return unsealed(path.read_bytes(), path.name)
-
-
-def sealed(value):
-    from watersmeet.store.manifests import sealed  # noqa: PLC0415
-
-    return sealed(value)
-
-
-@pytest.mark.parametrize(("change", "condition", "words"), [
-    (newer_database, "DATABASE_FORMAT", "newer than format"),
-    (newer_plan, "STATE_MISMATCH", "state format"),
-])
+@pytest.mark.parametrize(
+    ("change", "condition", "words"),
+    [
+        (newer_database, "DATABASE_FORMAT", "newer than format"),
+        (newer_plan, "STATE_MISMATCH", "state format"),
+    ],
+)
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_newer_format_is_refused_and_nothing_is_touched(tmp_path, change, condition, words, read_only):
     path = tmp_path / "db"

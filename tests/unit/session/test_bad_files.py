@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,17 +52,20 @@ def dead(run):
     return [row[1:4] for row in run("SHOW DEAD LETTERS FROM s")]
 
 
-@pytest.mark.parametrize(("kind", "good", "bad", "reason"), [
-    ("csv", "a,b\n1,one\n", "two,x\n", 'value: column "a" is not integer'),
-    ("csv", "a,b\n1,one\n", "2\n", "fields: 1 instead of 2"),
-    ("csv", "a,b\n1,one\n", "2,x,y\n", "fields: 3 instead of 2"),
-    ("csv", "a,b\n1,one\n", '2,"x\n', "quotes: not closed, or followed by other text"),
-    ("csv", "a,b\n1,one\n", "99999999999,x\n", 'value: column "a" is not integer'),
-    ("json", '\n{"a": 1, "b": "one"}\n', '{"a": "two"}\n', 'value: column "a" is not integer'),
-    ("json", '\n{"a": 1, "b": "one"}\n', "nonsense\n", "json: not a JSON object"),
-    ("json", '\n{"a": 1, "b": "one"}\n', '{"a": 1,\n', "json: not a JSON object"),
-    ("json", '\n{"a": 1, "b": "one"}\n', "[1]\n", "json: not a JSON object"),
-])
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "reason"),
+    [
+        ("csv", "a,b\n1,one\n", "two,x\n", 'value: column "a" is not integer'),
+        ("csv", "a,b\n1,one\n", "2\n", "fields: 1 instead of 2"),
+        ("csv", "a,b\n1,one\n", "2,x,y\n", "fields: 3 instead of 2"),
+        ("csv", "a,b\n1,one\n", '2,"x\n', "quotes: not closed, or followed by other text"),
+        ("csv", "a,b\n1,one\n", "99999999999,x\n", 'value: column "a" is not integer'),
+        ("json", '\n{"a": 1, "b": "one"}\n', '{"a": "two"}\n', 'value: column "a" is not integer'),
+        ("json", '\n{"a": 1, "b": "one"}\n', "nonsense\n", "json: not a JSON object"),
+        ("json", '\n{"a": 1, "b": "one"}\n', '{"a": 1,\n', "json: not a JSON object"),
+        ("json", '\n{"a": 1, "b": "one"}\n', "[1]\n", "json: not a JSON object"),
+    ],
+)
 def test_a_malformed_record_is_set_aside_with_file_line_and_reason(run, source, job, kind, good, bad, reason):
     directory = source(kind=kind)
     (directory / f"x.{kind}").write_text(good + bad)
@@ -74,6 +78,41 @@ def test_a_malformed_record_is_set_aside_with_file_line_and_reason(run, source, 
     assert content(run) == [(1, "one"), (1, "one")], "the view goes on"
 
 
+def test_no_line_of_json_stops_a_view_and_numbers_keep_their_digits(run, source, job):
+    directory = source("a int, b varchar, d numeric, j jsonb, s struct<x numeric(38,15), y varchar[]>", kind="json")
+    deep = "[" * 1000 + "]" * 1000
+    lines = [
+        '{"a": 1, "b": "\\ud800", "d": 1.234567890123456}',
+        '{"a": 2, "x": ' + deep + ', "d": 1.234567890123456}',
+        '{"a": 0, "a": 3, "b": 99999999999999.99, "j": {"k": 0, "k": 99999999999999.99}}',
+        '{"a": 4, "s": {"x": 1.234567890123456, "y": [99999999999999.99, 1.10]}}',
+        '{"a": 5, "d": true}',
+        '{"a": 6.5}',
+    ]
+    (directory / "x.json").write_text("\n".join(lines))
+    run("FLUSH")
+    assert run("SELECT a, b, d, j::varchar FROM v WHERE a < 4 ORDER BY a") == [
+        (2, None, Decimal("1.2345678901"), None),
+        (3, "99999999999999.99", None, '{"k":99999999999999.99}'),
+    ]
+    assert run("SELECT (s).x, (s).y FROM v WHERE a = 4") == [
+        (Decimal("1.234567890123456"), ["99999999999999.99", "1.10"])
+    ]
+    assert dead(run) == [
+        ("x.json", 1, "json: not a JSON object"),
+        ("x.json", 5, 'value: column "d" is not numeric'),
+        ("x.json", 6, 'value: column "a" is not integer'),
+    ]
+    assert job()["state"] == "running"
+
+
+def test_a_record_that_is_too_long_is_set_aside_alone(run, source):
+    directory = source(max_record_bytes=20)
+    (directory / "x.csv").write_text(f"a,b\n1,one\n2,{'x' * 100}\n3,three\n")
+    assert content(run) == [(1, "one"), (3, "three")]
+    assert dead(run) == [("x.csv", 3, "length: 103 bytes, more than max_record_bytes = 20")]
+
+
 def test_bytes_that_are_no_text_are_set_aside(run, source):
     (source() / "x.csv").write_bytes(b"a,b\n1,\xff\xfe\n2,ok\n")
     assert content(run) == [(2, "ok")]
@@ -82,7 +121,10 @@ def test_bytes_that_are_no_text_are_set_aside(run, source):
 
 def test_null_in_a_column_of_the_key_is_set_aside(run, tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1}\n{"b": "no key"}\n')
-    run(f"CREATE TABLE t (a int PRIMARY KEY, b varchar) WITH (connector = 'file', path = '{tmp_path}', format = 'json'); FLUSH")
+    run(
+        f"CREATE TABLE t (a int PRIMARY KEY, b varchar) WITH (connector = 'file', path = '{tmp_path}', "
+        f"format = 'json'); FLUSH"
+    )
     assert run("SELECT * FROM t") == [(1, None)]
     [(_, file, line, reason, text)] = run("SHOW DEAD LETTERS FROM t")
     assert (file, line, text) == ("x.json", 2, '{"b": "no key"}')
@@ -121,7 +163,9 @@ def test_csv_of_another_schema(run, source, job):
 def test_parquet_of_another_schema(run, source, job):
     directory = source(kind="parquet")
     pq.write_table(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"]}), directory / "1.parquet")
-    pq.write_table(pa.table({"a": pa.array([2, 2**40], pa.int64()), "b": ["wide", "too wide"]}), directory / "2.parquet")
+    pq.write_table(
+        pa.table({"a": pa.array([2, 2**40], pa.int64()), "b": ["wide", "too wide"]}), directory / "2.parquet"
+    )
     pq.write_table(pa.table({"a": pa.array([3], pa.int32())}), directory / "3.parquet")
     pq.write_table(pa.table({"a": ["4", "5"], "b": ["x", "y"]}), directory / "4.parquet")
     (directory / "5.parquet").write_bytes(b"PAR1 this is no Parquet file PAR1")
@@ -134,6 +178,18 @@ def test_parquet_of_another_schema(run, source, job):
     assert job()["detail"]["partial"] == ["3.parquet: without b"]
     assert job()["detail"]["damaged_files"] == 1
     assert job()["errors"] == 4, "a row, a file of two rows, a file"
+
+
+def test_views_of_a_parquet_source_agree_whatever_they_read(run, source, job):
+    directory = source(kind="parquet")
+    run("CREATE MATERIALIZED VIEW numbers AS SELECT a FROM s")
+    words = pa.array([b"one", b"caf\xe9", b"three"]).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"a": pa.array([1, 2, 3], pa.int32()), "b": words}), directory / "x.parquet")
+    assert content(run) == [(1, "one"), (3, "three")]
+    run("CREATE MATERIALIZED VIEW later AS SELECT a FROM s")
+    assert run("SELECT a FROM numbers ORDER BY a") == run("SELECT a FROM later ORDER BY a") == [(1,), (3,)]
+    assert dead(run) == [("x.parquet", 2, 'value: column "b" is not character varying')]
+    assert (job()["rows_in"], job()["errors"]) == (2, 1)
 
 
 def test_a_file_that_vanishes_before_it_is_complete_is_counted(run, source, job):
@@ -257,3 +313,64 @@ def test_a_relative_path_survives_another_working_directory(tmp_path, monkeypatc
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as again:
         again.execute("FLUSH")
         assert sorted(again.execute("SELECT a FROM v").fetchall()) == [(1,), (2,)]
+
+
+def test_a_name_that_is_no_text_is_read_shown_and_remembered(tmp_path):
+    files = tmp_path / "in"
+    files.mkdir()
+    (files / os.fsdecode(b"caf\xe9.json")).write_text('{"a": 1}\n{"a": "bad"}\n')
+    (files / os.fsdecode(b"gone\xff.json")).symlink_to("nothing")
+    shown = [r"caf\xe9.json", r"gone\xff.json"]
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as first:
+        first.execute(f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{files}', format = 'json')")
+        first.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM s; FLUSH")
+        assert first.execute("SELECT a FROM v").fetchall() == [(1,)]
+        assert [row[2] for row in first.execute("SHOW ERRORS")] == shown
+        detail = json.loads(first.execute("SHOW JOBS LIKE 's'").fetchone()[11])
+        assert [detail["first_dead"]["file"], detail["unreadable"][0][0]] == shown
+        with watersmeet.connect(tmp_path / "db", read_only=True) as reader:
+            assert [row[1] for row in reader.execute("SHOW DEAD LETTERS")] == shown[:1]
+            assert [row[2] for row in reader.execute("SHOW ERRORS")] == shown
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as again:
+        again.execute("CREATE MATERIALIZED VIEW later AS SELECT a FROM s; FLUSH")
+        assert again.execute("SELECT a FROM v UNION ALL SELECT a FROM later").fetchall() == [(1,), (1,)]
+
+
+def test_a_link_in_a_circle_is_named_and_new_files_are_read(run, source, job):
+    directory = source(kind="json", recursive="true")
+    (directory / "circle.json").symlink_to("circle.json")
+    (directory / "again").symlink_to(".")
+    (directory / "x.json").write_text('{"a": 1}\n')
+    assert content(run) == [(1, None)]
+    assert run("SHOW ERRORS")[:2] == [
+        ("s", "unreadable", "again", None, "a link to a directory that is read under another name"),
+        ("s", "unreadable", "circle.json", None, "Too many levels of symbolic links"),
+    ]
+    assert job()["detail"]["unreadable_files"] == 2
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_text_of_bad_records_that_holds_what_unicode_calls_the_end_of_a_line(run, source, kind):
+    odd = "\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e\x00"
+    bad = [f"no{c}number" for c in odd]
+    records = [json.dumps({"a": b}, ensure_ascii=False) if kind == "json" else f"{b},x" for b in bad]
+    text = "\n".join([*([] if kind == "json" else ["a,b"]), *records, '{"a": 1}' if kind == "json" else "1,", ""])
+    (source(kind=kind) / f"x.{kind}").write_text(text, encoding="utf-8")
+    assert content(run) == [(1, None)]
+    assert [row[4] for row in run("SHOW DEAD LETTERS FROM s")] == records
+    assert [row[1] for row in run("SHOW ERRORS")] == ["dead letter"] * len(odd)
+
+
+def test_a_renamed_file_is_not_read_again(run, source, job):
+    directory = source(kind="json")
+    (directory / "x.json").write_text('{"a": 1}\n')
+    assert content(run) == [(1, None)]
+    (directory / "x.json").rename(directory / "y.json")
+    assert content(run) == [(1, None)]
+    assert job()["detail"]["renamed_files"] == 1
+    assert job()["errors"] == 0
+    with (directory / "y.json").open("a") as file:
+        file.write('{"a": 2}\n')
+    run("CREATE MATERIALIZED VIEW later AS SELECT a FROM s")
+    assert content(run) == [(1, None), (2, None)]
+    assert run("SELECT a FROM later ORDER BY a") == [(1,), (2,)]

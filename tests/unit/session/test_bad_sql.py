@@ -22,9 +22,18 @@ UNKNOWN = [
     ("SELECT nam FROM customers", "UNDEFINED_COLUMN", "nam", '"name"'),
     ("CREATE MATERIALIZED VIEW v AS SELECT c.nam FROM customers c", "UNDEFINED_COLUMN", "c.nam", '"name"'),
     ("CREATE MATERIALIZED VIEW v AS SELECT cc.name FROM customers c", "UNDEFINED_RELATION", "cc", '"c"'),
-    ("CREATE MATERIALIZED VIEW v AS SELECT * FROM customers c JOIN orders o ON c.id = o.custmer_id", "UNDEFINED_COLUMN",
-     "o.custmer_id", '"customer_id"'),
-    ("CREATE MATERIALIZED VIEW v AS SELECT uper(name) AS u FROM customers", "UNDEFINED_FUNCTION", "uper(name)", '"upper"'),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT * FROM customers c JOIN orders o ON c.id = o.custmer_id",
+        "UNDEFINED_COLUMN",
+        "o.custmer_id",
+        '"customer_id"',
+    ),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT uper(name) AS u FROM customers",
+        "UNDEFINED_FUNCTION",
+        "uper(name)",
+        '"upper"',
+    ),
     ("SELECT uper(name) FROM customers", "UNDEFINED_FUNCTION", "uper(name)", '"upper"'),
     ("CREATE TABLE t (a integr)", "UNDEFINED_OBJECT", "integr", '"integer"'),
     ("SELECT CAST(name AS integr) FROM customers", "UNDEFINED_OBJECT", "name AS integr", '"integer"'),
@@ -55,14 +64,24 @@ WRONG = [
     ("INSERT INTO customers VALUES ('abc', 'x', NULL, 1)", "INVALID_VALUE", "'abc'"),
     ("INSERT INTO customers VALUES (1, 'x', 'notadate', 1)", "INVALID_VALUE", "'notadate'"),
     ("UPDATE customers SET balance = 'x'", "INVALID_VALUE", "'x'"),
-    ("INSERT INTO orders SELECT name, id FROM customers", "DATATYPE_MISMATCH", "INSERT INTO orders SELECT name, id FROM customers"),
+    (
+        "INSERT INTO orders SELECT name, id FROM customers",
+        "DATATYPE_MISMATCH",
+        "INSERT INTO orders SELECT name, id FROM customers",
+    ),
     ("SELECT * FROM customers WHERE name", "DATATYPE_MISMATCH", "name"),
     ("CREATE MATERIALIZED VIEW v AS SELECT * FROM customers WHERE name = 1", "DATATYPE_MISMATCH", "name = 1"),
-    ("CREATE MATERIALIZED VIEW v AS SELECT c.id FROM customers c JOIN orders o ON c.name = o.customer_id",
-     "DATATYPE_MISMATCH", "c.name = o.customer_id"),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT c.id FROM customers c JOIN orders o ON c.name = o.customer_id",
+        "DATATYPE_MISMATCH",
+        "c.name = o.customer_id",
+    ),
     ("CREATE MATERIALIZED VIEW v AS SELECT sum(name) AS s FROM customers", "DATATYPE_MISMATCH", "sum(name)"),
-    ("CREATE MATERIALIZED VIEW v AS SELECT id FROM customers UNION ALL SELECT name FROM customers", "DATATYPE_MISMATCH",
-     "SELECT name FROM customers"),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM customers UNION ALL SELECT name FROM customers",
+        "DATATYPE_MISMATCH",
+        "SELECT name FROM customers",
+    ),
     ("CREATE MATERIALIZED VIEW v AS SELECT CASE WHEN id THEN 1 END AS c FROM customers", "DATATYPE_MISMATCH", "id"),
     ("CREATE MATERIALIZED VIEW v AS SELECT * FROM customers c JOIN orders o USING (id)", "UNDEFINED_COLUMN", "id"),
     ("INSERT INTO customers (id) VALUES (1, 2)", "SYNTAX_ERROR", None),
@@ -82,11 +101,14 @@ def test_a_wrong_type_has_a_place(fails, run, shop, sql, condition, place):
     assert run("SHOW MATERIALIZED VIEWS") == []
 
 
-@pytest.mark.parametrize(("sql", "message"), [
-    ("INSERT INTO customers VALUES (1, 'x', NULL, 12345678901.5)", "is out of range for type numeric(10,2)"),
-    ("INSERT INTO orders VALUES (1, 99999999999)", "value 99999999999 is out of range for type integer"),
-    ("SELECT name::varchar::int FROM (VALUES ('abc')) AS v(name)", 'invalid input syntax for type integer: "abc"'),
-])
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("INSERT INTO customers VALUES (1, 'x', NULL, 12345678901.5)", "is out of range for type numeric(10,2)"),
+        ("INSERT INTO orders VALUES (1, 99999999999)", "value 99999999999 is out of range for type integer"),
+        ("SELECT name::varchar::int FROM (VALUES ('abc')) AS v(name)", 'invalid input syntax for type integer: "abc"'),
+    ],
+)
 def test_values_out_of_range_are_named_in_the_words_of_sql(fails, shop, sql, message):
     err = fails(sql)
     assert err.condition == "INVALID_VALUE"
@@ -94,15 +116,18 @@ def test_values_out_of_range_are_named_in_the_words_of_sql(fails, shop, sql, mes
     assert "source column" not in err.message
 
 
-@pytest.mark.parametrize(("options", "message", "hint"), [
-    ("connector = 'fil', path = '{0}'", 'there is no connector "fil"', '"file"'),
-    ("connector = 'file', pth = '{0}', format = 'csv'", "needs the option path", "path ="),
-    ("connector = 'file', path = '{0}/nothing', format = 'csv'", "does not exist", "Create the directory"),
-    ("connector = 'file', path = '{0}', format = 'cvs'", 'format "cvs" is not supported', "csv, json or parquet"),
-    ("connector = 'file', path = '{0}', format = 'csv', delimter = ';'", 'has no option "delimter"', '"delimiter"'),
-    ("connector = 'file', path = '{0}', format = 'csv', on_error = 'maybe'", "on_error", "skip"),
-    ("connector = 'datagen', fields.b.kind = 'random'", 'has no option "fields.b.kind"', "columns are a"),
-])
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ("connector = 'fil', path = '{0}'", 'there is no connector "fil"', '"file"'),
+        ("connector = 'file', pth = '{0}', format = 'csv'", "needs the option path", "path ="),
+        ("connector = 'file', path = '{0}/nothing', format = 'csv'", "does not exist", "Create the directory"),
+        ("connector = 'file', path = '{0}', format = 'cvs'", 'format "cvs" is not supported', "csv, json or parquet"),
+        ("connector = 'file', path = '{0}', format = 'csv', delimter = ';'", 'has no option "delimter"', '"delimiter"'),
+        ("connector = 'file', path = '{0}', format = 'csv', on_error = 'maybe'", "on_error", "skip"),
+        ("connector = 'datagen', fields.b.kind = 'random'", 'has no option "fields.b.kind"', "columns are a"),
+    ],
+)
 def test_options_of_connectors(fails, shop, options, message, hint):
     err = fails(f"CREATE SOURCE s (a int) WITH ({options.format(shop)})")
     assert err.condition == "CONNECTOR_OPTION"
@@ -111,8 +136,26 @@ def test_options_of_connectors(fails, shop, options, message, hint):
     assert err.span is not None
 
 
-CRUEL = ("../../x", "a'; DROP TABLE customers; --", 'a"; DROP TABLE customers; --', "a\\", "a\nb", "%s", "{0}", "$(touch x)",
-         "`touch x`", "/etc/passwd", "..", ".", "con", "main", "sqlite_master", "_h", "☃", "x" * 300)
+CRUEL = (
+    "../../x",
+    "a'; DROP TABLE customers; --",
+    'a"; DROP TABLE customers; --',
+    "a\\",
+    "a\nb",
+    "%s",
+    "{0}",
+    "$(touch x)",
+    "`touch x`",
+    "/etc/passwd",
+    "..",
+    ".",
+    "con",
+    "main",
+    "sqlite_master",
+    "_h",
+    "☃",
+    "x" * 300,
+)
 
 
 @pytest.mark.parametrize("name", CRUEL)
@@ -126,7 +169,10 @@ def test_names_are_names(tmp_path, name):
         run(f"CREATE TABLE {quoted} ({quoted} varchar, k int PRIMARY KEY)")
         run(f"INSERT INTO {quoted} VALUES (?, 1), ('x', 2)", (name,))
         view = quoted[:-1] + ' view"'
-        run(f"CREATE MATERIALIZED VIEW {view} AS SELECT l.{quoted}, r.k FROM {quoted} l JOIN {quoted} r ON l.{quoted} = r.{quoted}")
+        run(
+            f"CREATE MATERIALIZED VIEW {view} AS SELECT l.{quoted}, r.k FROM {quoted} l JOIN {quoted} r ON "
+            f"l.{quoted} = r.{quoted}"
+        )
         run(f"UPDATE {quoted} SET {quoted} = 'y' WHERE k = 2; FLUSH")
         assert sorted(run(f"SELECT * FROM {view}").fetchall()) == sorted([(name, 1), ("y", 2)])
         assert run(f"SELECT k FROM {quoted} WHERE {quoted} = ?", (name,)).fetchall() == [(1,)]
@@ -150,31 +196,55 @@ def test_texts_are_never_code(run, shop):
     assert sorted(run("SELECT id FROM v")) == [(1,), (2,)]
 
 
-@pytest.mark.parametrize("sql", [
-    "COPY customers TO '{0}/x.csv'", "ATTACH '{0}/x.db'", "EXPORT DATABASE '{0}'", "INSTALL httpfs", "LOAD httpfs",
-    "PRAGMA database_list", "SET memory_limit = '1GB'", "SET threads = 1", "SELECT getenv('HOME')",
-    "SELECT * FROM duckdb_settings()", "SELECT * FROM '{0}/x.csv'", "SELECT * FROM pg_catalog.pg_tables",
-    "SELECT current_setting('threads')", "SELECT * FROM python_variable", "CALL pragma_version()", "VACUUM",
-    "CREATE MATERIALIZED VIEW v AS SELECT getenv('HOME') AS h", "SELECT write_log('x')",
-])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY customers TO '{0}/x.csv'",
+        "ATTACH '{0}/x.db'",
+        "EXPORT DATABASE '{0}'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "PRAGMA database_list",
+        "SET memory_limit = '1GB'",
+        "SET threads = 1",
+        "SELECT getenv('HOME')",
+        "SELECT * FROM duckdb_settings()",
+        "SELECT * FROM '{0}/x.csv'",
+        "SELECT * FROM pg_catalog.pg_tables",
+        "SELECT current_setting('threads')",
+        "SELECT * FROM python_variable",
+        "CALL pragma_version()",
+        "VACUUM",
+        "CREATE MATERIALIZED VIEW v AS SELECT getenv('HOME') AS h",
+        "SELECT write_log('x')",
+    ],
+)
 def test_nothing_of_the_engine_below_can_be_reached(fails, shop, sql):
     (shop / "x.csv").write_text("a\n1\n")
     python_variable = [1]  # noqa: F841 - DuckDB would find it if it were let
     err = fails(sql.format(shop))
-    assert err.condition in ("FEATURE_NOT_SUPPORTED", "SYNTAX_ERROR", "UNDEFINED_OBJECT", "UNDEFINED_FUNCTION",
-                             "UNDEFINED_RELATION"), err
+    assert err.condition in (
+        "FEATURE_NOT_SUPPORTED",
+        "SYNTAX_ERROR",
+        "UNDEFINED_OBJECT",
+        "UNDEFINED_FUNCTION",
+        "UNDEFINED_RELATION",
+    ), err
     assert os.listdir(shop) == ["x.csv"]
 
 
-@pytest.mark.parametrize(("sql", "condition"), [
-    ('CREATE TABLE "Customers" (a int)', "DUPLICATE_OBJECT"),
-    ("CREATE TABLE CUSTOMERS (a int)", "DUPLICATE_OBJECT"),
-    ('CREATE MATERIALIZED VIEW "CUSTOMERS" AS SELECT id FROM customers', "DUPLICATE_OBJECT"),
-    ('CREATE VIEW "cusTomers" AS SELECT id FROM customers', "DUPLICATE_OBJECT"),
-    ('CREATE TABLE t (a int, "A" int)', "DUPLICATE_COLUMN"),
-    ('CREATE MATERIALIZED VIEW v AS SELECT id, id AS "ID" FROM customers', "DUPLICATE_COLUMN"),
-    ('CREATE TABLE "" (a int)', "INVALID_NAME"),
-])
+@pytest.mark.parametrize(
+    ("sql", "condition"),
+    [
+        ('CREATE TABLE "Customers" (a int)', "DUPLICATE_OBJECT"),
+        ("CREATE TABLE CUSTOMERS (a int)", "DUPLICATE_OBJECT"),
+        ('CREATE MATERIALIZED VIEW "CUSTOMERS" AS SELECT id FROM customers', "DUPLICATE_OBJECT"),
+        ('CREATE VIEW "cusTomers" AS SELECT id FROM customers', "DUPLICATE_OBJECT"),
+        ('CREATE TABLE t (a int, "A" int)', "DUPLICATE_COLUMN"),
+        ('CREATE MATERIALIZED VIEW v AS SELECT id, id AS "ID" FROM customers', "DUPLICATE_COLUMN"),
+        ('CREATE TABLE "" (a int)', "INVALID_NAME"),
+    ],
+)
 def test_names_that_can_not_be_told_apart(fails, shop, sql, condition):
     err = fails(sql)
     assert err.condition == condition
@@ -187,10 +257,21 @@ def test_nothing_is_no_error(run, sql):
     assert run(sql) is None
 
 
-@pytest.mark.parametrize("sql", [
-    "SELECT 'abc", 'SELECT "abc', "SELECT /* abc", "SELECT (1 + 2", "SELECT 1 +", "CREATE TABLE (a int)",
-    "CREATE TABLE x (a int,, b int)", "SELECT * FROM a JOIN", "SELECT\0 1", "SELECT $$abc", "\\d",
-])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'abc",
+        'SELECT "abc',
+        "SELECT /* abc",
+        "SELECT (1 + 2",
+        "SELECT 1 +",
+        "CREATE TABLE (a int)",
+        "CREATE TABLE x (a int,, b int)",
+        "SELECT * FROM a JOIN",
+        "SELECT $$abc",
+        "\\d",
+    ],
+)
 def test_broken_texts_are_syntax_errors_with_a_place(fails, sql):
     err = fails(sql)
     assert err.condition == "SYNTAX_ERROR"

@@ -1,4 +1,6 @@
-"""Keys whose hashes have the same top half, by which min, max and top-N find their rows: one in 4 billion pairs, some among 200,000 keys."""
+"""Keys whose hashes have the same top half, by which min, max and top-N find their rows: one in 4 billion pairs, some
+among 200,000 keys.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ def test_top_n_and_extremes_of_keys_that_are_nearly_alike(keys):
         connection.execute("""
             CREATE TABLE t (id int PRIMARY KEY, k bigint, x int); CREATE TABLE a (id int, k bigint, x int) APPEND ONLY;
             CREATE MATERIALIZED VIEW extremes AS SELECT k, min(x) AS low, max(x) AS high FROM t GROUP BY k;
-            CREATE MATERIALIZED VIEW best AS SELECT k, x FROM (SELECT k, x, row_number() OVER (PARTITION BY k ORDER BY x, id) AS n FROM t) WHERE n <= 2;
-            CREATE MATERIALIZED VIEW firsts AS SELECT k, x FROM (SELECT k, x, row_number() OVER (PARTITION BY k ORDER BY x, id) AS n FROM a) WHERE n <= 1""")
+            CREATE MATERIALIZED VIEW best AS SELECT k, x FROM (SELECT k, x, row_number() OVER (PARTITION BY k
+                ORDER BY x, id) AS n FROM t) WHERE n <= 2;
+            CREATE MATERIALIZED VIEW firsts AS SELECT k, x FROM (SELECT k, x, row_number() OVER (PARTITION BY k
+                ORDER BY x, id) AS n FROM a) WHERE n <= 1""")
         rows: dict[int, tuple[int, int]] = {}
         came: dict[int, list[int]] = {k: [] for k in keys}
         rng = np.random.default_rng(5)
@@ -43,6 +47,12 @@ def test_top_n_and_extremes_of_keys_that_are_nearly_alike(keys):
                 connection.execute(f"DELETE FROM t WHERE id = {gone}")
             connection.execute("FLUSH")
             values = {k: sorted(x for i, x in rows.values() if i == k) for k in keys}
-            assert sorted(connection.execute("SELECT * FROM extremes").fetchall()) == sorted((k, v[0], v[-1]) for k, v in values.items() if v)
-            assert sorted(connection.execute("SELECT * FROM best").fetchall()) == sorted((k, x) for k, v in values.items() for x in v[:2])
-            assert sorted(connection.execute("SELECT * FROM firsts").fetchall()) == sorted((k, min(v)) for k, v in came.items() if v)
+            assert sorted(connection.execute("SELECT * FROM extremes").fetchall()) == sorted(
+                (k, v[0], v[-1]) for k, v in values.items() if v
+            )
+            assert sorted(connection.execute("SELECT * FROM best").fetchall()) == sorted(
+                (k, x) for k, v in values.items() for x in v[:2]
+            )
+            assert sorted(connection.execute("SELECT * FROM firsts").fetchall()) == sorted(
+                (k, min(v)) for k, v in came.items() if v
+            )

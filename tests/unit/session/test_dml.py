@@ -23,8 +23,13 @@ def test_insert_forms(connection, run, t):
     run("INSERT INTO t VALUES (4)")
     run("INSERT INTO t SELECT a + 10, b FROM t WHERE a < 3")
     assert run("SELECT * FROM t ORDER BY a") == [
-        (1, "x", Decimal("1.01")), (2, None, None), (3, None, Decimal("2.00")), (4, None, None), (11, "x", None),
-        (12, None, None)]
+        (1, "x", Decimal("1.01")),
+        (2, None, None),
+        (3, None, Decimal("2.00")),
+        (4, None, None),
+        (11, "x", None),
+        (12, None, None),
+    ]
 
 
 def test_insert_over_files(run, tmp_path):
@@ -40,7 +45,13 @@ def test_literals_are_read_as_the_columns_types(run):
     run("""INSERT INTO t VALUES ('yes', '\\x0aff', '2024-02-29', '10:11', '2024-01-01 00:00:00+01', '1 month 2 days',
                                  '{"k" : [1, 2]}', '{1,NULL,3}', NULL, 'NaN')""")
     row = run("SELECT * FROM t")[0]
-    assert row[:5] == (True, b"\x0a\xff", dt.date(2024, 2, 29), dt.time(10, 11), dt.datetime(2023, 12, 31, 23, tzinfo=dt.UTC))
+    assert row[:5] == (
+        True,
+        b"\x0a\xff",
+        dt.date(2024, 2, 29),
+        dt.time(10, 11),
+        dt.datetime(2023, 12, 31, 23, tzinfo=dt.UTC),
+    )
     assert (row[5].months, row[5].month_days) == (1, 2)
     assert row[6:9] == ({"k": [1, 2]}, [1, None, 3], None)
     assert row[9] != row[9]
@@ -157,7 +168,9 @@ def test_update_of_the_key(run, t):
 
 def test_returning(run, t):
     assert run("INSERT INTO t VALUES (1, 'x', 1), (2, 'y', 2) RETURNING a, upper(b) AS u, t.c + 1") == [
-        (1, "X", Decimal("2.00")), (2, "Y", Decimal("3.00"))]
+        (1, "X", Decimal("2.00")),
+        (2, "Y", Decimal("3.00")),
+    ]
     assert run("UPDATE t AS q SET b = 'z' WHERE a = 1 RETURNING *") == [(1, "z", Decimal("1.00"))]
     assert run("UPDATE t AS q SET b = 'w' WHERE a = 1 RETURNING q.b") == [("w",)]
     assert run("DELETE FROM t WHERE a = 2 RETURNING b, a") == [("y", 2)]
@@ -193,8 +206,14 @@ def test_not_null(run, fails):
 
 def test_a_million_rows(connection, run):
     run("CREATE TABLE t (a int PRIMARY KEY, b varchar)")
-    assert connection.execute("INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 1000000) AS g(i)").rowcount == 10**6
-    assert connection.execute("INSERT INTO t SELECT i, 'new' FROM generate_series(999001, 1001000) AS g(i)").rowcount == 2000
+    assert (
+        connection.execute("INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 1000000) AS g(i)").rowcount
+        == 10**6
+    )
+    assert (
+        connection.execute("INSERT INTO t SELECT i, 'new' FROM generate_series(999001, 1001000) AS g(i)").rowcount
+        == 2000
+    )
     assert run("SELECT count(*), count(*) FILTER (WHERE b = 'new') FROM t") == [(1_001_000, 2000)]
 
 
@@ -244,9 +263,13 @@ def test_inject(connection, run):
     connection.inject("t", pa.table({"b": ["x", "y"], "a": [1, 1]}))
     connection.deliver("t", [["2", "z"], ["3", "w"]])
     assert run("SELECT * FROM t ORDER BY a") == [(1, "y"), (2, "z"), (3, "w")]
-    for call in (lambda: connection.inject("t", pa.table({"a": [1]})), lambda: connection.deliver("t", [["x", "y"]]),
-                 lambda: connection.inject("nope", pa.table({"a": [1]})), lambda: connection.deliver("t", [["1"]]),
-                 lambda: connection.inject("t", pa.table({"nope": [1]}))):
+    for call in (
+        lambda: connection.inject("t", pa.table({"a": [1]})),
+        lambda: connection.deliver("t", [["x", "y"]]),
+        lambda: connection.inject("nope", pa.table({"a": [1]})),
+        lambda: connection.deliver("t", [["1"]]),
+        lambda: connection.inject("t", pa.table({"nope": [1]})),
+    ):
         with pytest.raises(watersmeet.Error):
             call()
     assert len(run("SELECT * FROM t")) == 3
@@ -254,7 +277,9 @@ def test_inject(connection, run):
 
 def test_sources_without_their_connector():
     with watersmeet.connect(runtime="inprocess", replace_connectors=True) as connection:
-        connection.execute("CREATE SOURCE s (a int, b timestamp) WITH (connector = 'kafka', topic = 'x') FORMAT PLAIN ENCODE JSON")
+        connection.execute(
+            "CREATE SOURCE s (a int, b timestamp) WITH (connector = 'kafka', topic = 'x') FORMAT PLAIN ENCODE JSON"
+        )
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a, b FROM s")
         connection.deliver("s", [["1", "2024-01-01 00:00:00"], ["1", None]], ["a", "b"])
         connection.execute("FLUSH")

@@ -1,4 +1,7 @@
-"""External tables and streams, dictionaries: content outside of the database. Document 003; TP-12, TP-18, TP-19, TP-44 to TP-48."""
+"""External tables and streams, dictionaries: content outside of the database.
+
+Timeplus, "Multi-JOINs and ASOF JOINs"; TP-12, TP-18, TP-19, TP-44 to TP-48.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,23 @@ def test_an_external_table_over_files_shows_what_they_have_now(tmp_path):
     file = tmp_path / "vendors.csv"
     write(file, "id,vendor\np1,Acme\np2,\n")
     with connect(tmp_path / "db") as connection:
-        connection.execute(f"CREATE EXTERNAL TABLE vendors(id string, vendor nullable(string)) SETTINGS type='file', path='{file}', format='CSVWithNames'")
+        connection.execute(
+            f"CREATE EXTERNAL TABLE vendors(id string, vendor nullable(string)) SETTINGS type='file', "
+            f"path='{file}', format='CSVWithNames'"
+        )
         assert rows(connection, "SELECT * FROM vendors") == [("p1", "Acme"), ("p2", None)]
-        connection.execute("CREATE STREAM devices(device string, product_id string) PRIMARY KEY device SETTINGS mode='versioned_kv'")
-        connection.execute("CREATE MATERIALIZED VIEW old AS SELECT device, vendor FROM devices JOIN vendors AS v ON devices.product_id = v.id")
+        connection.execute(
+            "CREATE STREAM devices(device string, product_id string) PRIMARY KEY device SETTINGS mode='versioned_kv'"
+        )
+        connection.execute(
+            "CREATE MATERIALIZED VIEW old AS SELECT device, vendor FROM devices JOIN vendors AS v ON "
+            "devices.product_id = v.id"
+        )
         write(file, "id,vendor\np1,Acme & Sons\np3,Gamma\n")
-        connection.execute("CREATE MATERIALIZED VIEW new AS SELECT device, vendor FROM devices LEFT JOIN vendors AS v ON devices.product_id = v.id")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW new AS SELECT device, vendor FROM devices LEFT JOIN vendors AS v ON "
+            "devices.product_id = v.id"
+        )
         connection.execute("INSERT INTO devices(device, product_id) VALUES ('d1', 'p1'), ('d3', 'p3'); FLUSH")
         assert rows(connection, "SELECT * FROM table(old)") == [("d1", "Acme")]  # it stands still
         assert rows(connection, "SELECT * FROM table(new)") == [("d1", "Acme & Sons"), ("d3", "Gamma")]
@@ -72,21 +86,34 @@ def test_an_external_table_over_files_shows_what_they_have_now(tmp_path):
         assert ("vendors",) not in rows(connection, "SHOW TABLES")
 
 
-@pytest.mark.parametrize(("form", "name", "text"), [
-    ("CSV", "v.csv", "p1,1\np2,2\n"), ("TSVWithNames", "v.tsv", "n\tid\n1\tp1\n2\tp2\n"),
-    ("JSONEachRow", "v.json", '{"id": "p1", "n": 1}\n{"id": "p2", "n": 2}\n'),
-])
+@pytest.mark.parametrize(
+    ("form", "name", "text"),
+    [
+        ("CSV", "v.csv", "p1,1\np2,2\n"),
+        ("TSVWithNames", "v.tsv", "n\tid\n1\tp1\n2\tp2\n"),
+        ("JSONEachRow", "v.json", '{"id": "p1", "n": 1}\n{"id": "p2", "n": 2}\n'),
+    ],
+)
 def test_formats(tmp_path, form, name, text):
     (tmp_path / name).write_text(text)
     with connect() as connection:
-        connection.execute(f"CREATE EXTERNAL TABLE t(id string, n int) SETTINGS type='file', path='{tmp_path / name}', data_format='{form}'")
+        connection.execute(
+            f"CREATE EXTERNAL TABLE t(id string, n int) SETTINGS type='file', path='{tmp_path / name}', "
+            f"data_format='{form}'"
+        )
         assert rows(connection, "SELECT id, n FROM t") == [("p1", 1), ("p2", 2)]
 
 
 def test_a_file_of_which_a_part_can_not_be_read_is_refused(tmp_path):
     (tmp_path / "v.csv").write_text("p1,1\np2,many\n")
     with connect() as connection:
-        err = refused(connection, f"CREATE EXTERNAL TABLE t(id string, n int) SETTINGS type='file', path='{tmp_path / 'v.csv'}', format='CSV'")
+        err = refused(
+            connection,
+            (
+                f"CREATE EXTERNAL TABLE t(id string, n int) SETTINGS type='file', path='{tmp_path / 'v.csv'}', "
+                f"format='CSV'"
+            ),
+        )
         assert (err.condition, err.detail) == ("INVALID_VALUE", "It is in v.csv, line 2. It says: p2,many")
         assert rows(connection, "SHOW TABLES") == []
 
@@ -94,8 +121,14 @@ def test_a_file_of_which_a_part_can_not_be_read_is_refused(tmp_path):
 def test_an_external_stream_over_files_is_an_append_stream(tmp_path):
     (tmp_path / "in").mkdir()
     with connect() as connection:
-        connection.execute(f"CREATE EXTERNAL STREAM clicks(user string, n int) SETTINGS type='file', path='{tmp_path / 'in'}', format='CSV'")
-        connection.execute("CREATE MUTABLE STREAM users(user string, name string) PRIMARY KEY user; INSERT INTO users(user, name) VALUES ('u1', 'Ann')")
+        connection.execute(
+            f"CREATE EXTERNAL STREAM clicks(user string, n int) SETTINGS type='file', "
+            f"path='{tmp_path / 'in'}', format='CSV'"
+        )
+        connection.execute(
+            "CREATE MUTABLE STREAM users(user string, name string) PRIMARY KEY user; INSERT INTO users(user, "
+            "name) VALUES ('u1', 'Ann')"
+        )
         running = connection.execute("SELECT name, n FROM clicks JOIN users ON clicks.user = users.user")
         write(tmp_path / "in" / "a.csv", "u1,1\nu2,2\n")
         connection.execute("FLUSH")
@@ -111,15 +144,26 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
     write(file, "p1,Laptop\np2,Phone\np2,Smartphone\n")
     with connect(tmp_path / "db") as connection:
         connection.set_clock(START_US)
-        connection.execute(f"{ORDERS}; CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(FILE(path '{file}' format 'CSV')) "
-                           "LAYOUT(COMPLEX_KEY_HASHED()) LIFETIME(MIN 1 MAX 60)")
+        connection.execute(
+            f"{ORDERS}; CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(FILE(path '{file}' "
+            f"format 'CSV')) "
+            "LAYOUT(COMPLEX_KEY_HASHED()) LIFETIME(MIN 1 MAX 60)"
+        )
         assert rows(connection, "SELECT * FROM d") == [("p1", "Laptop"), ("p2", "Smartphone")]  # of a key the last row
-        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT orders.id, name FROM orders LEFT JOIN d ON orders.product_id = d.id "
-                           "SETTINGS join_algorithm = 'direct'")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT orders.id, name FROM orders LEFT JOIN d ON orders.product_id = d.id "
+            "SETTINGS join_algorithm = 'direct'"
+        )
         orders(connection, ("o1", "p1"), ("o2", "p3"))
         write(file, "p1,Notebook\np3,Tablet\n")
         orders(connection, ("o3", "p1"), ("o4", "p3"), ("o5", "p2"))
-        assert rows(connection, "SELECT * FROM table(v)") == [("o1", "Laptop"), ("o2", None), ("o3", "Laptop"), ("o4", "Tablet"), ("o5", None)]
+        assert rows(connection, "SELECT * FROM table(v)") == [
+            ("o1", "Laptop"),
+            ("o2", None),
+            ("o3", "Laptop"),
+            ("o4", "Tablet"),
+            ("o5", None),
+        ]
     with connect(tmp_path / "db") as connection:
         connection.set_clock(START_US + 59 * SECOND_US)
         orders(connection, ("o6", "p1"))
@@ -131,7 +175,11 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
         assert (problem[0], problem[1]) == ("d", "problem")
         connection.set_clock(START_US + 60 * SECOND_US)
         orders(connection, ("o8", "p1"))
-        assert rows(connection, "SELECT * FROM table(v)")[5:] == [("o6", "Laptop"), ("o7", "Tablet"), ("o8", "Notebook")]
+        assert rows(connection, "SELECT * FROM table(v)")[5:] == [
+            ("o6", "Laptop"),
+            ("o7", "Tablet"),
+            ("o8", "Notebook"),
+        ]
         write(file, "p1,Netbook\n")
         connection.execute("FLUSH")
         assert rows(connection, "SHOW ERRORS") == []
@@ -142,11 +190,21 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
 def test_a_dictionary_over_a_stream_of_this_database():
     with connect() as connection:
         connection.set_clock(START_US)
-        connection.execute(f"{ORDERS}; CREATE MUTABLE STREAM products(id string, name string, price int) PRIMARY KEY id")
-        connection.execute("CREATE DICTIONARY forever(id string, name string) PRIMARY KEY id SOURCE(TIMEPLUS(STREAM 'products')) LAYOUT(FLAT())")
-        connection.execute("CREATE DICTIONARY direct(id string, name string) PRIMARY KEY id SOURCE(TIMEPLUS(STREAM 'products' DB 'default')) LAYOUT(DIRECT)")
-        running = {n: connection.execute(f"SELECT orders.id, name FROM orders JOIN {n} AS d ON orders.product_id = d.id{s}")
-                   for n, s in (("forever", ""), ("direct", " SETTINGS join_algorithm = 'direct'"))}
+        connection.execute(
+            f"{ORDERS}; CREATE MUTABLE STREAM products(id string, name string, price int) PRIMARY KEY id"
+        )
+        connection.execute(
+            "CREATE DICTIONARY forever(id string, name string) PRIMARY KEY id SOURCE(TIMEPLUS(STREAM "
+            "'products')) LAYOUT(FLAT())"
+        )
+        connection.execute(
+            "CREATE DICTIONARY direct(id string, name string) PRIMARY KEY id SOURCE(TIMEPLUS(STREAM "
+            "'products' DB 'default')) LAYOUT(DIRECT)"
+        )
+        running = {
+            n: connection.execute(f"SELECT orders.id, name FROM orders JOIN {n} AS d ON orders.product_id = d.id{s}")
+            for n, s in (("forever", ""), ("direct", " SETTINGS join_algorithm = 'direct'"))
+        }
         connection.execute("INSERT INTO products(id, name) VALUES ('p1', 'Laptop')")
         orders(connection, ("o1", "p1"))
         connection.execute("INSERT INTO products(id, name) VALUES ('p1', 'Notebook'); FLUSH")
@@ -160,15 +218,23 @@ def test_a_dictionary_over_a_stream_of_this_database():
 
 def test_an_external_table_over_a_stream_of_this_database_stands_still():
     with connect() as connection:
-        connection.execute(f"{ORDERS}; CREATE MUTABLE STREAM products(id string, name string) PRIMARY KEY id; "
-                           "INSERT INTO products(id, name) VALUES ('p1', 'Laptop'); FLUSH")
-        connection.execute("CREATE EXTERNAL TABLE t(id string, name string) SETTINGS type='timeplus', stream='products'; "
-                           "CREATE EXTERNAL TABLE whole SETTINGS type='timeplus', table='products'")
+        connection.execute(
+            f"{ORDERS}; CREATE MUTABLE STREAM products(id string, name string) PRIMARY KEY id; "
+            "INSERT INTO products(id, name) VALUES ('p1', 'Laptop'); FLUSH"
+        )
+        connection.execute(
+            "CREATE EXTERNAL TABLE t(id string, name string) SETTINGS type='timeplus', stream='products'; "
+            "CREATE EXTERNAL TABLE whole SETTINGS type='timeplus', table='products'"
+        )
         running = connection.execute("SELECT orders.id, name FROM orders LEFT JOIN t ON orders.product_id = t.id")
         connection.execute("INSERT INTO products(id, name) VALUES ('p1', 'Notebook'), ('p2', 'Phone'); FLUSH")
         orders(connection, ("o1", "p1"), ("o2", "p2"))
         assert sorted(running.fetchall()) == [("o1", "Laptop"), ("o2", None)]
-        assert rows(connection, "SELECT * FROM t") == rows(connection, "SELECT id, name FROM whole") == [("p1", "Notebook"), ("p2", "Phone")]
+        assert (
+            rows(connection, "SELECT * FROM t")
+            == rows(connection, "SELECT id, name FROM whole")
+            == [("p1", "Notebook"), ("p2", "Phone")]
+        )
         running.close()
         err = refused(connection, "CREATE EXTERNAL TABLE u(id int) SETTINGS type='timeplus', stream='products'")
         assert err.condition == "DATATYPE_MISMATCH"
@@ -177,24 +243,44 @@ def test_an_external_table_over_a_stream_of_this_database_stands_still():
 
 def test_a_direct_join_asks_for_the_whole_key():
     with connect() as connection:
-        connection.execute("CREATE STREAM s(a int, b string, c string); CREATE MUTABLE STREAM m(k int, l string, v string) PRIMARY KEY (k, l); "
-                           "CREATE DICTIONARY d(k int, l string, v string) PRIMARY KEY k, l SOURCE(TIMEPLUS(STREAM 'm')) LAYOUT(COMPLEX_KEY_HASHED())")
+        connection.execute(
+            "CREATE STREAM s(a int, b string, c string); CREATE MUTABLE STREAM m(k int, l string, v string) "
+            "PRIMARY KEY (k, l); "
+            "CREATE DICTIONARY d(k int, l string, v string) PRIMARY KEY k, l SOURCE(TIMEPLUS(STREAM 'm')) "
+            "LAYOUT(COMPLEX_KEY_HASHED())"
+        )
         direct = " SETTINGS join_algorithm = 'direct'"
         err = refused(connection, f"SELECT * FROM s JOIN d ON s.a = d.k{direct}")
         assert (err.condition, err.detail) == ("DIRECT_KEY", "Its key is (k, l).")
         running = connection.execute(f"SELECT c, v FROM s LEFT JOIN d ON s.b = d.l AND s.c = d.v AND s.a = d.k{direct}")
-        connection.execute("INSERT INTO m(k, l, v) VALUES (1, 'x', 'red'); INSERT INTO s(a, b, c) VALUES (1, 'x', 'blue'), (1, 'x', 'red'); FLUSH")
-        connection.execute("INSERT INTO m(k, l, v) VALUES (1, 'x', 'blue'); INSERT INTO s(a, b, c) VALUES (1, 'x', 'blue'); FLUSH")
-        assert sorted(running.fetchall(), key=str) == [("blue", None), ("blue", None), ("red", "red")]  # the answer is still red
-        plan = "\n".join(r[0] for r in connection.execute(
-            f"EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT c, v FROM s JOIN d ON s.b = d.l AND s.a = d.k{direct}").fetchall())
+        connection.execute(
+            "INSERT INTO m(k, l, v) VALUES (1, 'x', 'red'); INSERT INTO s(a, b, c) VALUES (1, 'x', 'blue'), "
+            "(1, 'x', 'red'); FLUSH"
+        )
+        connection.execute(
+            "INSERT INTO m(k, l, v) VALUES (1, 'x', 'blue'); INSERT INTO s(a, b, c) VALUES (1, 'x', 'blue'); FLUSH"
+        )
+        assert sorted(running.fetchall(), key=str) == [
+            ("blue", None),
+            ("blue", None),
+            ("red", "red"),
+        ]  # the answer is still red
+        plan = "\n".join(
+            r[0]
+            for r in connection.execute(
+                f"EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT c, v FROM s JOIN d ON s.b = d.l AND s.a = d.k{direct}"
+            ).fetchall()
+        )
         assert "answers_serve: forever" in plan
         assert "keeps what each key was answered with" in plan
 
 
-CACHED = ("CREATE MUTABLE STREAM cache(id string, name string, note nullable(string)) PRIMARY KEY id; "
-          "CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(CLICKHOUSE(HOST 'h' DB 'shop' TABLE 'products')) "
-          "LAYOUT(MUTABLE_CACHE(DB 'default' STREAM 'cache' UPDATE_FROM_SOURCE {}))")
+CACHED = (
+    "CREATE MUTABLE STREAM cache(id string, name string, note nullable(string)) PRIMARY KEY id; "
+    "CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(CLICKHOUSE(HOST 'h' DB 'shop' TABLE "
+    "'products')) "
+    "LAYOUT(MUTABLE_CACHE(DB 'default' STREAM 'cache' UPDATE_FROM_SOURCE {}))"
+)
 DIRECT = "SELECT orders.id, name FROM orders JOIN d ON orders.product_id = d.id SETTINGS join_algorithm = 'direct'"
 
 
@@ -216,8 +302,19 @@ def test_a_cache_stream_is_filled_also_after_a_restart(tmp_path):
         products(connection, ("p3", "Slate"))
         orders(connection, ("o6", "p3"), ("o7", "p2"))
         assert rows(connection, "SELECT * FROM table(v)") == [
-            ("o1", "Laptop"), ("o2", "Laptop"), ("o3", "Laptop"), ("o4", "Smartphone"), ("o5", "Notebook"), ("o6", "Slate"), ("o7", "Smartphone")]
-        assert rows(connection, "SELECT id, name FROM table(cache)") == [("p1", "Notebook"), ("p2", "Smartphone"), ("p3", "Slate")]
+            ("o1", "Laptop"),
+            ("o2", "Laptop"),
+            ("o3", "Laptop"),
+            ("o4", "Smartphone"),
+            ("o5", "Notebook"),
+            ("o6", "Slate"),
+            ("o7", "Smartphone"),
+        ]
+        assert rows(connection, "SELECT id, name FROM table(cache)") == [
+            ("p1", "Notebook"),
+            ("p2", "Smartphone"),
+            ("p3", "Slate"),
+        ]
         assert "depend" in refused(connection, "DROP STREAM cache").message
         connection.execute("DROP VIEW v; DELETE FROM cache; FLUSH")
         orders(connection, ("o8", "p3"))
@@ -240,7 +337,9 @@ def test_a_cache_stream_that_is_not_to_be_filled_is_only_asked():
 def test_views_that_look_up_are_not_made_anew_unless_they_were_stopped(tmp_path):
     with connect(tmp_path / "db", replace_connectors=True, parallelism=2) as connection:
         products(connection, ("p1", "Laptop"))
-        connection.execute(f"{ORDERS}; {CACHED.format('true')}; CREATE STREAM other(i int); CREATE STREAM another(i int)")
+        connection.execute(
+            f"{ORDERS}; {CACHED.format('true')}; CREATE STREAM other(i int); CREATE STREAM another(i int)"
+        )
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {DIRECT}, join_max_buffered_bytes = 2000")
         orders(connection, ("o1", "p1"))
     assert refused_rebuild(tmp_path / "db").message == "the state of a view with a temporal join can't be made anew"
@@ -264,36 +363,94 @@ def refused_rebuild(path):
 SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
 
 
-@pytest.mark.parametrize(("sql", "condition", "place"), [
-    ("CREATE EXTERNAL TABLE t SETTINGS type='mysql', address='db:3306', table='t'", "FEATURE_NOT_SUPPORTED", "t"),
-    ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='s3', bucket='b'", "FEATURE_NOT_SUPPORTED", "t"),
-    ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='mysqll'", "CONNECTOR_OPTION", "t"),
-    ("CREATE EXTERNAL TABLE t SETTINGS type='file', path='/', format='CSV'", "CONNECTOR_OPTION", "t"),
-    ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='file', path='/nowhere', format='CSV'", "CONNECTOR_OPTION", "t"),
-    ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='file', path='/', format='Avro'", "CONNECTOR_OPTION", "t"),
-    ("CREATE EXTERNAL TABLE t(a int) SETTINGS path='/'", "SYNTAX_ERROR", None),
-    ("CREATE EXTERNAL STREAM t(a int) SETTINGS type='kafka', brokers='b:9092', topic='x'", "FEATURE_NOT_SUPPORTED", "t"),
-    ("CREATE EXTERNAL STREAM t SETTINGS type='file', path='/'", "SYNTAX_ERROR", None),
-    ("CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(MYSQL(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())", "FEATURE_NOT_SUPPORTED",
-     "MYSQL(DB 'd' TABLE 't' HOST 'h')"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(IP_TRIE)", "FEATURE_NOT_SUPPORTED", "IP_TRIE"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HASHD())", "INVALID_PARAMETER", "HASHD()"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(CACHE(SIZE_IN_CELLS 10))", "INVALID_PARAMETER", "CACHE(SIZE_IN_CELLS 10)"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT(SHARDS 1))", "CONNECTOR_OPTION", "FLAT(SHARDS 1)"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HYBRID_HASH_CACHE(PATH 'x'))", "INVALID_PARAMETER", "HYBRID_HASH_CACHE(PATH 'x')"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(MUTABLE_CACHE(STREAM 'a'))", "CATALOG_TYPE_MISMATCH", "MUTABLE_CACHE(STREAM 'a')"),
-    (f"CREATE DICTIONARY d(k int, w string) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())", "UNDEFINED_COLUMN", "TIMEPLUS(STREAM 'm')"),
-    (f"CREATE DICTIONARY d(k string) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())", "DATATYPE_MISMATCH", "TIMEPLUS(STREAM 'm')"),
-    (f"CREATE DICTIONARY d(k int, v string) PRIMARY KEY v {SOURCE} LAYOUT(FLAT())", "CATALOG_TYPE_MISMATCH", "TIMEPLUS(STREAM 'm')"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY j {SOURCE} LAYOUT(FLAT())", "UNDEFINED_COLUMN", "j"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT()) LIFETIME(MIN 10 MAX 1)", "INVALID_PARAMETER", ")"),
-    (f"CREATE DICTIONARY d(k int DEFAULT 1) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())", "FEATURE_NOT_SUPPORTED", "DEFAULT 1"),
-    (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT()) SETTINGS(a = 1)", "FEATURE_NOT_SUPPORTED", "SETTINGS"),
-    ("CREATE DICTIONARY d(k int) PRIMARY KEY k LAYOUT(FLAT())", "SYNTAX_ERROR", None),
-    ("CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(TIMEPLUS(STREAM 'nothing')) LAYOUT(FLAT())", "UNDEFINED_RELATION", "TIMEPLUS(STREAM 'nothing')"),
-    ("CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(TIMEPLUS(QUERY 'SELECT 1')) LAYOUT(FLAT())", "CONNECTOR_OPTION", "TIMEPLUS(QUERY 'SELECT 1')"),
-    ("DROP DICTIONARY m", "CATALOG_TYPE_MISMATCH", "m"),
-])
+@pytest.mark.parametrize(
+    ("sql", "condition", "place"),
+    [
+        ("CREATE EXTERNAL TABLE t SETTINGS type='mysql', address='db:3306', table='t'", "FEATURE_NOT_SUPPORTED", "t"),
+        ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='s3', bucket='b'", "FEATURE_NOT_SUPPORTED", "t"),
+        ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='mysqll'", "CONNECTOR_OPTION", "t"),
+        ("CREATE EXTERNAL TABLE t SETTINGS type='file', path='/', format='CSV'", "CONNECTOR_OPTION", "t"),
+        ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='file', path='/nowhere', format='CSV'", "CONNECTOR_OPTION", "t"),
+        ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='file', path='/', format='Avro'", "CONNECTOR_OPTION", "t"),
+        ("CREATE EXTERNAL TABLE t(a int) SETTINGS path='/'", "SYNTAX_ERROR", None),
+        (
+            "CREATE EXTERNAL STREAM t(a int) SETTINGS type='kafka', brokers='b:9092', topic='x'",
+            "FEATURE_NOT_SUPPORTED",
+            "t",
+        ),
+        ("CREATE EXTERNAL STREAM t SETTINGS type='file', path='/'", "SYNTAX_ERROR", None),
+        (
+            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(MYSQL(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())",
+            "FEATURE_NOT_SUPPORTED",
+            "MYSQL(DB 'd' TABLE 't' HOST 'h')",
+        ),
+        (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(IP_TRIE)", "FEATURE_NOT_SUPPORTED", "IP_TRIE"),
+        (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HASHD())", "INVALID_PARAMETER", "HASHD()"),
+        (
+            f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(CACHE(SIZE_IN_CELLS 10))",
+            "INVALID_PARAMETER",
+            "CACHE(SIZE_IN_CELLS 10)",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT(SHARDS 1))",
+            "CONNECTOR_OPTION",
+            "FLAT(SHARDS 1)",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HYBRID_HASH_CACHE(PATH 'x'))",
+            "INVALID_PARAMETER",
+            "HYBRID_HASH_CACHE(PATH 'x')",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(MUTABLE_CACHE(STREAM 'a'))",
+            "CATALOG_TYPE_MISMATCH",
+            "MUTABLE_CACHE(STREAM 'a')",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int, w string) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())",
+            "UNDEFINED_COLUMN",
+            "TIMEPLUS(STREAM 'm')",
+        ),
+        (
+            f"CREATE DICTIONARY d(k string) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())",
+            "DATATYPE_MISMATCH",
+            "TIMEPLUS(STREAM 'm')",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int, v string) PRIMARY KEY v {SOURCE} LAYOUT(FLAT())",
+            "CATALOG_TYPE_MISMATCH",
+            "TIMEPLUS(STREAM 'm')",
+        ),
+        (f"CREATE DICTIONARY d(k int) PRIMARY KEY j {SOURCE} LAYOUT(FLAT())", "UNDEFINED_COLUMN", "j"),
+        (
+            f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT()) LIFETIME(MIN 10 MAX 1)",
+            "INVALID_PARAMETER",
+            ")",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int DEFAULT 1) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())",
+            "FEATURE_NOT_SUPPORTED",
+            "DEFAULT 1",
+        ),
+        (
+            f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT()) SETTINGS(a = 1)",
+            "FEATURE_NOT_SUPPORTED",
+            "SETTINGS",
+        ),
+        ("CREATE DICTIONARY d(k int) PRIMARY KEY k LAYOUT(FLAT())", "SYNTAX_ERROR", None),
+        (
+            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(TIMEPLUS(STREAM 'nothing')) LAYOUT(FLAT())",
+            "UNDEFINED_RELATION",
+            "TIMEPLUS(STREAM 'nothing')",
+        ),
+        (
+            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(TIMEPLUS(QUERY 'SELECT 1')) LAYOUT(FLAT())",
+            "CONNECTOR_OPTION",
+            "TIMEPLUS(QUERY 'SELECT 1')",
+        ),
+        ("DROP DICTIONARY m", "CATALOG_TYPE_MISMATCH", "m"),
+    ],
+)
 def test_refusals_name_the_place_and_leave_nothing_behind(sql, condition, place):
     with connect() as connection:
         connection.execute("CREATE MUTABLE STREAM m(k int, v string) PRIMARY KEY k; CREATE STREAM a(k int)")
@@ -309,7 +466,8 @@ def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
         products(connection, ("p1", "Laptop"))
         connection.execute("""CREATE DICTIONARY d(id string, name string) PRIMARY KEY id
             SOURCE(CLICKHOUSE(DB 'shop' TABLE 'products' USER 'u' PASSWORD 'geheim')) LAYOUT(FLAT());
-            CREATE EXTERNAL TABLE e SETTINGS type = 'clickhouse', database = 'shop', table = 'products', password = 'geheim';
+            CREATE EXTERNAL TABLE e SETTINGS type = 'clickhouse', database = 'shop', table = 'products',
+            password = 'geheim';
             CREATE STREAM s(i int)""")
         assert rows(connection, "SHOW STREAMS") == [("s",)]
         assert rows(connection, "SHOW DICTIONARIES") == [("d",)]

@@ -12,7 +12,8 @@ from watersmeet.errors import Error
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TABLES = """
 CREATE TABLE a (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE) APPEND ONLY;
-CREATE TABLE b (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE) APPEND ONLY WITH (watermark_idle_timeout = '10 seconds');
+CREATE TABLE b (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE) APPEND ONLY
+    WITH (watermark_idle_timeout = '10 seconds');
 CREATE MATERIALIZED VIEW v AS SELECT a.k, a.ts, b.ts AS bts FROM a JOIN b
     ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '5 minutes' AND b.ts + INTERVAL '5 minutes';
 CREATE MATERIALIZED VIEW closed AS SELECT a.k, a.ts FROM a LEFT JOIN b
@@ -31,7 +32,11 @@ class Clocked:
         self.connection.set_clock(round((START.timestamp() + seconds) * 1e6))
 
     def run(self, sql):
-        return self.connection.cursor().execute(sql).fetchall() if sql.startswith(("SELECT", "SHOW")) else self.connection.cursor().execute(sql)
+        return (
+            self.connection.cursor().execute(sql).fetchall()
+            if sql.startswith(("SELECT", "SHOW"))
+            else self.connection.cursor().execute(sql)
+        )
 
     def flush(self, sql=""):
         self.run(f"{sql}; FLUSH" if sql else "FLUSH")
@@ -78,7 +83,8 @@ def test_an_idle_input_is_lifted_after_its_timeout(tmp_path, parallelism):
 
 def test_of_equal_inputs_one_that_is_not_idle_holds_back(tmp_path):
     db = Clocked(tmp_path / "db")
-    db.run("""CREATE TABLE still (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY WITH (watermark_idle_timeout = '10 seconds');
+    db.run("""CREATE TABLE still (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY
+            WITH (watermark_idle_timeout = '10 seconds');
         CREATE TABLE works (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY;
         CREATE MATERIALIZED VIEW v AS SELECT s.k, s.ts FROM still s JOIN works w ON s.k = w.k AND s.ts = w.ts""")
     db.flush("INSERT INTO still VALUES (1, '2024-05-01 11:00'); INSERT INTO works VALUES (1, '2024-05-01 11:30')")
@@ -107,8 +113,11 @@ def test_a_lifted_number_survives_a_restart(tmp_path):
 
 def test_idle_inputs_without_others_stay_as_they_are(tmp_path):
     db = Clocked(tmp_path / "db")
-    db.run("CREATE TABLE b (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY WITH (watermark_idle_timeout = '1 second');"
-           "CREATE MATERIALIZED VIEW v AS SELECT k, ts FROM b EMIT ON WINDOW CLOSE")
+    db.run(
+        "CREATE TABLE b (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) APPEND ONLY WITH "
+        "(watermark_idle_timeout = '1 second');"
+        "CREATE MATERIALIZED VIEW v AS SELECT k, ts FROM b EMIT ON WINDOW CLOSE"
+    )
     db.flush("INSERT INTO b VALUES (1, '2024-05-01 12:00')")
     before = db.commits()
     db.pass_to(3600)

@@ -1,4 +1,4 @@
-"""Times without end and those that no timestamp holds: rows like others, that stop nothing (issue 5, bad input)."""
+"""Times without end and those that no timestamp holds: rows like others, that stop nothing."""
 
 from __future__ import annotations
 

@@ -10,9 +10,11 @@ from watersmeet.errors import Error
 
 def test_what_a_stream_does_not_take_is_shown_and_stops_nothing_else(tmp_path):
     with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+
         def run(sql):
             cursor = connection.execute(sql)
             return cursor.fetchall() if cursor.description else None
+
         run("CREATE STREAM s (i int); CREATE STREAM small (n int16); CREATE STREAM wide (i int)")
         run("CREATE MATERIALIZED VIEW narrow INTO small AS SELECT i * 1000 AS n FROM s")
         run("CREATE MATERIALIZED VIEW copied INTO wide AS SELECT i FROM s; INSERT INTO s (i) VALUES (1), (100)")
@@ -23,7 +25,9 @@ def test_what_a_stream_does_not_take_is_shown_and_stops_nothing_else(tmp_path):
         assert jobs["narrow"][11].startswith('stream "small" does not take what it gives: INVALID_VALUE: value 100000')
         assert [(row[0], row[1]) for row in run("SHOW ERRORS")] == [("narrow", "not written")]
         with watersmeet.connect(tmp_path / "db", "timeplus", read_only=True) as reader:  # what other processes see
-            assert [row[11] for row in reader.execute("SHOW JOBS").fetchall() if row[0] == "narrow"] == [jobs["narrow"][11]]
+            assert [row[11] for row in reader.execute("SHOW JOBS").fetchall() if row[0] == "narrow"] == [
+                jobs["narrow"][11]
+            ]
             assert [(row[0], row[1]) for row in reader.execute("SHOW ERRORS").fetchall()] == [("narrow", "not written")]
         assert sorted(run("SELECT i FROM table(wide)")) == [(1,), (100,)]
         cursor = connection.execute("SELECT i + 1 AS j FROM s")

@@ -1,4 +1,6 @@
-"""Rows of SQLstream's streams come in the order of ROWTIME; others are rejected and counted (document 001; D-001-21)."""
+"""Rows of SQLstream's streams come in the order of ROWTIME; others are rejected and counted (SQLstream's document;
+D-001-21).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ def insert(connection, *rows):
 
 def content(connection):
     connection.execute("FLUSH")
-    assert connection.execute("SELECT rowtime, n FROM v ORDER BY 1, 2").fetchall() == connection.execute(
-        "SELECT rowtime, n FROM s ORDER BY 1, 2").fetchall()
+    assert (
+        connection.execute("SELECT rowtime, n FROM v ORDER BY 1, 2").fetchall()
+        == connection.execute("SELECT rowtime, n FROM s ORDER BY 1, 2").fetchall()
+    )
     return [n for (n,) in connection.execute("SELECT n FROM s ORDER BY rowtime, n").fetchall()]
 
 
@@ -45,7 +49,10 @@ def open_(path, **options):
 def test_a_row_before_another_is_rejected_within_a_statement_and_after_it(path):
     with open_(path) as connection:
         done = insert(connection, (10, 1), (12, 2), (11, 3), (12, 4))
-        assert (done.rowcount, done.notices) == (3, ('1 row of "S" rejected: before the rowtime of a row that came earlier',))
+        assert (done.rowcount, done.notices) == (
+            3,
+            ('1 row of "S" rejected: before the rowtime of a row that came earlier',),
+        )
         assert insert(connection, (11.999, 5), (3, 6)).rowcount == 0
         assert insert(connection, (12, 7)).notices == ()
         assert (content(connection), late(connection)) == ([1, 2, 4, 7], 3)
@@ -116,7 +123,9 @@ def test_without_a_rowtime_a_row_has_the_time_of_its_insert(path):
 
 def test_many_parameters_and_rows_from_outside_are_in_order_too(path):
     with open_(path) as connection:
-        done = connection.cursor().executemany("INSERT INTO s (rowtime, n) VALUES (?, ?)", [(at(2), 1), (at(1), 2), (at(2), 3)])
+        done = connection.cursor().executemany(
+            "INSERT INTO s (rowtime, n) VALUES (?, ?)", [(at(2), 1), (at(1), 2), (at(2), 3)]
+        )
         assert done.rowcount == 2
         connection.deliver("s", [[str(at(1)), "4"], [str(at(4)), "5"]])
         assert (content(connection), late(connection)) == ([1, 3, 5], 2)

@@ -11,6 +11,7 @@ import threading
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -98,6 +99,46 @@ def test_fetching_where_there_is_nothing(connection):
         cursor.fetchall()
 
 
+def test_results_for_notebooks(connection):
+    """The names of DuckDB's and ADBC's Python API; each takes the rows that are left."""
+    query = "SELECT i, 'x' || i AS t FROM generate_series(1, 5) AS s(i) ORDER BY i"
+    cursor = connection.execute(query)
+    assert cursor.fetchone() == (1, "x1")
+    assert cursor.fetch_arrow_table().to_pydict() == {"i": [2, 3, 4, 5], "t": ["x2", "x3", "x4", "x5"]}
+    assert cursor.fetchall() == []
+    reader = connection.execute(query).fetch_record_batch_reader(2)
+    assert [batch.num_rows for batch in reader] == [2, 2, 1]
+    frame = connection.execute(query).fetch_df()
+    assert (list(frame.columns), frame["i"].sum()) == (["i", "t"], 15)
+    assert connection.execute(query).pl()["t"].to_list() == ["x1", "x2", "x3", "x4", "x5"]
+    cursor = connection.execute(query)
+    assert duckdb.sql("SELECT sum(i) FROM cursor").fetchall() == [(15,)]
+    assert pa.table(connection.execute(query)).num_rows == 5
+
+
+def test_results_of_a_query_that_runs_are_those_that_came(connection):
+    connection.execute("SET dialect = 'timeplus'")
+    connection.execute("CREATE STREAM came(i int)")
+    cursor = connection.execute("SELECT i FROM came")
+    connection.execute("INSERT INTO came(i) VALUES (1), (2), (3)")
+    connection.flush()
+    assert cursor.fetchone() == (1,)
+    assert cursor.fetch_arrow_table()["i"].to_pylist() == [2, 3]
+    connection.execute("INSERT INTO came(i) VALUES (4)")
+    connection.flush()
+    assert cursor.fetch_df()["i"].tolist() == [4]
+    assert cursor.fetch_arrow_table().num_rows == 0
+    cursor.close()
+    connection.execute("DROP STREAM came; SET dialect = 'risingwave'")
+
+
+def test_polars_that_is_missing_is_named(connection, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(watersmeet.OperationalError, match="pip install polars") as missing:
+        connection.execute("SELECT 1").pl()
+    assert missing.value.condition == "LIBRARY_MISSING"
+
+
 def test_arrow_result(connection):
     table = connection.execute("SELECT 1::bigint AS a, 'x' AS a, interval '1 day' AS i").arrow()
     assert table.column_names == ["a", "a", "i"]
@@ -107,16 +148,27 @@ def test_arrow_result(connection):
 @pytest.mark.parametrize(
     ("sql", "value"),
     [
-        ("NULL", None), ("true", True), ("3::smallint", 3), ("-7", -7), ("9007199254740993", 9007199254740993),
-        ("1.50::numeric(5,2)", Decimal("1.50")), ("12345678901234567890::numeric", Decimal(12345678901234567890)),
-        ("1.5::real", 1.5), ("'-Infinity'::double precision", float("-inf")), ("'é ☃'", "é ☃"), ("''", ""),
-        ("'\\x00ff'::bytea", b"\x00\xff"), ("date '2024-02-29'", dt.date(2024, 2, 29)),
+        ("NULL", None),
+        ("true", True),
+        ("3::smallint", 3),
+        ("-7", -7),
+        ("9007199254740993", 9007199254740993),
+        ("1.50::numeric(5,2)", Decimal("1.50")),
+        ("12345678901234567890::numeric", Decimal(12345678901234567890)),
+        ("1.5::real", 1.5),
+        ("'-Infinity'::double precision", float("-inf")),
+        ("'é ☃'", "é ☃"),
+        ("''", ""),
+        ("'\\x00ff'::bytea", b"\x00\xff"),
+        ("date '2024-02-29'", dt.date(2024, 2, 29)),
         ("time '23:59:59.999999'", dt.time(23, 59, 59, 999999)),
         ("timestamp '2024-01-02 03:04:05.000006'", dt.datetime(2024, 1, 2, 3, 4, 5, 6)),
         ("timestamptz '2024-01-02 03:04:05+02:00'", dt.datetime(2024, 1, 2, 1, 4, 5, tzinfo=dt.UTC)),
         ("interval '1 day 2 seconds'", dt.timedelta(days=1, seconds=2)),
-        ("'{\"a\": [1, null, \"x\"]}'::jsonb", {"a": [1, None, "x"]}), ("'null'::jsonb", None),
-        ("ARRAY[1, NULL, 3]", [1, None, 3]), ("ARRAY[ARRAY['a'], NULL]", [["a"], None]),
+        ('\'{"a": [1, null, "x"]}\'::jsonb', {"a": [1, None, "x"]}),
+        ("'null'::jsonb", None),
+        ("ARRAY[1, NULL, 3]", [1, None, 3]),
+        ("ARRAY[ARRAY['a'], NULL]", [["a"], None]),
         ("row(1, 'x')", None),
     ],
 )
@@ -164,7 +216,8 @@ def test_several_statements_give_the_result_of_the_last(run):
 
 def test_statements_before_an_error_stay(run, fails):
     assert fails("CREATE TABLE t (a int); INSERT INTO t VALUES (1); INSERT INTO nowhere VALUES (1)").condition == (
-        "UNDEFINED_RELATION")
+        "UNDEFINED_RELATION"
+    )
     assert run("SELECT * FROM t") == [(1,)]
 
 
@@ -185,7 +238,9 @@ def test_executemany(connection, run):
     cursor = connection.cursor()
     cursor.execute("CREATE TABLE t (a int PRIMARY KEY, b varchar, c timestamptz, d double precision)")
     noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
-    cursor.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", [(1, "x", noon, 1), (2, None, None, 0.5), (1, "y", noon, 2.0)])
+    cursor.executemany(
+        "INSERT INTO t VALUES (?, ?, ?, ?)", [(1, "x", noon, 1), (2, None, None, 0.5), (1, "y", noon, 2.0)]
+    )
     assert cursor.rowcount == 3
     assert run("SELECT * FROM t ORDER BY a") == [(1, "y", noon, 2.0), (2, None, None, 0.5)]
     cursor.executemany("INSERT INTO t (b, a) VALUES (?, ?)", [("p", 7), ("q", 8)])
@@ -244,8 +299,14 @@ def test_closed():
     assert found.value.condition == "CONNECTION_CLOSED"
     connection.close()
     connection.close()
-    for call in (connection.cursor, connection.commit, connection.rollback, connection.status,
-                 lambda: cursor.execute("SELECT 1"), connection.__enter__):
+    for call in (
+        connection.cursor,
+        connection.commit,
+        connection.rollback,
+        connection.status,
+        lambda: cursor.execute("SELECT 1"),
+        connection.__enter__,
+    ):
         with pytest.raises(watersmeet.InterfaceError) as found:
             call()
         assert found.value.condition == "CONNECTION_CLOSED"
@@ -269,8 +330,11 @@ def test_a_forgotten_connection_is_closed(tmp_path):
 @pytest.mark.parametrize(
     ("options", "condition"),
     [
-        ({"runtime": "flink"}, "INVALID_PARAMETER"), ({"dialect": "risingwav"}, "INVALID_PARAMETER"),
-        ({"read_only": True}, "INVALID_PARAMETER"), ({"parallelism": 0}, "INVALID_PARAMETER"), ({"path": ""}, "INVALID_PARAMETER"),
+        ({"runtime": "flink"}, "INVALID_PARAMETER"),
+        ({"dialect": "risingwav"}, "INVALID_PARAMETER"),
+        ({"read_only": True}, "INVALID_PARAMETER"),
+        ({"parallelism": 0}, "INVALID_PARAMETER"),
+        ({"path": ""}, "INVALID_PARAMETER"),
     ],
 )
 def test_wrong_options(options, condition):

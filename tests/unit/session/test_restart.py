@@ -40,11 +40,20 @@ def test_everything_goes_on(tmp_path, parallelism, flushed):
         if flushed:
             connection.execute("FLUSH")
     with connect(path) as connection:
-        connection.execute("UPDATE t SET b = 'z' WHERE a = 3; INSERT INTO t VALUES (4, 'y'); DELETE FROM u WHERE c = 0.5; FLUSH")
+        connection.execute(
+            "UPDATE t SET b = 'z' WHERE a = 3; INSERT INTO t VALUES (4, 'y'); DELETE FROM u WHERE c = 0.5; FLUSH"
+        )
         assert rows(connection, "SELECT * FROM report") == [("x", 1, 1.5), ("y", 2, None), ("z", 1, 1.0)]
-        connection.execute("DROP MATERIALIZED VIEW report; CREATE TABLE late (a int); INSERT INTO late VALUES (7); FLUSH")
+        connection.execute(
+            "DROP MATERIALIZED VIEW report; CREATE TABLE late (a int); INSERT INTO late VALUES (7); FLUSH"
+        )
     with connect(path, parallelism=parallelism) as connection:
-        assert rows(connection, "SELECT * FROM joined") == [(1, "x", 1.5), (2, "y", None), (3, "z", 1.0), (4, "y", None)]
+        assert rows(connection, "SELECT * FROM joined") == [
+            (1, "x", 1.5),
+            (2, "y", None),
+            (3, "z", 1.0),
+            (4, "y", None),
+        ]
         assert rows(connection, "SELECT * FROM late") == [(7,)]
         connection.execute("CREATE MATERIALIZED VIEW report AS SELECT count(*) AS n FROM joined")
         assert rows(connection, "SELECT * FROM report") == [(4,)]
@@ -66,10 +75,24 @@ def test_a_missing_plan_is_an_error(tmp_path):
     with connect(tmp_path) as connection:
         connection.execute(SETUP)
         victim = connection._session.catalog.by_name("joined").id
-    (tmp_path / "plans" / f"{victim}.json").unlink()
+    (tmp_path / "plans" / f"{victim}-1.json").unlink()
     with pytest.raises(watersmeet.InternalError) as found:
         connect(tmp_path)
     assert found.value.condition == "DATABASE_DAMAGED"
+
+
+def test_a_plan_that_an_overtaken_writer_saved_late_does_not_count(tmp_path):
+    """Both have made a relation of the same id: that of the one that was overtaken was refused."""
+    connect(tmp_path).close()
+    with connect(tmp_path) as connection:
+        connection.execute(SETUP)
+        before = connection._session.database.plans.circuit.fingerprint
+        layout = connection._session.database.layout
+    one, other = sorted(layout.plans.glob("m*-2.json"))[:2]
+    late = layout.plan(one.stem.replace("-2", "-1"))
+    late.write_bytes(layout.seal(late, layout.unseal(other)))
+    with connect(tmp_path) as connection:
+        assert connection._session.database.plans.circuit.fingerprint == before
 
 
 def test_parallelism_is_fixed(tmp_path):
@@ -86,7 +109,9 @@ def test_rebuild(tmp_path, before, after):
     (tmp_path / "in" / "x.json").write_text('{"a": 1}\n{"a": 3}\n')
     source = f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path / 'in'}') FORMAT PLAIN ENCODE JSON;"
     with connect(tmp_path / "db", parallelism=before) as connection:
-        connection.execute(SETUP + source + "CREATE MATERIALIZED VIEW m AS SELECT s.a, t.b FROM s LEFT JOIN t ON s.a = t.a; FLUSH")
+        connection.execute(
+            SETUP + source + "CREATE MATERIALIZED VIEW m AS SELECT s.a, t.b FROM s LEFT JOIN t ON s.a = t.a; FLUSH"
+        )
         connection.execute("DELETE FROM u WHERE c = 0.5")
     with connect(tmp_path / "db", parallelism=after, rebuild=True) as connection:
         assert rows(connection, "SELECT * FROM m") == [(1, "x"), (3, "x")]
@@ -111,8 +136,10 @@ def test_one_writer(tmp_path):
             connect(tmp_path / "db")
         assert found.value.condition == "DATABASE_IN_USE"
         assert "pid" in found.value.message
-        code = ("import watersmeet\ntry:\n    watersmeet.connect({!r}, runtime='inprocess')\n"
-                "except watersmeet.OperationalError as e:\n    print(e.condition)").format(str(tmp_path / "db"))
+        code = (
+            "import watersmeet\ntry:\n    watersmeet.connect({!r}, runtime='inprocess')\n"
+            "except watersmeet.OperationalError as e:\n    print(e.condition)"
+        ).format(str(tmp_path / "db"))
         root = Path(watersmeet.__file__).parents[1]
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
         assert out.stdout.strip() == "DATABASE_IN_USE"
@@ -122,7 +149,7 @@ def test_one_writer(tmp_path):
 def test_a_failed_start_lets_go_of_the_database(tmp_path, monkeypatch):
     connect(tmp_path).close()
     with monkeypatch.context() as patch:
-        patch.setattr("watersmeet.session.database.make_engine", lambda *_: 1 / 0)
+        patch.setattr("watersmeet.session.database.engines.make_engine", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             connect(tmp_path)
     connect(tmp_path).close()
@@ -151,7 +178,7 @@ def test_a_view_that_was_being_made_is_finished(tmp_path, monkeypatch):
 
         # A process that is killed while the view is filled leaves its entry in the catalog.
         monkeypatch.setattr(engine, "install", die)
-        monkeypatch.setattr("watersmeet.session.filling._undo", lambda *_: None)
+        monkeypatch.setattr("watersmeet.session.filling.undo", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             connection.execute("CREATE MATERIALIZED VIEW unfinished AS SELECT b FROM report")
         with pytest.raises(watersmeet.ProgrammingError):
@@ -171,8 +198,12 @@ def test_reading_beside_the_writer(tmp_path):
             assert rows(reader, "SELECT * FROM report") == [("x", 3, 3.0), ("y", 1, None)]
             writer.execute("DELETE FROM t WHERE a = 3")
             assert rows(reader, "SELECT * FROM t, report WHERE t.b = report.b AND n > 1") == [
-                (1, "x", "x", 3, 3.0), (3, "x", "x", 3, 3.0)]
-            writer.execute("FLUSH; CREATE TABLE later (z int); INSERT INTO later VALUES (1); DROP MATERIALIZED VIEW report")
+                (1, "x", "x", 3, 3.0),
+                (3, "x", "x", 3, 3.0),
+            ]
+            writer.execute(
+                "FLUSH; CREATE TABLE later (z int); INSERT INTO later VALUES (1); DROP MATERIALIZED VIEW report"
+            )
             assert rows(reader, "SHOW TABLES") == [("later",), ("t",), ("u",)]
             assert rows(reader, "DESCRIBE later")[0] == ("table description", "table", None)
             with pytest.raises(watersmeet.ProgrammingError) as found:
@@ -183,11 +214,21 @@ def test_reading_beside_the_writer(tmp_path):
             assert reader.execute("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT a FROM joined").fetchall()
 
 
-@pytest.mark.parametrize("sql", [
-    "INSERT INTO t VALUES (9, 'q')", "UPDATE t SET b = 'q'", "DELETE FROM t", "CREATE TABLE n (a int)", "FLUSH",
-    "DROP TABLE u", "CREATE MATERIALIZED VIEW n AS SELECT a FROM t", "CREATE VIEW n AS SELECT a FROM t",
-    "CREATE INDEX n ON t (a)", "CREATE TABLE n AS SELECT 1 AS a",
-])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO t VALUES (9, 'q')",
+        "UPDATE t SET b = 'q'",
+        "DELETE FROM t",
+        "CREATE TABLE n (a int)",
+        "FLUSH",
+        "DROP TABLE u",
+        "CREATE MATERIALIZED VIEW n AS SELECT a FROM t",
+        "CREATE VIEW n AS SELECT a FROM t",
+        "CREATE INDEX n ON t (a)",
+        "CREATE TABLE n AS SELECT 1 AS a",
+    ],
+)
 def test_a_reader_changes_nothing(tmp_path, sql):
     with connect(tmp_path) as writer:
         writer.execute(SETUP)

@@ -8,8 +8,11 @@ import watersmeet
 from watersmeet.errors import Error
 
 SETUP = (
-    "CREATE TABLE t (k INT PRIMARY KEY, ts TIMESTAMP, x INT)", "CREATE TABLE u (k INT, y INT)",
-    "INSERT INTO t VALUES (1, '2024-01-01', 5), (2, '2999-01-01', 1)", "INSERT INTO u VALUES (1, 3), (1, 4), (9, 9)", "FLUSH",
+    "CREATE TABLE t (k INT PRIMARY KEY, ts TIMESTAMP, x INT)",
+    "CREATE TABLE u (k INT, y INT)",
+    "INSERT INTO t VALUES (1, '2024-01-01', 5), (2, '2999-01-01', 1)",
+    "INSERT INTO u VALUES (1, 3), (1, 4), (9, 9)",
+    "FLUSH",
 )
 CLOCK = "Compare a column with it: WHERE ts > now() - INTERVAL '1 day'."
 
@@ -27,40 +30,128 @@ def cursor(tmp_path_factory):
 @pytest.mark.parametrize(
     ("refused", "reason", "hint", "rewrite", "rows"),
     [
-        ("SELECT k FROM t WHERE now() - ts < INTERVAL '1 day'", "Conditions containing now must be in the form of", "WHERE ts > now() -",
-         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t WHERE ts > now() - INTERVAL '1 day'", "SELECT k FROM v"], [(2,)]),
-        ("SELECT k, CURRENT_DATE AS d FROM t", "`CURRENT_DATE()` function is only allowed in `WHERE`, `HAVING` and `ON`", CLOCK,
-         ["CREATE MATERIALIZED VIEW v AS SELECT k, ts FROM t WHERE ts > CURRENT_DATE", "SELECT k FROM v"], [(2,)]),
-        ("SELECT age(ts) AS a FROM t", "age() is not supported in a view", "INSERT INTO t SELECT …, now()",
-         ["CREATE TABLE w (k INT, at TIMESTAMP)", "INSERT INTO w SELECT k, now()::timestamp FROM t", "FLUSH",
-          "CREATE MATERIALIZED VIEW v AS SELECT k, age(at, TIMESTAMP '2000-01-01') > INTERVAL '1 day' AS old FROM w",
-          "SELECT k, old FROM v ORDER BY k"], [(1, True), (2, True)]),
-        ("SELECT k, random() AS r FROM t", "random() is not supported in a view", "INSERT INTO t SELECT …, random()",
-         ["CREATE TABLE w (k INT, r DOUBLE PRECISION)", "INSERT INTO w SELECT k, random() FROM t", "FLUSH",
-          "CREATE MATERIALIZED VIEW v AS SELECT k, r BETWEEN 0 AND 1 AS ok FROM w", "SELECT * FROM v ORDER BY k"],
-         [(1, True), (2, True)]),
-        ("SELECT gen_random_uuid() AS g FROM t", "gen_random_uuid() is not supported in a view", "INSERT INTO t SELECT …, gen_random_uuid()",
-         ["CREATE TABLE w (k INT, g VARCHAR)", "INSERT INTO w SELECT k, gen_random_uuid() FROM t", "FLUSH",
-          "CREATE MATERIALIZED VIEW v AS SELECT count(DISTINCT g) AS n FROM w", "SELECT n FROM v"], [(2,)]),
-        ("SELECT current_schema() AS s FROM t", "current_schema() is not supported in a view", "Ask for it in the query that reads the view",
-         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t", "SELECT k, current_schema() IS NOT NULL AS s FROM v ORDER BY k"],
-         [(1, True), (2, True)]),
-        ("WITH RECURSIVE r AS (SELECT k FROM t UNION ALL SELECT r.k + 1 FROM r WHERE r.k < 3) SELECT k FROM r",
-         "WITH RECURSIVE in a view is not supported", "A query can be recursive, also over a view",
-         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t",
-          "WITH RECURSIVE r AS (SELECT k FROM v UNION ALL SELECT r.k + 1 FROM r WHERE r.k < 3) SELECT k FROM r ORDER BY k"],
-         [(1,), (2,), (2,), (3,), (3,)]),
-        ("WITH RECURSIVE r AS (SELECT k, y FROM u UNION ALL SELECT u.k, r.y FROM r JOIN u ON r.k = u.y) SELECT * FROM r",
-         "WITH RECURSIVE in a view is not supported", "In a view write the steps as joins, with UNION ALL",
-         ["CREATE MATERIALIZED VIEW v AS SELECT k, y FROM u UNION ALL SELECT b.k, a.y FROM u AS a JOIN u AS b ON a.k = b.y",
-          "SELECT count(*) FROM v"], [(4,)]),
-        ("SELECT t.k FROM t JOIN u ON t.x < u.y", "streaming nested-loop join", "dynamic filter",
-         ["CREATE MATERIALIZED VIEW v AS SELECT t.k FROM t WHERE t.x < (SELECT max(u.y) - 5 FROM u)", "SELECT k FROM v"], [(2,)]),
-        ("SELECT k FROM t WHERE unnest(ARRAY[x]) = 1", "set-returning functions are not allowed in WHERE", "FROM t, unnest(…) AS x",
-         ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t, unnest(ARRAY[t.x]) AS e WHERE e = 1", "SELECT k FROM v"], [(2,)]),
-        ("SELECT unnest(generate_series(1, k)) AS x FROM t", "function unnest(integer) does not exist", "",
-         ["CREATE MATERIALIZED VIEW v AS SELECT g FROM t, generate_series(1, t.k) AS g", "SELECT g FROM v ORDER BY g"],
-         [(1,), (1,), (2,)]),
+        (
+            "SELECT k FROM t WHERE now() - ts < INTERVAL '1 day'",
+            "Conditions containing now must be in the form of",
+            "WHERE ts > now() -",
+            ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t WHERE ts > now() - INTERVAL '1 day'", "SELECT k FROM v"],
+            [(2,)],
+        ),
+        (
+            "SELECT k, CURRENT_DATE AS d FROM t",
+            "`CURRENT_DATE()` function is only allowed in `WHERE`, `HAVING` and `ON`",
+            CLOCK,
+            ["CREATE MATERIALIZED VIEW v AS SELECT k, ts FROM t WHERE ts > CURRENT_DATE", "SELECT k FROM v"],
+            [(2,)],
+        ),
+        (
+            "SELECT age(ts) AS a FROM t",
+            "age() is not supported in a view",
+            "INSERT INTO t SELECT …, now()",
+            [
+                "CREATE TABLE w (k INT, at TIMESTAMP)",
+                "INSERT INTO w SELECT k, now()::timestamp FROM t",
+                "FLUSH",
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT k, age(at, TIMESTAMP '2000-01-01') > INTERVAL '1 day' "
+                    "AS old FROM w"
+                ),
+                "SELECT k, old FROM v ORDER BY k",
+            ],
+            [(1, True), (2, True)],
+        ),
+        (
+            "SELECT k, random() AS r FROM t",
+            "random() is not supported in a view",
+            "INSERT INTO t SELECT …, random()",
+            [
+                "CREATE TABLE w (k INT, r DOUBLE PRECISION)",
+                "INSERT INTO w SELECT k, random() FROM t",
+                "FLUSH",
+                "CREATE MATERIALIZED VIEW v AS SELECT k, r BETWEEN 0 AND 1 AS ok FROM w",
+                "SELECT * FROM v ORDER BY k",
+            ],
+            [(1, True), (2, True)],
+        ),
+        (
+            "SELECT gen_random_uuid() AS g FROM t",
+            "gen_random_uuid() is not supported in a view",
+            "INSERT INTO t SELECT …, gen_random_uuid()",
+            [
+                "CREATE TABLE w (k INT, g VARCHAR)",
+                "INSERT INTO w SELECT k, gen_random_uuid() FROM t",
+                "FLUSH",
+                "CREATE MATERIALIZED VIEW v AS SELECT count(DISTINCT g) AS n FROM w",
+                "SELECT n FROM v",
+            ],
+            [(2,)],
+        ),
+        (
+            "SELECT current_schema() AS s FROM t",
+            "current_schema() is not supported in a view",
+            "Ask for it in the query that reads the view",
+            [
+                "CREATE MATERIALIZED VIEW v AS SELECT k FROM t",
+                "SELECT k, current_schema() IS NOT NULL AS s FROM v ORDER BY k",
+            ],
+            [(1, True), (2, True)],
+        ),
+        (
+            "WITH RECURSIVE r AS (SELECT k FROM t UNION ALL SELECT r.k + 1 FROM r WHERE r.k < 3) SELECT k FROM r",
+            "WITH RECURSIVE in a view is not supported",
+            "A query can be recursive, also over a view",
+            [
+                "CREATE MATERIALIZED VIEW v AS SELECT k FROM t",
+                (
+                    "WITH RECURSIVE r AS (SELECT k FROM v UNION ALL SELECT r.k + 1 FROM r WHERE r.k < 3) SELECT "
+                    "k FROM r ORDER BY k"
+                ),
+            ],
+            [(1,), (2,), (2,), (3,), (3,)],
+        ),
+        (
+            (
+                "WITH RECURSIVE r AS (SELECT k, y FROM u UNION ALL SELECT u.k, r.y FROM r JOIN u ON r.k = u.y) "
+                "SELECT * FROM r"
+            ),
+            "WITH RECURSIVE in a view is not supported",
+            "In a view write the steps as joins, with UNION ALL",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT k, y FROM u UNION ALL SELECT b.k, a.y FROM u AS a JOIN "
+                    "u AS b ON a.k = b.y"
+                ),
+                "SELECT count(*) FROM v",
+            ],
+            [(4,)],
+        ),
+        (
+            "SELECT t.k FROM t JOIN u ON t.x < u.y",
+            "streaming nested-loop join",
+            "dynamic filter",
+            [
+                "CREATE MATERIALIZED VIEW v AS SELECT t.k FROM t WHERE t.x < (SELECT max(u.y) - 5 FROM u)",
+                "SELECT k FROM v",
+            ],
+            [(2,)],
+        ),
+        (
+            "SELECT k FROM t WHERE unnest(ARRAY[x]) = 1",
+            "set-returning functions are not allowed in WHERE",
+            "FROM t, unnest(…) AS x",
+            ["CREATE MATERIALIZED VIEW v AS SELECT k FROM t, unnest(ARRAY[t.x]) AS e WHERE e = 1", "SELECT k FROM v"],
+            [(2,)],
+        ),
+        (
+            "SELECT unnest(generate_series(1, k)) AS x FROM t",
+            "function unnest(integer) does not exist",
+            "",
+            [
+                "CREATE MATERIALIZED VIEW v AS SELECT g FROM t, generate_series(1, t.k) AS g",
+                "SELECT g FROM v ORDER BY g",
+            ],
+            [(1,), (1,), (2,)],
+        ),
     ],
 )
 def test_refusal_and_rewrite(cursor, refused, reason, hint, rewrite, rows):

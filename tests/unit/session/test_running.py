@@ -1,4 +1,4 @@
-"""Queries that run until they are stopped, on a cursor: issue 6, "All three"."""
+"""Queries that run until they are stopped, on a cursor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from watersmeet.runtime.budget import Budget
 @pytest.fixture
 def connection():
     with watersmeet.connect(runtime="inprocess", dialect="timeplus") as made:
-        made.execute("CREATE STREAM s (a int); CREATE STREAM m (k int, v int, PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv'")
+        made.execute(
+            "CREATE STREAM s (a int); CREATE STREAM m (k int, v int, PRIMARY KEY (k)) SETTINGS mode = 'versioned_kv'"
+        )
         yield made
 
 
@@ -101,6 +103,15 @@ def test_a_forgotten_cursor_stops_its_query(connection):
     until(lambda: hidden(connection) == [])
 
 
+def test_what_ended_forgotten_queries_is_forgotten_too(connection):
+    """A connection that lives for days runs any number of queries."""
+    for _ in range(3):
+        connection.execute("SELECT a FROM s")
+        gc.collect()
+        until(lambda: hidden(connection) == [])
+    until(lambda: gc.collect() >= 0 and not list(connection._session.stopping))
+
+
 def test_a_forgotten_running_query_stops(connection):
     query = connection.start("SELECT a FROM s")
     assert len(hidden(connection)) == 1
@@ -175,14 +186,19 @@ def keyed(connection):
     connection.execute("FLUSH")
 
 
-@pytest.mark.parametrize(("query", "rows"), [
-    ("SELECT v, count(*) AS n FROM m GROUP BY v", [(0, 4, 1), (1, 3, 1), (2, 3, 1)]),
-    ("SELECT count(*) AS n FROM m EMIT ON UPDATE", [(10,)]),
-    ("SELECT count(*) AS n, emit_version() AS e FROM m", [(10, 1, 1)]),
-    ("SELECT count(*) AS n FROM m LIMIT 1", [(10, 1)]),
-])
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT v, count(*) AS n FROM m GROUP BY v", [(0, 4, 1), (1, 3, 1), (2, 3, 1)]),
+        ("SELECT count(*) AS n FROM m EMIT ON UPDATE", [(10,)]),
+        ("SELECT count(*) AS n, emit_version() AS e FROM m", [(10, 1, 1)]),
+        ("SELECT count(*) AS n FROM m LIMIT 1", [(10, 1)]),
+    ],
+)
 def test_history_in_pieces_is_one_change(in_pieces, query, rows):
-    """What the pieces of it show was never so: nothing of it comes, counts for LIMIT, or stays where what goes isn't shown."""
+    """What the pieces of it show was never so: nothing of it comes, counts for LIMIT, or stays where what goes isn't
+    shown.
+    """
     with watersmeet.connect(runtime="inprocess", dialect="timeplus") as connection:
         keyed(connection)
         assert sorted(connection.execute(query).fetchall()) == rows
@@ -196,3 +212,42 @@ def test_history_in_pieces_is_written_to_a_stream_as_one_change(in_pieces):
         assert connection.execute("SELECT n FROM table(seen)").fetchall() == [(10,)]
         connection.execute("INSERT INTO m (k, v) VALUES (10, 0); FLUSH")
         assert sorted(connection.execute("SELECT n FROM table(seen)").fetchall()) == [(10,), (11,)]
+
+
+def test_who_reads_a_killed_query_gets_query_canceled_after_the_rows_that_it_has(connection):
+    cursor = connection.execute("SELECT a FROM s SETTINGS query_id = 'mine'")
+    insert(connection, 1, 2)
+    connection.flush()
+    assert cursor.fetchone() == (1,)
+    insert(connection, 3)
+    connection.execute("KILL QUERY WHERE query_id = 'mine'")
+    assert hidden(connection) == []
+    assert cursor.fetchone() == (2,)
+    with pytest.raises(watersmeet.Error, match='query "mine" was killed') as caught:
+        cursor.fetchone()
+    assert caught.value.condition == "QUERY_CANCELED"
+    cursor.close()
+
+
+def test_who_waits_for_a_query_gets_query_canceled_when_another_thread_kills_it(connection):
+    cursor = connection.execute("SELECT a FROM s")
+    ((name, *_),) = connection.execute("SHOW QUERIES").fetchall()
+    assert [(j[0], j[1]) for j in connection.execute("SHOW JOBS").fetchall()] == [(name, "query")]
+    killing = later(0.02, lambda: connection.execute(f"KILL QUERY '{name}'"))
+    with pytest.raises(watersmeet.Error, match="was killed"):
+        list(cursor)
+    killing.join()
+
+
+def test_an_unknown_query_is_not_killed_and_near_ids_are_told(connection):
+    connection.execute("SELECT a FROM s SETTINGS query_id = 'hourly'").close()
+    with connection.execute("SELECT 1; SELECT a FROM s SETTINGS query_id = 'daily';") as cursor:
+        shown = connection.execute("SHOW QUERIES").fetchall()
+        assert [(name, text) for name, _, text in shown] == [("daily", "SELECT a FROM s SETTINGS query_id = 'daily'")]
+        with pytest.raises(watersmeet.Error) as caught:
+            connection.execute("KILL QUERY WHERE query_id IN ('daily', 'dayly')")
+        assert (caught.value.condition, caught.value.column) == ("UNDEFINED_OBJECT", 40)
+        assert caught.value.hint == 'Did you mean "daily"?'
+        assert cursor.runs
+        with pytest.raises(watersmeet.Error, match="no query with id"):
+            connection.execute("KILL QUERY 'hourly'")  # its cursor was closed

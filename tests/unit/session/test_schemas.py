@@ -24,7 +24,9 @@ def test_a_catalog_of_a_version_without_schemas_is_read():
 
 def test_names_are_looked_up_along_the_path():
     there = {i: Relation(i, "t", "table", COLUMNS, schema=s) for i, s in (("t1", "public"), ("t2", "s"))}
-    assert [Catalog(relations=there, path=p).by_name("t").id for p in (("public", "s"), ("s", "public"), ("x", "s"))] == ["t1", "t2", "t2"]
+    assert [
+        Catalog(relations=there, path=p).by_name("t").id for p in (("public", "s"), ("s", "public"), ("x", "s"))
+    ] == ["t1", "t2", "t2"]
     assert Catalog(relations=there, path=()).by_name("t") is None
 
 
@@ -49,7 +51,9 @@ def test_a_view_keeps_its_path_and_all_is_there_after_a_restart(tmp_path):
 def test_prepared_rows_returning_and_deletes_are_of_the_schema_that_is_named():
     with connected() as connection:
         cursor = connection.cursor()
-        cursor.execute("CREATE SCHEMA s; CREATE TABLE s.t (a int PRIMARY KEY, b int); CREATE TABLE t (a int PRIMARY KEY, b int)")
+        cursor.execute(
+            "CREATE SCHEMA s; CREATE TABLE s.t (a int PRIMARY KEY, b int); CREATE TABLE t (a int PRIMARY KEY, b int)"
+        )
         cursor.executemany("INSERT INTO s.t VALUES (?, ?)", [(1, 1), (2, 2)])
         assert cursor.execute("INSERT INTO s.t VALUES (1, 5) RETURNING s.t.b, t.a").fetchall() == [(5, 1)]
         assert cursor.execute("DELETE FROM s.t WHERE s.t.a = 2 RETURNING b").fetchall() == [(2,)]
@@ -75,11 +79,19 @@ def test_a_path_without_a_schema_that_exists():
             cursor.execute("CREATE TABLE t (a int)")
 
 
-@pytest.mark.parametrize(("dialect", "query", "expected"), [
-    ("risingwave", "SELECT current_schema() AS s, current_schema, current_database(), current_catalog || '!'", ("s", "s", "dev", "dev!")),
-    ("risingwave", "SELECT s FROM v WHERE s = 'public'", ("public",)), ("sqlstream", "SELECT current_schema", ("s",)),
-    ("timeplus", "SELECT current_database()", ("s",)),
-])
+@pytest.mark.parametrize(
+    ("dialect", "query", "expected"),
+    [
+        (
+            "risingwave",
+            "SELECT current_schema() AS s, current_schema, current_database(), current_catalog || '!'",
+            ("s", "s", "dev", "dev!"),
+        ),
+        ("risingwave", "SELECT s FROM v WHERE s = 'public'", ("public",)),
+        ("sqlstream", "SELECT current_schema", ("s",)),
+        ("timeplus", "SELECT current_database()", ("s",)),
+    ],
+)
 def test_the_names_of_where_one_is(dialect, query, expected):
     with connected() as connection:
         connection.execute("CREATE SCHEMA s; CREATE VIEW v AS SELECT current_schema() AS s; SET SCHEMA 's'")

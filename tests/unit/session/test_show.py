@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -33,11 +34,22 @@ def test_lists(run, example):
 
 def test_describe(run, fails, example):
     assert run("DESCRIBE t") == [
-        ("a", "integer", True), ("b", "character varying", True), ("primary key", "a", None), ("i", "index(b, a)", None),
-        ("table description", "table", None)]
-    assert run("DESCRIBE log") == [("x", "integer", False), ("append only", "true", None), ("table description", "table", None)]
+        ("a", "integer", True),
+        ("b", "character varying", True),
+        ("primary key", "a", None),
+        ("i", "index(b, a)", None),
+        ("table description", "table", None),
+    ]
+    assert run("DESCRIBE log") == [
+        ("x", "integer", False),
+        ("append only", "true", None),
+        ("table description", "table", None),
+    ]
     run("CREATE TABLE timed (k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '1 minute') APPEND ONLY")
-    run("CREATE MATERIALIZED VIEW minutes AS SELECT k, window_start AS since, window_end FROM TUMBLE(timed, at, INTERVAL '1 minute')")
+    run(
+        "CREATE MATERIALIZED VIEW minutes AS SELECT k, window_start AS since, window_end FROM TUMBLE(timed, "
+        "at, INTERVAL '1 minute')"
+    )
     assert ("watermark", "at", None) in run("DESCRIBE timed")
     assert ("watermark", "since, window_end", None) in run("DESCRIBE minutes")
     assert run("SHOW COLUMNS FROM v")[0] == ("a", "integer", True)
@@ -60,10 +72,19 @@ def test_jobs(connection, run, example):
     assert (job["name"], job["rows"], job["transactions_behind"]) == ("v", 0, 2)
     run("FLUSH")
     job = dict(zip(names, run("SHOW JOBS LIKE 'v'")[0], strict=True))
-    assert {k: job[k] for k in ("state", "rows", "rows_in", "rows_out", "state_rows", "transactions_behind", "lag_seconds",
-                                "errors")} == {
-        "state": "running", "rows": 2, "rows_in": 4, "rows_out": 2, "state_rows": 4, "transactions_behind": 0,
-        "lag_seconds": 0.0, "errors": 0}
+    assert {
+        k: job[k]
+        for k in ("state", "rows", "rows_in", "rows_out", "state_rows", "transactions_behind", "lag_seconds", "errors")
+    } == {
+        "state": "running",
+        "rows": 2,
+        "rows_in": 4,
+        "rows_out": 2,
+        "state_rows": 4,
+        "transactions_behind": 0,
+        "lag_seconds": 0.0,
+        "errors": 0,
+    }
     assert job["state_bytes"] > 0
     assert connection.join_state("v") == {"left": 2, "right": 2}
 
@@ -81,8 +102,13 @@ def test_errors_of_expressions_and_sources(run, tmp_path):
     assert jobs["s"][10] == 1
     (tmp_path / "x.json").write_text("something else\n")
     run("FLUSH")
-    assert ("s", "replaced", "x.json", None, "the file was replaced under its name, its new content is not read") in run(
-        "SHOW ERRORS")
+    assert (
+        "s",
+        "replaced",
+        "x.json",
+        None,
+        "the file was replaced under its name, its new content is not read",
+    ) in run("SHOW ERRORS")
     assert {row[0]: row for row in run("SHOW JOBS")}["s"][10] == 2
 
 
@@ -130,7 +156,7 @@ def test_variables(connection, run, fails):
         ("SET extra_float_digits = 'many'", "INVALID_PARAMETER", None),
         ("SET query_mode = fast", "INVALID_PARAMETER", "Choose one of auto, local, distributed."),
         ("SET TIME ZONE 'Europe/Berlin'", "FEATURE_NOT_SUPPORTED", None),
-        ("SHOW FUNCTIONS FROM x", None, None),
+        ("SHOW SINKS FROM x", None, None),
         ("SHOW CLUSTER", "FEATURE_NOT_SUPPORTED", None),
     ],
 )
@@ -152,7 +178,12 @@ def test_explain(run, fails, example):
     assert any(line.startswith("Stages:") for line in lines)
     json.loads("\n".join(r[0] for r in run("EXPLAIN (FORMAT JSON) CREATE MATERIALIZED VIEW x AS SELECT a FROM v")))
     assert run("EXPLAIN (FORMAT DOT) CREATE MATERIALIZED VIEW x AS SELECT a FROM v")[0] == ('digraph "plan" {',)
-    assert "LogicalApply" in str(run("EXPLAIN (LOGICAL, TRACE) CREATE MATERIALIZED VIEW x AS SELECT a FROM v WHERE EXISTS (SELECT 1 FROM t WHERE t.a = v.a)"))
+    assert "LogicalApply" in str(
+        run(
+            "EXPLAIN (LOGICAL, TRACE) CREATE MATERIALIZED VIEW x AS SELECT a FROM v WHERE EXISTS (SELECT 1 "
+            "FROM t WHERE t.a = v.a)"
+        )
+    )
     assert isinstance(json.loads("\n".join(r[0] for r in run("EXPLAIN (FORMAT JSON) SELECT a FROM v"))), list)
     assert "digraph" in str(run("EXPLAIN (FORMAT DOT) SELECT a FROM v"))
     assert run("EXPLAIN SELECT a FROM v")[0] == ("BatchQuery { engine: DuckDB }",)
@@ -206,10 +237,14 @@ def test_select_is_anything_that_duckdb_can(run, example):
 @pytest.mark.parametrize(
     ("sql", "condition"),
     [
-        ("SELECT * FROM nope", "UNDEFINED_RELATION"), ("SELECT nope FROM t", "UNDEFINED_COLUMN"),
-        ("SELECT nope(a) FROM t", "UNDEFINED_FUNCTION"), ("SELECT b::int FROM t", "INVALID_VALUE"),
-        ("SELECT a, count(*) FROM t", "COLUMN_NOT_GROUPED"), ("SELECT (SELECT a FROM t)", "SCALAR_SUBQUERY_ROWS"),
-        ("SELECT a FROM t, w", "AMBIGUOUS_COLUMN"), ("SELECT a + b FROM t", "DATATYPE_MISMATCH"),
+        ("SELECT * FROM nope", "UNDEFINED_RELATION"),
+        ("SELECT nope FROM t", "UNDEFINED_COLUMN"),
+        ("SELECT nope(a) FROM t", "UNDEFINED_FUNCTION"),
+        ("SELECT b::int FROM t", "INVALID_VALUE"),
+        ("SELECT a, count(*) FROM t", "COLUMN_NOT_GROUPED"),
+        ("SELECT (SELECT a FROM t)", "SCALAR_SUBQUERY_ROWS"),
+        ("SELECT a FROM t, w", "AMBIGUOUS_COLUMN"),
+        ("SELECT a + b FROM t", "DATATYPE_MISMATCH"),
         ("SELECT * FROM t WHERE", "SYNTAX_ERROR"),
     ],
 )
@@ -218,3 +253,29 @@ def test_errors_of_select(run, fails, example, sql, condition):
     err = fails(sql)
     assert err.condition == condition
     assert err.sql == sql
+
+
+def test_explain_keeps_a_line_whole_that_holds_what_unicode_calls_the_end_of_one(run):
+    run("CREATE TABLE lines (s varchar)")
+    query = "SELECT s FROM lines WHERE s <> 'a\u2028b'"
+    text = "\n".join(r[0] for r in run(f"EXPLAIN (FORMAT JSON) CREATE MATERIALIZED VIEW x AS {query}"))
+    assert "a\u2028b" in text
+    json.loads(text)
+
+
+def test_memory(connection, run, example):
+    """Each part is told apart; what a machine does not say is NULL, never 0."""
+    run("INSERT INTO t VALUES (1, 'x'); FLUSH; SELECT * FROM v")
+    memory = connection.status()["memory"]
+    assert memory["packs_bytes"] > 0
+    assert memory["commits_bytes"] > 0
+    shown = {part: found for part, *found in run("SHOW MEMORY")}
+    assert list(shown) == ["main", "workers", "java", "packs", "commits"]
+    assert shown["packs"] == [memory["packs_bytes"], None]
+    if os.path.exists("/proc/self/smaps_rollup"):
+        assert shown["main"][0] > 10_000_000
+        assert shown["main"][1] > 1_000_000
+        assert memory["main_bytes"] > 10_000_000
+    else:
+        assert shown["main"] == [None, None]
+    assert run("SHOW MEMORY LIKE 'j%'") == [("java", shown["java"][0], None)]

@@ -1,4 +1,7 @@
-"""Process-time temporal joins as views: backfill, restart, views above, refusals, plans. RW-49 to RW-64, RA-17 to RA-21."""
+"""Process-time temporal joins as views: backfill, restart, views above, refusals, plans.
+
+RW-49 to RW-64, RA-17 to RA-21.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def test_rows_that_are_there_meet_what_is_there(connection):
     connection.execute("INSERT INTO clicks SELECT i, i % 50 FROM generate_series(1, 500) AS g(i)")
     connection.execute("INSERT INTO dim SELECT i, 'n' || i FROM generate_series(0, 2000) AS g(i)")
     connection.execute("UPDATE dim SET name = 'new' WHERE k = 7; FLUSH")
-    view(connection, "v", "SELECT c.id, d.name FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON c.k = d.k")
+    view(
+        connection, "v", "SELECT c.id, d.name FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON c.k = d.k"
+    )
     found = rows(connection, "v")
     assert len(found) == 500
     assert sum(name == "new" for _, name in found) == 10
@@ -84,7 +89,10 @@ def test_two_views_with_the_same_join_have_histories_of_their_own(connection):
 
 def test_groups_of_two_views_with_the_same_join_are_of_what_each_met(connection):
     """They are not shared: the rows of the first one met an earlier name."""
-    counted = "SELECT d.name, count(*) * {} AS n FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON c.k = d.k GROUP BY d.name"
+    counted = (
+        "SELECT d.name, count(*) * {} AS n FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON c.k = "
+        "d.k GROUP BY d.name"
+    )
     connection.execute("INSERT INTO dim VALUES (1, 'one')")
     view(connection, "early", counted.format(1))
     connection.execute("INSERT INTO clicks VALUES (1, 1), (2, 1); FLUSH; INSERT INTO dim VALUES (1, 'other'); FLUSH")
@@ -109,8 +117,14 @@ def test_a_restart_remembers_what_rows_met(tmp_path, parallelism):
 
 
 def test_a_join_without_equality_reads_the_whole_right_side(connection):
-    view(connection, "v", "SELECT c.id, p.name FROM clicks c JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() AS p ON c.k < p.k")
-    connection.execute("INSERT INTO plain VALUES (5, 'five'), (9, 'nine'); FLUSH; INSERT INTO clicks VALUES (1, 6), (2, 1), (3, 9)")
+    view(
+        connection,
+        "v",
+        "SELECT c.id, p.name FROM clicks c JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() AS p ON c.k < p.k",
+    )
+    connection.execute(
+        "INSERT INTO plain VALUES (5, 'five'), (9, 'nine'); FLUSH; INSERT INTO clicks VALUES (1, 6), (2, 1), (3, 9)"
+    )
     assert rows(connection, "v") == [(1, "nine"), (2, "five"), (2, "nine")]
     connection.execute("DELETE FROM plain")
     assert len(rows(connection, "v")) == 3
@@ -118,25 +132,64 @@ def test_a_join_without_equality_reads_the_whole_right_side(connection):
 
 def test_indexes_prefixes_and_materialized_views(connection):
     connection.execute("CREATE INDEX by_name ON plain (name, k)")
-    view(connection, "v", "SELECT c.id, p.k FROM clicks c JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() AS p ON c.id::varchar = p.name")
+    view(
+        connection,
+        "v",
+        "SELECT c.id, p.k FROM clicks c JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() AS p ON c.id::varchar = p.name",
+    )
     view(connection, "totals", "SELECT k, count(*) AS n FROM plain GROUP BY k")
-    view(connection, "w", "SELECT c.id, t.n FROM clicks c JOIN totals FOR SYSTEM_TIME AS OF PROCTIME() AS t ON c.k = t.k")
+    view(
+        connection, "w", "SELECT c.id, t.n FROM clicks c JOIN totals FOR SYSTEM_TIME AS OF PROCTIME() AS t ON c.k = t.k"
+    )
     connection.execute("INSERT INTO plain VALUES (4, '7'), (4, '8'); FLUSH; INSERT INTO clicks VALUES (7, 4)")
     assert rows(connection, "v") == [(7, 4)]
     assert rows(connection, "w") == [(7, 2)]
 
 
-@pytest.mark.parametrize(("condition", "sql", "message"), [
-    ("TEMPORAL_KIND", "SELECT 1 AS x FROM clicks c RIGHT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k = d.k", "dangling"),
-    ("TEMPORAL_KIND", "SELECT 1 AS x FROM dim FOR SYSTEM_TIME AS OF PROCTIME()", "dangling"),
-    ("TEMPORAL_KIND", "SELECT 1 AS x FROM clicks c LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k < d.k", "inner join"),
-    ("TEMPORAL_KIND", "SELECT 1 AS x FROM orders o JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON o.k < d.k", "append only"),
-    ("TEMPORAL_KEY", "SELECT 1 AS x FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.id::varchar = d.name", "key columns"),
-    ("TEMPORAL_KEY", "SELECT 1 AS x FROM clicks c JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k = d.k", "key columns"),
-    ("TEMPORAL_RIGHT_SIDE", "WITH d AS (SELECT * FROM dim) SELECT 1 AS x FROM clicks c JOIN d FOR SYSTEM_TIME AS OF PROCTIME() ON c.k = d.k",
-     "CTE"),
-    ("FEATURE_NOT_SUPPORTED", "SELECT 1 AS x FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF now() d ON c.k = d.k", "PROCTIME"),
-])
+@pytest.mark.parametrize(
+    ("condition", "sql", "message"),
+    [
+        (
+            "TEMPORAL_KIND",
+            "SELECT 1 AS x FROM clicks c RIGHT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k = d.k",
+            "dangling",
+        ),
+        ("TEMPORAL_KIND", "SELECT 1 AS x FROM dim FOR SYSTEM_TIME AS OF PROCTIME()", "dangling"),
+        (
+            "TEMPORAL_KIND",
+            "SELECT 1 AS x FROM clicks c LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k < d.k",
+            "inner join",
+        ),
+        (
+            "TEMPORAL_KIND",
+            "SELECT 1 AS x FROM orders o JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON o.k < d.k",
+            "append only",
+        ),
+        (
+            "TEMPORAL_KEY",
+            "SELECT 1 AS x FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.id::varchar = d.name",
+            "key columns",
+        ),
+        (
+            "TEMPORAL_KEY",
+            "SELECT 1 AS x FROM clicks c JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k = d.k",
+            "key columns",
+        ),
+        (
+            "TEMPORAL_RIGHT_SIDE",
+            (
+                "WITH d AS (SELECT * FROM dim) SELECT 1 AS x FROM clicks c JOIN d FOR SYSTEM_TIME AS OF "
+                "PROCTIME() ON c.k = d.k"
+            ),
+            "CTE",
+        ),
+        (
+            "FEATURE_NOT_SUPPORTED",
+            "SELECT 1 AS x FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF now() d ON c.k = d.k",
+            "PROCTIME",
+        ),
+    ],
+)
 def test_refused(connection, condition, sql, message):
     with pytest.raises(Error, match=message) as raised:
         view(connection, "v", sql)
@@ -151,12 +204,17 @@ def test_plans_and_notices(connection):
     assert "StreamTemporalJoin { type: LeftOuter, append_only: false, predicate: orders.k = dim.k" in text
     cursor.execute(f"CREATE MATERIALIZED VIEW v AS {LEFT}")
     assert any("memo" in notice for notice in cursor.notices)
-    cursor.execute("CREATE MATERIALIZED VIEW w AS SELECT c.id FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d ON c.k = d.k")
+    cursor.execute(
+        "CREATE MATERIALIZED VIEW w AS SELECT c.id FROM clicks c JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() d "
+        "ON c.k = d.k"
+    )
     assert not cursor.notices
 
 
 def test_a_backlog_of_files_is_looked_up_in_a_complete_right_side(tmp_path, monkeypatch):
-    """However many epochs the right side takes, rows that look it up wait: sources of both sides began with a backlog."""
+    """However many epochs the right side takes, rows that look it up wait: sources of both sides began with a
+    backlog.
+    """
     for name, count in (("rows", 30), ("dim", 200)):
         (tmp_path / name).mkdir()
         for part in range(10):
@@ -165,21 +223,32 @@ def test_a_backlog_of_files_is_looked_up_in_a_complete_right_side(tmp_path, monk
     monkeypatch.setattr(coordinator, "Budget", functools.partial(Budget, first_rows=4, max_rows=16))
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
         connection.execute(f"""
-            CREATE TABLE dim (k int PRIMARY KEY, v varchar) WITH (connector = 'file', path = '{tmp_path / "dim"}', format = 'json');
-            CREATE SOURCE items (k int, v varchar) WITH (connector = 'file', path = '{tmp_path / "rows"}', format = 'json');
-            CREATE MATERIALIZED VIEW m AS SELECT i.k, d.v FROM items i LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON i.k = d.k;
+            CREATE TABLE dim (k int PRIMARY KEY, v varchar) WITH (connector = 'file', path = '{tmp_path / "dim"}',
+            format = 'json');
+            CREATE SOURCE items (k int, v varchar) WITH (connector = 'file', path = '{tmp_path / "rows"}',
+            format = 'json');
+            CREATE MATERIALIZED VIEW m AS SELECT i.k, d.v FROM items i LEFT
+            JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON i.k = d.k;
         """)
         assert rows(connection, "m") == sorted([(k, f"dim{k}") for k in range(30)], key=str)
 
 
 def test_groups_of_two_views_with_the_same_asof_join_on_arrival_are_of_what_each_met():
-    counted = ("SELECT r.label AS label, count() * {} AS n FROM s ASOF JOIN r ON s.k = r.k AND s.t >= r.t GROUP BY r.label "
-               "SETTINGS seek_to = 'earliest'")
+    counted = (
+        "SELECT r.label AS label, count() * {} AS n FROM s ASOF JOIN r ON s.k = r.k AND s.t >= r.t GROUP BY r.label "
+        "SETTINGS seek_to = 'earliest'"
+    )
     with watersmeet.connect(runtime="inprocess", parallelism=1, dialect="timeplus") as connection:
-        for sql in ("CREATE STREAM s (k int, t int)", "CREATE STREAM r (k int, t int, label string)",
-                    "CREATE MATERIALIZED VIEW early AS " + counted.format(1), "INSERT INTO r (k, t, label) VALUES (1, 1, 'one')",
-                    "INSERT INTO s (k, t) VALUES (1, 5), (1, 5)", "INSERT INTO r (k, t, label) VALUES (1, 2, 'other')",
-                    "CREATE MATERIALIZED VIEW later AS " + counted.format(2), "INSERT INTO s (k, t) VALUES (1, 6)"):
+        for sql in (
+            "CREATE STREAM s (k int, t int)",
+            "CREATE STREAM r (k int, t int, label string)",
+            "CREATE MATERIALIZED VIEW early AS " + counted.format(1),
+            "INSERT INTO r (k, t, label) VALUES (1, 1, 'one')",
+            "INSERT INTO s (k, t) VALUES (1, 5), (1, 5)",
+            "INSERT INTO r (k, t, label) VALUES (1, 2, 'other')",
+            "CREATE MATERIALIZED VIEW later AS " + counted.format(2),
+            "INSERT INTO s (k, t) VALUES (1, 6)",
+        ):
             connection.execute(sql)
             connection.flush()
         found = [sorted(connection.execute(f"SELECT label, n FROM table({v})").fetchall()) for v in ("early", "later")]

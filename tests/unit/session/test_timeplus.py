@@ -1,4 +1,7 @@
-"""The Timeplus dialect on a connection: streaming SELECT, restart, views of one dialect read in another. Document 003."""
+"""The Timeplus dialect on a connection: streaming SELECT, restart, views of one dialect read in another.
+
+Timeplus, "Multi-JOINs and ASOF JOINs".
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def bounded(connection, sql):
 
 def test_a_streaming_select_gives_rows_as_they_come():
     with connect() as connection:
-        connection.execute("CREATE STREAM s(i int); CREATE MUTABLE STREAM m(k int, v int) PRIMARY KEY k; INSERT INTO m VALUES (1, 10)")
+        connection.execute(
+            "CREATE STREAM s(i int); CREATE MUTABLE STREAM m(k int, v int) PRIMARY KEY k; INSERT INTO m VALUES (1, 10)"
+        )
         appended = connection.execute("SELECT i FROM s")
         changed = connection.execute("SELECT k, v FROM m")
         assert [d[0] for d in appended.description] == ["i"]
@@ -87,7 +92,14 @@ def test_the_dialect_of_the_reader_says_where_it_begins():
         connection.execute("CREATE STREAM s(i int, k string); CREATE STREAM t(j int, k string)")
         connection.execute("CREATE VIEW named AS SELECT i + 1 AS n, * FROM s JOIN t ON s.k = t.k")
         assert [d[0] for d in connection.execute("SELECT * FROM table(named)").description] == [
-            "n", "i", "k", "_tp_time", "j", "t.k", "t._tp_time"]
+            "n",
+            "i",
+            "k",
+            "_tp_time",
+            "j",
+            "t.k",
+            "t._tp_time",
+        ]
         connection.execute("INSERT INTO s VALUES (1, 'a'); INSERT INTO t VALUES (2, 'a')")
         running = connection.execute("SELECT n, j FROM named")
         still = connection.execute("SELECT u.n, s.i FROM s JOIN table(named) AS u ON s.k = u.k")
@@ -103,7 +115,9 @@ def test_the_dialect_of_the_reader_says_where_it_begins():
 def test_explain_of_a_query_that_runs():
     with connect() as connection:
         connection.execute("CREATE STREAM s(i int, k string); CREATE STREAM t(j int, k string)")
-        plan = "\n".join(r[0] for r in connection.execute("EXPLAIN SELECT i, j FROM s LEFT LATEST JOIN t ON s.k = t.k").fetchall())
+        plan = "\n".join(
+            r[0] for r in connection.execute("EXPLAIN SELECT i, j FROM s LEFT LATEST JOIN t ON s.k = t.k").fetchall()
+        )
         for part in ("StreamTemporalJoin", "StreamCut { keeps: after", "StreamArrivals", "StreamUpsert"):
             assert part in plan, plan
 
@@ -128,20 +142,23 @@ def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tm
     assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
 
 
-@pytest.mark.parametrize(("sql", "condition"), [
-    ("SELECT * FROM a CROSS JOIN b", "JOIN_KIND"),
-    ("SELECT * FROM a LEFT SEMI JOIN b ON a.k = b.k", "SYNTAX_ERROR"),
-    ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_algorithm = 'direct'", "DIRECT_RIGHT_SIDE"),
-    ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_max_buffered_bytes = 0", "INVALID_PARAMETER"),
-    ("SELECT * FROM changelog(a) AS x", "FEATURE_NOT_SUPPORTED"),
-    ("SELECT i FROM a LIMIT 1 BY k", "FEATURE_NOT_SUPPORTED"),
-    ("SELECT i FROM a FINAL", "FEATURE_NOT_SUPPORTED"),
-    ("CREATE MATERIALIZED VIEW v INTO b AS SELECT i, k FROM a", "UNDEFINED_COLUMN"),
-    ("INSERT INTO a(i, k) SELECT j, k FROM b", "FEATURE_NOT_SUPPORTED"),
-    ("WITH x AS (SELECT * FROM a) SELECT * FROM table(x)", "FEATURE_NOT_SUPPORTED"),
-    ("SELECT * FROM other.a", "UNDEFINED_RELATION"),
-    ("SELECT * FROM a JOIN b ON date_diff_within(2m, a.k)", "SYNTAX_ERROR"),
-])
+@pytest.mark.parametrize(
+    ("sql", "condition"),
+    [
+        ("SELECT * FROM a CROSS JOIN b", "JOIN_KIND"),
+        ("SELECT * FROM a LEFT SEMI JOIN b ON a.k = b.k", "SYNTAX_ERROR"),
+        ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_algorithm = 'direct'", "DIRECT_RIGHT_SIDE"),
+        ("SELECT * FROM a JOIN b ON a.k = b.k SETTINGS join_max_buffered_bytes = 0", "INVALID_PARAMETER"),
+        ("SELECT * FROM changelog(a) AS x", "FEATURE_NOT_SUPPORTED"),
+        ("SELECT i FROM a LIMIT 1 BY k", "FEATURE_NOT_SUPPORTED"),
+        ("SELECT i FROM a FINAL", "FEATURE_NOT_SUPPORTED"),
+        ("CREATE MATERIALIZED VIEW v INTO b AS SELECT i, k FROM a", "UNDEFINED_COLUMN"),
+        ("INSERT INTO a(i, k) SELECT j, k FROM b", "FEATURE_NOT_SUPPORTED"),
+        ("WITH x AS (SELECT * FROM a) SELECT * FROM table(x)", "FEATURE_NOT_SUPPORTED"),
+        ("SELECT * FROM other.a", "UNDEFINED_RELATION"),
+        ("SELECT * FROM a JOIN b ON date_diff_within(2m, a.k)", "SYNTAX_ERROR"),
+    ],
+)
 def test_refusals_leave_nothing_behind(sql, condition):
     with connect() as connection:
         connection.execute("CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string)")
@@ -175,12 +192,24 @@ def test_a_limit_ends_a_query_that_runs():
 def test_columns_that_say_how_rows_come():
     with connect() as connection:
         connection.execute("CREATE STREAM s(i int, k string); CREATE MUTABLE STREAM m(k string, v int) PRIMARY KEY k")
-        shown = {sql: connection.execute(sql) for sql in (
-            "SELECT emit_version(), k, count(), _tp_delta AS sign FROM s GROUP BY k", "SELECT k, count() AS n FROM s GROUP BY k EMIT ON UPDATE",
-            "SELECT *, _tp_delta, 1 AS one FROM m", "SELECT _tp_delta, i FROM s EMIT CHANGELOG", "SELECT to_string( i ), max(i) + 1 FROM s GROUP BY i")}
+        shown = {
+            sql: connection.execute(sql)
+            for sql in (
+                "SELECT emit_version(), k, count(), _tp_delta AS sign FROM s GROUP BY k",
+                "SELECT k, count() AS n FROM s GROUP BY k EMIT ON UPDATE",
+                "SELECT *, _tp_delta, 1 AS one FROM m",
+                "SELECT _tp_delta, i FROM s EMIT CHANGELOG",
+                "SELECT to_string( i ), max(i) + 1 FROM s GROUP BY i",
+            )
+        }
         names = [[d[0] for d in cursor.description] for cursor in shown.values()]
-        assert names == [["emit_version()", "k", "count()", "sign"], ["k", "n"], ["k", "v", "_tp_time", "_tp_delta", "one"],
-                         ["_tp_delta", "i"], ["to_string( i )", "max(i) + 1", "_tp_delta"]]
+        assert names == [
+            ["emit_version()", "k", "count()", "sign"],
+            ["k", "n"],
+            ["k", "v", "_tp_time", "_tp_delta", "one"],
+            ["_tp_delta", "i"],
+            ["to_string( i )", "max(i) + 1", "_tp_delta"],
+        ]
         for values in ("(1, 'a')", "(2, 'a')"):
             connection.execute(f"INSERT INTO s(i, k) VALUES {values}; FLUSH")
         connection.execute("INSERT INTO m(k, v, _tp_time) VALUES ('x', 1, '2024-01-01 00:00:00'); FLUSH")
@@ -189,12 +218,18 @@ def test_columns_that_say_how_rows_come():
         assert found[1] == [("a", 1), ("a", 2)]
         assert [(r[0], r[3], r[4]) for r in found[2]] == [("x", 1, 1)]
         assert found[3] == [(1, 1), (1, 2)]
-        assert [d[0] for d in connection.execute("SELECT to_int32( 1.5 ), if(1 > 2, 3, 4)").description] == ["to_int32( 1.5 )", "if(1 > 2, 3, 4)"]
+        assert [d[0] for d in connection.execute("SELECT to_int32( 1.5 ), if(1 > 2, 3, 4)").description] == [
+            "to_int32( 1.5 )",
+            "if(1 > 2, 3, 4)",
+        ]
 
 
 def test_a_join_that_keeps_everything_says_so():
     with connect() as connection:
-        connection.execute("CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string); CREATE MUTABLE STREAM m(k string) PRIMARY KEY k")
+        connection.execute(
+            "CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string); CREATE MUTABLE STREAM m(k "
+            "string) PRIMARY KEY k"
+        )
         joins = ["a JOIN b ON a.k = b.k", "a JOIN b ON a.k = b.k AND date_diff_within(2m)", "a JOIN m ON a.k = m.k"]
         notices = []
         for n, join in enumerate(joins):
@@ -207,28 +242,41 @@ def test_a_join_that_keeps_everything_says_so():
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_what_was_replaced_before_a_query_started_has_not_come(tmp_path, monkeypatch, compacted):
-    """LATEST and ASOF count the content at the start and what is written later, whatever is kept of history (D-003-17)."""
+    """LATEST and ASOF count the content at the start and what is written later, whatever is kept of history
+    (D-003-17).
+    """
     if compacted:
         monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 1)
     with connect(tmp_path / "db") as connection:
-        connection.execute("CREATE STREAM l(n int, k int, x int); CREATE MUTABLE STREAM m(id int, k int, y int) PRIMARY KEY id")
+        connection.execute(
+            "CREATE STREAM l(n int, k int, x int); CREATE MUTABLE STREAM m(id int, k int, y int) PRIMARY KEY id"
+        )
         for number in range(3):  # each view begins with another content; none has what another one saw before
             for kind in ("LATEST", "ASOF"):
                 more = " AND l.x >= m.y" if kind == "ASOF" else ""
-                connection.execute(f"CREATE MATERIALIZED VIEW {kind}{number} AS SELECT l.n, m.y FROM l {kind} JOIN m ON l.k = m.k{more}")
+                connection.execute(
+                    f"CREATE MATERIALIZED VIEW {kind}{number} AS SELECT l.n, m.y FROM l {kind} JOIN m ON l.k "
+                    f"= m.k{more}"
+                )
             connection.execute(f"INSERT INTO m VALUES (5, {number}, {number}); FLUSH")
         connection.execute("DELETE FROM m WHERE id = 5; INSERT INTO m VALUES (6, 3, 3); FLUSH")
         connection.execute("CREATE MATERIALIZED VIEW last AS SELECT l.n, m.y FROM l LATEST JOIN m ON l.k = m.k")
         connection.execute("INSERT INTO l VALUES (0, 0, 9), (1, 1, 9), (2, 2, 9), (3, 3, 9); FLUSH")
         for kind in ("LATEST", "ASOF"):
             found = [bounded(connection, f"SELECT * FROM table({kind}{number})") for number in range(3)]
-            assert found == [[(0, 0), (1, 1), (2, 2), (3, 3)], [(0, 0), (1, 1), (2, 2), (3, 3)], [(1, 1), (2, 2), (3, 3)]]
+            assert found == [
+                [(0, 0), (1, 1), (2, 2), (3, 3)],
+                [(0, 0), (1, 1), (2, 2), (3, 3)],
+                [(1, 1), (2, 2), (3, 3)],
+            ]
         assert bounded(connection, "SELECT * FROM table(last)") == [(3, 3)]
 
 
 @pytest.mark.slow
 def test_a_view_writes_each_row_once_whenever_it_is_interrupted(tmp_path):
-    made = "CREATE STREAM s(i int); CREATE STREAM t(i int, u uint8); CREATE MATERIALIZED VIEW v INTO t AS SELECT i FROM s"
+    made = (
+        "CREATE STREAM s(i int); CREATE STREAM t(i int, u uint8); CREATE MATERIALIZED VIEW v INTO t AS SELECT i FROM s"
+    )
     with connect(tmp_path / "db") as connection:
         connection.execute(made)
         connection.execute("INSERT INTO s(i) VALUES (1), (2)")
@@ -252,7 +300,10 @@ def test_a_view_writes_each_row_once_whenever_it_is_interrupted(tmp_path):
 
 def test_rows_that_a_stream_does_not_take_are_told_until_they_are_gone():
     with connect() as connection:
-        connection.execute("CREATE STREAM s(i int); CREATE STREAM t(u uint8); CREATE MATERIALIZED VIEW v INTO t AS SELECT i AS u FROM s")
+        connection.execute(
+            "CREATE STREAM s(i int); CREATE STREAM t(u uint8); CREATE MATERIALIZED VIEW v INTO t AS SELECT i "
+            "AS u FROM s"
+        )
         connection.execute("INSERT INTO s(i) VALUES (1); FLUSH; INSERT INTO s(i) VALUES (-1), (2)")
         for _ in range(2):
             with pytest.raises(Error, match='value -1 is out of range for column "u"'):
@@ -264,8 +315,15 @@ def test_rows_that_a_stream_does_not_take_are_told_until_they_are_gone():
 def test_a_direct_join_reads_what_a_row_needs():
     """TP-43: the right side is not gone through, neither for a left row nor for a second query."""
     with connect() as connection:
-        connection.execute("CREATE STREAM l(n int, k int); CREATE MUTABLE STREAM r(k int, v string, w string) PRIMARY KEY k")
-        connection.inject("r", pa.table({"k": pa.array(range(50_000), pa.int32()), "v": [f"v{i}" for i in range(50_000)], "w": ["w"] * 50_000}))
+        connection.execute(
+            "CREATE STREAM l(n int, k int); CREATE MUTABLE STREAM r(k int, v string, w string) PRIMARY KEY k"
+        )
+        connection.inject(
+            "r",
+            pa.table(
+                {"k": pa.array(range(50_000), pa.int32()), "v": [f"v{i}" for i in range(50_000)], "w": ["w"] * 50_000}
+            ),
+        )
         direct = "SELECT l.n, r.v FROM l LEFT JOIN r ON l.k = r.k SETTINGS join_algorithm = 'direct'"
         first = connection.execute(direct)
         connection.execute("INSERT INTO l(n, k) VALUES (1, 17), (2, -1); FLUSH")

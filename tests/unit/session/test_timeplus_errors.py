@@ -1,4 +1,4 @@
-"""Texts and numbers of Timeplus' errors. Notes on Proton, 1.7."""
+"""Texts and numbers of Timeplus' errors are Proton's."""
 
 from __future__ import annotations
 
@@ -11,46 +11,129 @@ from watersmeet import Error
 from watersmeet.dialects.timeplus.codes import CODES
 from watersmeet.errors import CONDITIONS
 
-STREAMS = """CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string); CREATE MUTABLE STREAM m(k string, v int) PRIMARY KEY k;
+STREAMS = """CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string); CREATE MUTABLE STREAM m(k string,
+        v int) PRIMARY KEY k;
     CREATE STREAM vk(k string, v int) PRIMARY KEY k SETTINGS mode='versioned_kv';
     CREATE STREAM ck(k string, v int) PRIMARY KEY k SETTINGS mode='changelog_kv'"""
 
 
-@pytest.mark.parametrize(("sql", "condition", "code", "text"), [
-    ("vk JOIN a ON vk.k = a.k", "JOIN_KIND", 48, "'VersionedKV stream' INNER ALL JOIN 'Append stream' is not supported"),
-    ("a FULL JOIN m ON a.k = m.k", "JOIN_KIND", 48, "'Append stream' FULL ALL JOIN 'Mutable stream' is not supported"),
-    ("a RIGHT JOIN b ON a.k = b.k", "JOIN_KIND", 48, "Stream join only supports inner/left join"),
-    ("a FULL JOIN b ON a.k = b.k AND date_diff_within(2m)", "JOIN_KIND", 48,
-     "Only inner/left range join is supported and the left and right stream must be append-only streams in range join"),
-    ("a JOIN m ON a.k = m.k AND date_diff_within(a._tp_time, m._tp_time, 2m)", "JOIN_KIND", 48, "append-only streams in range join"),
-    ("a LATEST JOIN ck ON a.k = ck.k", "JOIN_KIND", 48,
-     "The right data stream semantic of inner latest JOIN is expected to be 'Append', but got 'Changelog'"),
-    ("m ASOF JOIN a ON m.k = a.k AND m.v >= a.i", "JOIN_KIND", 48,
-     "The left data stream semantic of inner asof JOIN is expected to be 'Append', but got 'Changelog'"),
-    ("a JOIN table(changelog(b, k)) AS c ON a.k = c.k", "JOIN_KIND", 48, "The filled join data doesn't support changelog processing"),
-    ("a JOIN b ON a.k = b.k OR a.i = b.j", "JOIN_WITHOUT_EQUALITY", 48, "Stream to Stream join only supports only one disjunct join clause"),
-    ("a LATEST JOIN b ON a.k = b.k AND a.i > 1", "FEATURE_NOT_SUPPORTED", 48,
-     "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead"),
-    ("a JOIN b ON a.k = b.k AND date_diff_within(0s)", "SYNTAX_ERROR", 62,
-     "Range join requires left bound of the range is less than or equal to zero, but got lower_bound=0"),
-    ("a JOIN b ON a.k = b.k AND date_diff_within(-2m)", "SYNTAX_ERROR", 62, "but got lower_bound=120"),
-    ("a JOIN b ON a.k = b.k AND date_diff_within(1h) SETTINGS max_join_range = 300", "SYNTAX_ERROR", 62,
-     "The join range (-3600, 3600) is too big. If two streams have big difference in timestamps"),
-    ("a JOIN b ON a.k = b.k AND date_diff('second', a._tp_time, b._tp_time) BETWEEN 1 AND 5", "SYNTAX_ERROR", 62,
-     "Range join requires left bound of the range is less than or equal to zero, but got lower_bound=1"),
-    ("a JOIN b ON a.k = b.k AND date_diff('minute', a._tp_time, b._tp_time) > -5 AND -1 >= date_diff('minute', a._tp_time, b._tp_time)",
-     "SYNTAX_ERROR", 62, "Range join requires right bound of the range is greater than or equal to zero, but got upper_bound=-60"),
-    ("a JOIN b ON a.k = b.k AND date_diff('hour', a._tp_time, b._tp_time) BETWEEN -1 AND 1 SETTINGS max_join_range = 300", "SYNTAX_ERROR", 62,
-     "The join range (-3600, 3600) is too big."),
-    ("a JOIN m ON a.k = m.k AND date_diff('second', a._tp_time, m._tp_time) BETWEEN -1 AND 1", "JOIN_KIND", 48,
-     "append-only streams in range join"),
-    ("a JOIN b ON a.i < b.j", "JOIN_WITHOUT_EQUALITY", 403, "nested-loop join"),
-    ("a ASOF JOIN b ON a.i < b.j", "ASOF_WITHOUT_EQUALITY", 62, "ASOF join needs at least one equal-join column"),
-    ("a ASOF JOIN b ON a.i = b.j AND a.k < b.k", "DATATYPE_MISMATCH", 169, "ASOF join not supported for type: string"),
-    ("a JOIN b ON a.k = b.k SETTINGS nothing = 1", "UNDEFINED_OBJECT", 115, "nothing"),
-    ("a JOIN nothing ON a.k = b.k", "UNDEFINED_RELATION", 60, "nothing"),
-    ("a JOIN b ON a.k = b.nothing", "UNDEFINED_COLUMN", 47, "nothing"),
-])
+@pytest.mark.parametrize(
+    ("sql", "condition", "code", "text"),
+    [
+        (
+            "vk JOIN a ON vk.k = a.k",
+            "JOIN_KIND",
+            48,
+            "'VersionedKV stream' INNER ALL JOIN 'Append stream' is not supported",
+        ),
+        (
+            "a FULL JOIN m ON a.k = m.k",
+            "JOIN_KIND",
+            48,
+            "'Append stream' FULL ALL JOIN 'Mutable stream' is not supported",
+        ),
+        ("a RIGHT JOIN b ON a.k = b.k", "JOIN_KIND", 48, "Stream join only supports inner/left join"),
+        (
+            "a FULL JOIN b ON a.k = b.k AND date_diff_within(2m)",
+            "JOIN_KIND",
+            48,
+            (
+                "Only inner/left range join is supported and the left and right stream must be append-only "
+                "streams in range join"
+            ),
+        ),
+        (
+            "a JOIN m ON a.k = m.k AND date_diff_within(a._tp_time, m._tp_time, 2m)",
+            "JOIN_KIND",
+            48,
+            "append-only streams in range join",
+        ),
+        (
+            "a LATEST JOIN ck ON a.k = ck.k",
+            "JOIN_KIND",
+            48,
+            "The right data stream semantic of inner latest JOIN is expected to be 'Append', but got 'Changelog'",
+        ),
+        (
+            "m ASOF JOIN a ON m.k = a.k AND m.v >= a.i",
+            "JOIN_KIND",
+            48,
+            "The left data stream semantic of inner asof JOIN is expected to be 'Append', but got 'Changelog'",
+        ),
+        (
+            "a JOIN table(changelog(b, k)) AS c ON a.k = c.k",
+            "JOIN_KIND",
+            48,
+            "The filled join data doesn't support changelog processing",
+        ),
+        (
+            "a JOIN b ON a.k = b.k OR a.i = b.j",
+            "JOIN_WITHOUT_EQUALITY",
+            48,
+            "Stream to Stream join only supports only one disjunct join clause",
+        ),
+        (
+            "a LATEST JOIN b ON a.k = b.k AND a.i > 1",
+            "FEATURE_NOT_SUPPORTED",
+            48,
+            "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead",
+        ),
+        (
+            "a JOIN b ON a.k = b.k AND date_diff_within(0s)",
+            "SYNTAX_ERROR",
+            62,
+            "Range join requires left bound of the range is less than or equal to zero, but got lower_bound=0",
+        ),
+        ("a JOIN b ON a.k = b.k AND date_diff_within(-2m)", "SYNTAX_ERROR", 62, "but got lower_bound=120"),
+        (
+            "a JOIN b ON a.k = b.k AND date_diff_within(1h) SETTINGS max_join_range = 300",
+            "SYNTAX_ERROR",
+            62,
+            "The join range (-3600, 3600) is too big. If two streams have big difference in timestamps",
+        ),
+        (
+            "a JOIN b ON a.k = b.k AND date_diff('second', a._tp_time, b._tp_time) BETWEEN 1 AND 5",
+            "SYNTAX_ERROR",
+            62,
+            "Range join requires left bound of the range is less than or equal to zero, but got lower_bound=1",
+        ),
+        (
+            (
+                "a JOIN b ON a.k = b.k AND date_diff('minute', a._tp_time, b._tp_time) > -5 AND -1 >= "
+                "date_diff('minute', a._tp_time, b._tp_time)"
+            ),
+            "SYNTAX_ERROR",
+            62,
+            "Range join requires right bound of the range is greater than or equal to zero, but got upper_bound=-60",
+        ),
+        (
+            (
+                "a JOIN b ON a.k = b.k AND date_diff('hour', a._tp_time, b._tp_time) BETWEEN -1 AND 1 SETTINGS "
+                "max_join_range = 300"
+            ),
+            "SYNTAX_ERROR",
+            62,
+            "The join range (-3600, 3600) is too big.",
+        ),
+        (
+            "a JOIN m ON a.k = m.k AND date_diff('second', a._tp_time, m._tp_time) BETWEEN -1 AND 1",
+            "JOIN_KIND",
+            48,
+            "append-only streams in range join",
+        ),
+        ("a JOIN b ON a.i < b.j", "JOIN_WITHOUT_EQUALITY", 403, "nested-loop join"),
+        ("a ASOF JOIN b ON a.i < b.j", "ASOF_WITHOUT_EQUALITY", 62, "ASOF join needs at least one equal-join column"),
+        (
+            "a ASOF JOIN b ON a.i = b.j AND a.k < b.k",
+            "DATATYPE_MISMATCH",
+            169,
+            "ASOF join not supported for type: string",
+        ),
+        ("a JOIN b ON a.k = b.k SETTINGS nothing = 1", "UNDEFINED_OBJECT", 115, "nothing"),
+        ("a JOIN nothing ON a.k = b.k", "UNDEFINED_RELATION", 60, "nothing"),
+        ("a JOIN b ON a.k = b.nothing", "UNDEFINED_COLUMN", 47, "nothing"),
+    ],
+)
 def test_texts_and_numbers(sql, condition, code, text):
     with watersmeet.connect(None, "timeplus", runtime="inprocess") as connection:
         connection.execute(STREAMS)

@@ -13,7 +13,8 @@ WITH c AS (SELECT TABLE * FROM customers);
 WITH o AS (SELECT TABLE * FROM orders);
 INSERT INTO joined SELECT TABLE c.name, o.item FROM c LEFT JOIN o ON c.id = o.customer_id;
 INSERT INTO counted SELECT TABLE name, COUNT(*) AS n FROM customers GROUP BY name;
-INSERT INTO windowed SELECT STREAM customers.name, orders.item FROM customers LEFT JOIN orders ON customers.id = orders.customer_id WITHIN 5s;
+INSERT INTO windowed SELECT STREAM customers.name, orders.item FROM customers LEFT JOIN orders
+    ON customers.id = orders.customer_id WITHIN 5s;
 """
 
 
@@ -37,10 +38,17 @@ def now(connection, topic):
 def filled(path, **options):
     connection = connected(path, **options)
     connection.execute(SETUP)
-    connection.execute("INSERT INTO customers (_key, id, name, `@time`) VALUES (1, 10, 'John', TIMESTAMP '2021-01-01'), (2, 20, 'Ann', TIMESTAMP '2021-01-01')")
-    connection.execute("INSERT INTO orders (_key, customer_id, item, `@time`) VALUES (1, 10, 'pen', TIMESTAMP '2021-01-01 00:00:01')")
+    connection.execute(
+        "INSERT INTO customers (_key, id, name, `@time`) VALUES (1, 10, 'John', TIMESTAMP '2021-01-01'), (2, "
+        "20, 'Ann', TIMESTAMP '2021-01-01')"
+    )
+    connection.execute(
+        "INSERT INTO orders (_key, customer_id, item, `@time`) VALUES (1, 10, 'pen', TIMESTAMP '2021-01-01 00:00:01')"
+    )
     connection.execute("FLUSH")
-    connection.execute("INSERT INTO orders (_key, customer_id, item, `@time`) VALUES (1, 20, 'ink', TIMESTAMP '2021-01-01 00:00:03')")
+    connection.execute(
+        "INSERT INTO orders (_key, customer_id, item, `@time`) VALUES (1, 20, 'ink', TIMESTAMP '2021-01-01 00:00:03')"
+    )
     connection.execute("FLUSH")
     return connection
 
@@ -57,7 +65,9 @@ def after(connection):
     before = rows(connection, "SELECT name, item FROM joined")
     assert len(before) >= 3
     connection.execute("INSERT INTO customers (_key, _value) VALUES (1, NULL)")
-    connection.execute("INSERT INTO customers (_key, id, name, `@time`) VALUES (3, 20, 'Zoe', TIMESTAMP '2021-01-01 00:00:04')")
+    connection.execute(
+        "INSERT INTO customers (_key, id, name, `@time`) VALUES (3, 20, 'Zoe', TIMESTAMP '2021-01-01 00:00:04')"
+    )
     connection.execute("FLUSH")
     assert now(connection, "joined") == [("Ann", "ink"), ("Zoe", "ink")]
     assert now(connection, "counted") == [("Ann", 1), ("Zoe", 1)]
@@ -78,7 +88,9 @@ def test_topics_survive_a_rebuild_with_another_parallelism(tmp_path):
 
 
 def test_nothing_is_late_in_a_rebuild(tmp_path):
-    """Though the clocks of the streams are past all of it; where rows were left out as late, the state can't be what it was."""
+    """Though the clocks of the streams are past all of it; where rows were left out as late, the state can't be what it
+    was.
+    """
     write = "INSERT INTO {} (_key, x, `@time`) VALUES ({}, {}, TIMESTAMP '2021-01-01 00:00:{:02d}')"
 
     def given(connection, *records):
@@ -87,8 +99,9 @@ def test_nothing_is_late_in_a_rebuild(tmp_path):
             connection.flush()
 
     with connected(tmp_path / "db", parallelism=1) as connection:
-        connection.execute("""CREATE TABLE a (x int) FORMAT (INT, AVRO); CREATE TABLE b (x int) FORMAT (INT, AVRO); SET defaults.topic.autocreate=true;
-            WITH pairs AS (SELECT STREAM a.x, b.x AS y FROM a JOIN b WITHIN 5s);
+        connection.execute("""CREATE TABLE a (x int) FORMAT (INT, AVRO); CREATE TABLE b (x int) FORMAT (INT, AVRO);
+        SET defaults.topic.autocreate=true;
+            WITH pairs AS (SELECT STREAM a.x, b.x AS y FROM a JOIN b WITHIN 5s GRACE PERIOD 0s);
             INSERT INTO counted SELECT TABLE x, COUNT(*) AS n FROM pairs GROUP BY x""")
         given(connection, ("a", 1, 7, 0), ("b", 1, 1, 1), ("a", 2, 7, 30), ("b", 2, 2, 30))
         assert now(connection, "counted") == [(7, 2)]
@@ -105,15 +118,22 @@ def test_other_dialects_read_topics_and_topics_others(tmp_path):
     filled(tmp_path / "db").close()
     with connected(tmp_path / "db", dialect="risingwave") as connection:
         connection.execute('CREATE MATERIALIZED VIEW kept AS SELECT _key, name FROM customers WHERE NOT "@deleted"')
-        connection.execute("CREATE MATERIALIZED VIEW per_name AS SELECT name, count(*) AS n FROM customers GROUP BY name")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW per_name AS SELECT name, count(*) AS n FROM customers GROUP BY name"
+        )
         connection.execute("CREATE TABLE prices (item varchar PRIMARY KEY, price int)")
         connection.execute("CREATE TABLE log (item varchar, price int) APPEND ONLY")
-        connection.execute("INSERT INTO prices VALUES ('pen', 1), ('ink', 2); INSERT INTO log VALUES ('pen', 1), ('pen', 1); FLUSH")
+        connection.execute(
+            "INSERT INTO prices VALUES ('pen', 1), ('ink', 2); INSERT INTO log VALUES ('pen', 1), ('pen', 1); FLUSH"
+        )
         assert rows(connection, "SELECT * FROM kept") == [(1, "John"), (2, "Ann")]
         assert connection.execute("SELECT count(*) FROM joined").fetchone()[0] >= 3
     with connected(tmp_path / "db") as connection:
         connection.execute("SET defaults.topic.autocreate=true")
-        connection.execute("INSERT INTO priced SELECT TABLE orders.customer_id, prices.price FROM orders JOIN prices ON orders.item = prices.item")
+        connection.execute(
+            "INSERT INTO priced SELECT TABLE orders.customer_id, prices.price FROM orders JOIN prices ON "
+            "orders.item = prices.item"
+        )
         connection.execute("INSERT INTO names SELECT STREAM name FROM kept")
         connection.execute("INSERT INTO logged SELECT STREAM * FROM log")
         assert now(connection, "priced") == [(20, 2)]
@@ -122,7 +142,10 @@ def test_other_dialects_read_topics_and_topics_others(tmp_path):
         with pytest.raises(Error, match="takes rows back"):
             connection.execute("INSERT INTO x SELECT STREAM n FROM per_name")
         # records without key are a stream, and no table
-        connection.execute("INSERT INTO again SELECT STREAM * FROM logged; INSERT INTO items SELECT STREAM item, COUNT(*) AS n FROM logged GROUP BY item")
+        connection.execute(
+            "INSERT INTO again SELECT STREAM * FROM logged; INSERT INTO items SELECT STREAM item, COUNT(*) "
+            "AS n FROM logged GROUP BY item"
+        )
         assert rows(connection, "SELECT * FROM again") == [("pen", 1), ("pen", 1)]
         assert now(connection, "items") == [("pen", 2)]
         assert ("key format", "none", None) in connection.execute("DESCRIBE again").fetchall()
@@ -136,8 +159,10 @@ def test_a_unit_leaves_nothing_behind(tmp_path):
     with connected(tmp_path / "db") as connection:
         connection.execute("CREATE TABLE t (_key int, n int) FORMAT (INT, AVRO)")
         with pytest.raises(Error) as found:
-            connection.execute("SET defaults.topic.autocreate=true; CREATE TABLE u (_key int, n int) FORMAT (INT, AVRO); "
-                               "INSERT INTO a SELECT STREAM * FROM t; INSERT INTO b SELECT STREAM m FROM t;")
+            connection.execute(
+                "SET defaults.topic.autocreate=true; CREATE TABLE u (_key int, n int) FORMAT (INT, AVRO); "
+                "INSERT INTO a SELECT STREAM * FROM t; INSERT INTO b SELECT STREAM m FROM t;"
+            )
         assert found.value.condition == "UNDEFINED_COLUMN"
         assert found.value.span is not None
         assert [r[0] for r in rows(connection, "SHOW TABLES")] == ["t"]
@@ -173,10 +198,50 @@ def test_parameters():
 
 def test_properties_and_settings_without_effect_say_so():
     connection = watersmeet.connect(dialect="lenses", runtime="inprocess")
-    told = [connection.execute(sql).notices for sql in (
-        "CREATE TABLE a (id int) FORMAT (INT, JSON) PROPERTIES (compacted=true, replication=3)",
-        "CREATE TABLE b (id int) FORMAT (INT, JSON) PROPERTIES (compacted=false, partitions=3)", "SET defaults.topic.replication=3")]
+    told = [
+        connection.execute(sql).notices
+        for sql in (
+            "CREATE TABLE a (id int) FORMAT (INT, JSON) PROPERTIES (compacted=true, replication=3)",
+            "CREATE TABLE b (id int) FORMAT (INT, JSON) PROPERTIES (compacted=false, partitions=3)",
+            "SET defaults.topic.replication=3",
+        )
+    ]
     assert [[n.split(":")[0] for n in notices] for notices in told] == [
-        ["compacted has no effect", "replication has no effect"], [], ["defaults.topic.replication has no effect"]]
+        ["compacted has no effect", "replication has no effect"],
+        [],
+        ["defaults.topic.replication has no effect"],
+    ]
     assert "Lenses" in told[2][0]
     connection.close()
+
+
+def test_select_table_shows_what_a_topic_would_get(tmp_path):
+    """No sign, no column of our own: a key that is gone is a tombstone."""
+    with connected(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE a (_key int, x int) FORMAT (INT, AVRO)")
+        connection.execute("INSERT INTO a VALUES (1, 10), (2, 20)")
+        cursor = connection.execute("SELECT TABLE _key, x FROM a WHERE x < 100")
+        assert [d[0] for d in cursor.description] == ["_key", "x"]
+        assert sorted(cursor.fetchmany(2)) == [(1, 10), (2, 20)]
+        for text, shown in (("(1, 11)", (1, 11)), ("(2, 200)", (2, None)), ("(2, 300)", None), ("(3, 3)", (3, 3))):
+            connection.execute(f"INSERT INTO a VALUES {text}")
+            connection.flush()
+            if shown is not None:
+                assert cursor.fetchone() == shown
+        cursor.close()
+        connection.execute("CREATE TABLE b (_key int, y int) FORMAT (INT, AVRO)")
+        connection.execute("INSERT INTO b VALUES (1, 1)")
+        joined = connection.execute("SELECT TABLE a.x, b.y FROM a LEFT JOIN b")
+        assert sorted(joined.fetchmany(3), key=str) == [(11, 1), (3, None), (300, None)]
+        joined.close()
+
+
+def test_on_without_an_equality_says_so(tmp_path):
+    """D-004-10."""
+    with connected(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE a (_key int, x string) FORMAT (INT, AVRO)")
+        connection.execute("CREATE TABLE b (_key int, y string) FORMAT (INT, AVRO)")
+        connection.execute("SET defaults.topic.autocreate=true")
+        said = connection.execute("INSERT INTO o SELECT TABLE a.x, b.y FROM a JOIN b ON a.x = 'q'").notices
+        assert said == ("the join is by _key: nothing in ON equates both sources",)
+        assert connection.execute("INSERT INTO p SELECT TABLE a.x, b.y FROM a JOIN b").notices == ()

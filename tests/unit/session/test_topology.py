@@ -85,23 +85,31 @@ def test_an_empty_database_and_an_unknown_format():
 def test_a_step_that_repartitions_a_topic_is_a_box():
     """LS-34: of two topics the one with fewer partitions is written again."""
     with watersmeet.connect(dialect="lenses", runtime="inprocess", parallelism=1) as connection:
-        list(connection.execute_script("""
+        list(
+            connection.execute_script("""
             SET defaults.topic.autocreate=true;
             CREATE TABLE few (_key int, x int) FORMAT (INT, AVRO) PROPERTIES (partitions=1);
             CREATE TABLE many (_key int, y int) FORMAT (INT, AVRO) PROPERTIES (partitions=4);
-            INSERT INTO pairs SELECT TABLE few.x, many.y FROM few LEFT JOIN many;"""))
+            INSERT INTO pairs SELECT TABLE few.x, many.y FROM few LEFT JOIN many;""")
+        )
         dot = connection.topology("dot")
-    assert edges(dot) == [("Repartition", "pairs", "left join on _key"), ("few", "Repartition", ""), ("many", "pairs", "left join on _key")]
+    assert edges(dot) == [
+        ("Repartition", "pairs", "left join on _key"),
+        ("few", "Repartition", ""),
+        ("many", "pairs", "left join on _key"),
+    ]
     assert "4 partitions" in dot
 
 
 def test_what_views_write_and_what_works_for_them():
     with watersmeet.connect(dialect="timeplus", runtime="inprocess", replace_connectors=True) as connection:
         connection.set_external("mysql", "shop.p", "id string, name string", [])
-        connection.execute("""CREATE STREAM o(id string); CREATE STREAM t(id string); CREATE MUTABLE STREAM cache(id string, name string) PRIMARY KEY id;
+        connection.execute("""CREATE STREAM o(id string); CREATE STREAM t(id string);
+        CREATE MUTABLE STREAM cache(id string, name string) PRIMARY KEY id;
             CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(MYSQL(DB 'shop' TABLE 'p'))
                 LAYOUT(MUTABLE_CACHE(STREAM 'cache' UPDATE_FROM_SOURCE true));
-            CREATE MATERIALIZED VIEW v INTO t AS SELECT o.id FROM o JOIN d ON o.id = d.id SETTINGS join_algorithm = 'direct'""")
+            CREATE MATERIALIZED VIEW v INTO t AS SELECT o.id FROM o JOIN d
+                ON o.id = d.id SETTINGS join_algorithm = 'direct'""")
         running = connection.execute("SELECT id FROM t")
         dot = connection.topology("dot")
         assert connection.topology()

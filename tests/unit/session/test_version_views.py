@@ -41,7 +41,10 @@ def test_each_row_meets_the_version_of_its_time(connection):
     view(connection, "v", INNER)
     connection.execute(f"INSERT INTO rates VALUES (1, {at(10)}, 100)")
     connection.execute(f"UPDATE rates SET ts = {at(12)}, rate = 120 WHERE k = 1")
-    connection.execute(f"INSERT INTO orders VALUES (1, 1, {at(9)}), (2, 1, {at(10)}), (3, 1, {at(11)}), (4, 1, {at(12)}), (5, 2, {at(12)})")
+    connection.execute(
+        f"INSERT INTO orders VALUES (1, 1, {at(9)}), (2, 1, {at(10)}), (3, 1, {at(11)}), (4, 1, {at(12)}), "
+        f"(5, 2, {at(12)})"
+    )
     assert rows(connection, "v") == [(2, 100), (3, 100), (4, 120)]
     # a version between the two, although it comes last: INSERT replaces the row of the key
     connection.execute(f"INSERT INTO rates VALUES (1, {at(11)}, 110)")
@@ -68,7 +71,9 @@ def test_epochs_and_transactions(connection):
     """However changes are cut into epochs: only within a transaction nothing but its result counts."""
     view(connection, "v", INNER)
     connection.execute(f"INSERT INTO orders VALUES (1, 1, {at(10)}), (2, 1, {at(11)}), (3, 1, {at(12)})")
-    connection.execute(f"BEGIN; INSERT INTO rates VALUES (1, {at(10)}, 100); UPDATE rates SET ts = {at(11)}, rate = 110; COMMIT")
+    connection.execute(
+        f"BEGIN; INSERT INTO rates VALUES (1, {at(10)}, 100); UPDATE rates SET ts = {at(11)}, rate = 110; COMMIT"
+    )
     connection.execute(f"DELETE FROM rates; INSERT INTO rates VALUES (1, {at(12)}, 120)")
     assert rows(connection, "v") == [(3, 120)]
     connection.execute(f"BEGIN; DELETE FROM rates; INSERT INTO rates VALUES (1, {at(10)}, 99); COMMIT")
@@ -76,12 +81,22 @@ def test_epochs_and_transactions(connection):
 
 
 def test_other_conditions_decide_after_the_version_is_chosen(connection):
-    connection.execute("CREATE TABLE prices (a int, b varchar, ts timestamptz, p int, PRIMARY KEY (b, a), WATERMARK FOR ts AS ts)")
-    join = "prices FOR SYSTEM_TIME AS OF o.ts::timestamptz + INTERVAL '1 hour' AS q ON q.a = o.k AND o.id::varchar = q.b AND q.p > 5 AND q.p <> o.k"
+    connection.execute(
+        "CREATE TABLE prices (a int, b varchar, ts timestamptz, p int, PRIMARY KEY (b, a), WATERMARK FOR ts AS ts)"
+    )
+    join = (
+        "prices FOR SYSTEM_TIME AS OF o.ts::timestamptz + INTERVAL '1 hour' AS q ON q.a = o.k AND o.id::varchar "
+        "= q.b AND q.p > 5 AND q.p <> o.k"
+    )
     view(connection, "v", f"SELECT o.id, q.p FROM orders o JOIN {join}")
     view(connection, "w", f"SELECT o.id, q.p FROM orders o LEFT JOIN {join} WHERE o.id < 3")
-    connection.execute(f"INSERT INTO prices VALUES (1, '1', {at(10)}, 50); INSERT INTO prices VALUES (1, '1', {at(11)}, 5)")
-    connection.execute(f"INSERT INTO prices VALUES (2, '2', {at(10)}, 20); INSERT INTO orders VALUES (1, 1, {at(10)}), (2, 2, {at(9)}), (3, 1, {at(9)})")
+    connection.execute(
+        f"INSERT INTO prices VALUES (1, '1', {at(10)}, 50); INSERT INTO prices VALUES (1, '1', {at(11)}, 5)"
+    )
+    connection.execute(
+        f"INSERT INTO prices VALUES (2, '2', {at(10)}, 20); INSERT INTO orders VALUES (1, 1, {at(10)}), (2, "
+        f"2, {at(9)}), (3, 1, {at(9)})"
+    )
     assert rows(connection, "v") == [(2, 20)]
     assert rows(connection, "w") == [(1, None), (2, 20)]
     connection.execute("UPDATE prices SET p = 6 WHERE b = '1'")
@@ -89,9 +104,13 @@ def test_other_conditions_decide_after_the_version_is_chosen(connection):
 
 
 def test_views_above_and_names(connection):
-    view(connection, "v", "SELECT * FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts AS r (k, since, rate) USING (k)")
+    view(
+        connection, "v", "SELECT * FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts AS r (k, since, rate) USING (k)"
+    )
     view(connection, "sums", "SELECT k, sum(rate) AS s FROM v GROUP BY k")
-    connection.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO orders VALUES (1, 1, {at(2)}), (2, 1, {at(3)})")
+    connection.execute(
+        f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO orders VALUES (1, 1, {at(2)}), (2, 1, {at(3)})"
+    )
     assert rows(connection, "sums") == [(1, 20)]
     connection.execute(f"INSERT INTO rates VALUES (1, {at(3)}, 1)")
     assert rows(connection, "sums") == [(1, 11)]
@@ -117,7 +136,9 @@ def test_a_restart_keeps_the_versions(tmp_path, parallelism):
     with watersmeet.connect(path, runtime="inprocess", parallelism=parallelism) as connection:
         connection.execute(SETUP)
         view(connection, "v", INNER)
-        connection.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO rates VALUES (1, {at(3)}, 30); FLUSH")
+        connection.execute(
+            f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO rates VALUES (1, {at(3)}, 30); FLUSH"
+        )
     with watersmeet.connect(path, runtime="inprocess") as connection:
         connection.execute(f"INSERT INTO orders VALUES (1, 1, {at(2)}), (2, 1, {at(3)})")
         assert rows(connection, "v") == [(1, 10), (2, 30)]
@@ -127,20 +148,63 @@ def test_a_restart_keeps_the_versions(tmp_path, parallelism):
 
 
 REFUSED = [
-    ("TEMPORAL_KIND", "SELECT 1 AS x FROM orders o RIGHT JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k", "dangling"),
+    (
+        "TEMPORAL_KIND",
+        "SELECT 1 AS x FROM orders o RIGHT JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k",
+        "dangling",
+    ),
     ("TEMPORAL_KIND", "SELECT 1 AS x FROM rates FOR SYSTEM_TIME AS OF ts", "dangling"),
-    ("TEMPORAL_KEY", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.rate", "whole primary key"),
+    (
+        "TEMPORAL_KEY",
+        "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.rate",
+        "whole primary key",
+    ),
     ("TEMPORAL_KEY", "SELECT 1 AS x FROM orders o, rates FOR SYSTEM_TIME AS OF o.ts r", "whole primary key"),
-    ("TEMPORAL_RIGHT_SIDE", "SELECT 1 AS x FROM rates r JOIN orders FOR SYSTEM_TIME AS OF r.ts o ON o.id = r.k", "no versions"),
-    ("TEMPORAL_RIGHT_SIDE", "SELECT 1 AS x FROM orders o JOIN totals FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k", "no versions"),
-    ("TEMPORAL_RIGHT_SIDE", "SELECT 1 AS x FROM orders o JOIN by_rate FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k", "no versions"),
-    ("TEMPORAL_RIGHT_SIDE", "SELECT 1 AS x FROM orders o JOIN plain FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k", "should not be a view"),
-    ("TEMPORAL_RIGHT_SIDE", "WITH d AS (SELECT * FROM rates) SELECT 1 AS x FROM orders o JOIN d FOR SYSTEM_TIME AS OF o.ts ON o.k = d.k",
-     "CTE"),
-    ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.id r ON o.k = r.k", "type integer is no moment"),
-    ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts::timestamptz r ON o.k = r.k", "timestamp"),
-    ("DATATYPE_MISMATCH", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k::bigint = r.k", "bigint"),
-    ("FEATURE_NOT_SUPPORTED", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF now() r ON o.k = r.k", "PROCTIME"),
+    (
+        "TEMPORAL_RIGHT_SIDE",
+        "SELECT 1 AS x FROM rates r JOIN orders FOR SYSTEM_TIME AS OF r.ts o ON o.id = r.k",
+        "no versions",
+    ),
+    (
+        "TEMPORAL_RIGHT_SIDE",
+        "SELECT 1 AS x FROM orders o JOIN totals FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k",
+        "no versions",
+    ),
+    (
+        "TEMPORAL_RIGHT_SIDE",
+        "SELECT 1 AS x FROM orders o JOIN by_rate FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k",
+        "no versions",
+    ),
+    (
+        "TEMPORAL_RIGHT_SIDE",
+        "SELECT 1 AS x FROM orders o JOIN plain FOR SYSTEM_TIME AS OF o.ts r ON o.k = r.k",
+        "should not be a view",
+    ),
+    (
+        "TEMPORAL_RIGHT_SIDE",
+        "WITH d AS (SELECT * FROM rates) SELECT 1 AS x FROM orders o JOIN d FOR SYSTEM_TIME AS OF o.ts ON o.k = d.k",
+        "CTE",
+    ),
+    (
+        "DATATYPE_MISMATCH",
+        "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.id r ON o.k = r.k",
+        "type integer is no moment",
+    ),
+    (
+        "DATATYPE_MISMATCH",
+        "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts::timestamptz r ON o.k = r.k",
+        "timestamp",
+    ),
+    (
+        "DATATYPE_MISMATCH",
+        "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.ts r ON o.k::bigint = r.k",
+        "bigint",
+    ),
+    (
+        "FEATURE_NOT_SUPPORTED",
+        "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF now() r ON o.k = r.k",
+        "PROCTIME",
+    ),
     ("UNDEFINED_COLUMN", "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.nope r ON o.k = r.k", "nope"),
 ]
 
@@ -159,9 +223,14 @@ def test_refused(tmp_path):
 
 def test_plans(connection):
     text = "\n".join(r[0] for r in connection.execute(f"EXPLAIN CREATE MATERIALIZED VIEW v AS {LEFT}").fetchall())
-    assert "StreamAsOfJoin { type: AsofLeftOuter, predicate: orders.k = rates.k AND (orders.ts >= rates._since) AND rates._live" in text
+    assert (
+        "StreamAsOfJoin { type: AsofLeftOuter, predicate: orders.k = rates.k AND (orders.ts >= rates._since) "
+        "AND rates._live"
+    ) in text
     assert "StreamVersions { key: [rates.k], time: rates.ts }" in text
-    logical = "\n".join(r[0] for r in connection.execute(f"EXPLAIN (logical) CREATE MATERIALIZED VIEW v AS {LEFT}").fetchall())
+    logical = "\n".join(
+        r[0] for r in connection.execute(f"EXPLAIN (logical) CREATE MATERIALIZED VIEW v AS {LEFT}").fetchall()
+    )
     assert "LogicalVersions { time: rates.ts }" in logical
 
 
@@ -169,7 +238,8 @@ TIMED = """
 CREATE TABLE events (id int, k int, ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '1 hour') APPEND ONLY;
 CREATE TABLE rates (k int PRIMARY KEY, ts timestamp, rate int, WATERMARK FOR ts AS ts - INTERVAL '1 hour');
 CREATE TABLE ticks (k int, ts timestamp, rate int, WATERMARK FOR ts AS ts - INTERVAL '1 hour') APPEND ONLY;
-CREATE MATERIALIZED VIEW v AS SELECT e.id, r.rate FROM events e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k;
+CREATE MATERIALIZED VIEW v AS SELECT e.id, r.rate FROM events e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k =
+    r.k;
 CREATE MATERIALIZED VIEW a AS SELECT e.id, r.rate FROM events e ASOF LEFT JOIN ticks r ON e.k = r.k AND e.ts >= r.ts;
 """
 
@@ -192,7 +262,10 @@ def test_state_stays_flat_behind_watermarks(timed):
     sizes = []
     for hour in range(24):
         rates = ", ".join(f"({k}, {at(hour)}, {hour})" for k in range(12))
-        timed.execute(f"INSERT INTO rates VALUES {rates}; INSERT INTO ticks VALUES {rates}; INSERT INTO events VALUES ({hour}, 3, {at(hour)})")
+        timed.execute(
+            f"INSERT INTO rates VALUES {rates}; INSERT INTO ticks VALUES {rates}; INSERT INTO events VALUES "
+            f"({hour}, 3, {at(hour)})"
+        )
         sizes.append((state_rows(timed, "v"), state_rows(timed, "a")))
     assert all(v <= 12 * 3 + 4 and a <= 12 * 3 + 4 for v, a in sizes), sizes
     assert rows(timed, "v") == rows(timed, "a") == sorted([(h, h) for h in range(24)], key=str)
@@ -204,24 +277,49 @@ def test_state_stays_flat_behind_watermarks(timed):
 
 def test_what_is_late_counts_from_the_watermark_on(timed):
     """What is final stays; a row that has long been there may still be deleted, or changed, for what is to come."""
-    timed.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10), (2, {at(1)}, 20), (3, {at(1)}, 30), (4, {at(1)}, 40), (5, {at(20)}, 50)")
+    timed.execute(
+        f"INSERT INTO rates VALUES (1, {at(1)}, 10), (2, {at(1)}, 20), (3, {at(1)}, 30), (4, {at(1)}, 40), "
+        f"(5, {at(20)}, 50)"
+    )
     timed.execute("INSERT INTO events VALUES " + ", ".join(f"({k}, {k}, {at(2)})" for k in range(1, 5)))
     assert rows(timed, "v") == [(1, 10), (2, 20), (3, 30), (4, 40)]
     # the watermark of rates is 19 h
     timed.execute("DELETE FROM rates WHERE k = 1; UPDATE rates SET rate = 21 WHERE k = 2; FLUSH")
     timed.execute(f"UPDATE rates SET ts = {at(20)}, rate = 31 WHERE k = 3; UPDATE rates SET ts = {at(0)} WHERE k = 4")
-    timed.execute("INSERT INTO events VALUES " + ", ".join(f"({10 * h + k}, {k}, {at(h)})" for k in range(1, 5) for h in (18, 20)))
-    assert rows(timed, "v") == sorted([
-        (1, 10), (2, 20), (3, 30), (4, 40), (181, 10), (182, 20), (183, 30), (184, 40), (201, None), (202, 21), (203, 31), (204, 40)], key=str)
+    timed.execute(
+        "INSERT INTO events VALUES " + ", ".join(f"({10 * h + k}, {k}, {at(h)})" for k in range(1, 5) for h in (18, 20))
+    )
+    assert rows(timed, "v") == sorted(
+        [
+            (1, 10),
+            (2, 20),
+            (3, 30),
+            (4, 40),
+            (181, 10),
+            (182, 20),
+            (183, 30),
+            (184, 40),
+            (201, None),
+            (202, 21),
+            (203, 31),
+            (204, 40),
+        ],
+        key=str,
+    )
 
 
 def test_each_row_comes_once_when_windows_close(timed):
-    timed.execute("""CREATE MATERIALIZED VIEW final AS SELECT e.id, e.ts, r.rate FROM events e JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r
+    timed.execute("""CREATE MATERIALIZED VIEW final AS SELECT e.id, e.ts, r.rate FROM events e JOIN rates FOR
+            SYSTEM_TIME AS OF e.ts AS r
                      ON e.k = r.k EMIT ON WINDOW CLOSE""")
-    timed.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO events VALUES (1, 1, {at(3)}), (2, 1, {at(5)})")
+    timed.execute(
+        f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO events VALUES (1, 1, {at(3)}), (2, 1, {at(5)})"
+    )
     assert rows(timed, "final") == []
     timed.execute(f"INSERT INTO rates VALUES (1, {at(2)}, 20); INSERT INTO rates VALUES (1, {at(7)}, 70)")
-    assert [(i, rate) for i, _, rate in rows(timed, "final")] == [(1, 20)]  # events have seen 5 h: none below 4 h may come
+    assert [(i, rate) for i, _, rate in rows(timed, "final")] == [
+        (1, 20)
+    ]  # events have seen 5 h: none below 4 h may come
     timed.execute(f"INSERT INTO events VALUES (3, 1, {at(5)}), (4, 1, {at(7)})")
     assert [(i, rate) for i, _, rate in rows(timed, "final")] == [(1, 20), (2, 20), (3, 20)]
 
@@ -229,11 +327,28 @@ def test_each_row_comes_once_when_windows_close(timed):
 def test_what_is_decided_on_arrival(timed):
     """Nothing is revised; of right rows that may go, the one before the newest is not forgotten."""
     timed.execute("CREATE TABLE quotes (n int PRIMARY KEY, k int, ts timestamp, rate int)")
-    view(timed, "at_once", "SELECT e.id, r.rate FROM events e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k EMIT ON ARRIVAL")
-    view(timed, "nearest", "SELECT e.id, q.rate FROM events e ASOF LEFT JOIN quotes q ON e.k = q.k AND e.ts >= q.ts EMIT ON ARRIVAL")
-    timed.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO quotes VALUES (1, 1, {at(1)}, 10), (2, 1, {at(2)}, 20); FLUSH")
+    view(
+        timed,
+        "at_once",
+        (
+            "SELECT e.id, r.rate FROM events e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k EMIT "
+            "ON ARRIVAL"
+        ),
+    )
+    view(
+        timed,
+        "nearest",
+        "SELECT e.id, q.rate FROM events e ASOF LEFT JOIN quotes q ON e.k = q.k AND e.ts >= q.ts EMIT ON ARRIVAL",
+    )
+    timed.execute(
+        f"INSERT INTO rates VALUES (1, {at(1)}, 10); INSERT INTO quotes VALUES (1, 1, {at(1)}, 10), (2, 1, "
+        f"{at(2)}, 20); FLUSH"
+    )
     timed.execute(f"INSERT INTO events VALUES (1, 1, {at(3)}); FLUSH; INSERT INTO rates VALUES (1, {at(2)}, 20); FLUSH")
-    timed.execute(f"INSERT INTO events VALUES (2, 1, {at(3)}), (3, 2, {at(20)}); FLUSH; DELETE FROM rates; DELETE FROM quotes WHERE n = 2; FLUSH")
+    timed.execute(
+        f"INSERT INTO events VALUES (2, 1, {at(3)}), (3, 2, {at(20)}); FLUSH; DELETE FROM rates; DELETE FROM "
+        f"quotes WHERE n = 2; FLUSH"
+    )
     timed.execute(f"INSERT INTO events VALUES (4, 1, {at(20)})")
     assert rows(timed, "at_once") == [(1, 10), (2, 20), (3, None), (4, None)]
     assert rows(timed, "nearest") == [(1, 20), (2, 20), (3, None), (4, 10)]
@@ -307,10 +422,15 @@ def random_history(rng, connection, *, flush):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories(tmp_path, seed):
-    """However they are cut into epochs and in however many buckets. INSERT of a row that is there already says nothing."""
+    """However they are cut into epochs and in however many buckets.
+
+    INSERT of a row that is there already says nothing.
+    """
     rng = random.Random(seed)
     for number, flush in enumerate((lambda r: r.random() < 0.3, lambda _: True)):
-        with watersmeet.connect(tmp_path / f"{number}", runtime="inprocess", parallelism=rng.choice([1, 2, 3])) as connection:
+        with watersmeet.connect(
+            tmp_path / f"{number}", runtime="inprocess", parallelism=rng.choice([1, 2, 3])
+        ) as connection:
             connection.execute(SETUP)
             view(connection, "v", LEFT.replace(", r.ts", ""))
             view(connection, "w", INNER)

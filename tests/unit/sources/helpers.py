@@ -50,7 +50,9 @@ class Driver:
         self.slices: list[Slice] = []
         self.last: Any = None
 
-    def once(self, now_us: int = T0, fresh: bool = True, columns: Sequence[Field] | None = None) -> list[tuple[Any, ...]]:
+    def once(
+        self, now_us: int = T0, fresh: bool = True, columns: Sequence[Field] | None = None
+    ) -> list[tuple[Any, ...]]:
         poll = self.source.poll(self.position, *self.budget, now_us, fresh=fresh)
         self.last = poll
         rows = self.read(poll.slices, columns)

@@ -1,4 +1,4 @@
-"""Datagen: RisingWave's options; rows are functions of their numbers (FEATURES RW-36)."""
+"""Datagen: RisingWave's options; rows are functions of their numbers (RW-36)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,20 @@ from watersmeet.types import Field, SqlType
 
 POINT = SqlType("struct", fields=(("x", t.INTEGER), ("name", t.VARCHAR)))
 ALL = (
-    Field("i", t.INTEGER), Field("b", t.BIGINT), Field("s", t.SMALLINT), Field("d", t.DOUBLE), Field("r", t.REAL),
-    Field("n", SqlType("numeric", 12, 3)), Field("v", t.VARCHAR), Field("y", t.BYTEA), Field("o", t.BOOLEAN),
-    Field("da", t.DATE), Field("ti", t.TIME), Field("ts", t.TIMESTAMP), Field("tz", t.TIMESTAMPTZ), Field("p", POINT),
+    Field("i", t.INTEGER),
+    Field("b", t.BIGINT),
+    Field("s", t.SMALLINT),
+    Field("d", t.DOUBLE),
+    Field("r", t.REAL),
+    Field("n", SqlType("numeric", 12, 3)),
+    Field("v", t.VARCHAR),
+    Field("y", t.BYTEA),
+    Field("o", t.BOOLEAN),
+    Field("da", t.DATE),
+    Field("ti", t.TIME),
+    Field("ts", t.TIMESTAMP),
+    Field("tz", t.TIMESTAMPTZ),
+    Field("p", POINT),
     Field("a", SqlType("array", element=t.INTEGER)),
 )
 
@@ -63,9 +74,15 @@ def table(source: Source, cuts: list[int], until: int, now_us: int = T0 + 10 * S
 
 
 OPTIONS = {
-    "datagen__rows__per__second": "1000", "fields__b__kind": "sequence", "fields__b__start": "5",
-    "fields__ts__max_past": "10 minutes", "fields__ts__max_past_mode": "relative", "fields__a__length": "3",
-    "fields__a_____kind": "sequence", "fields__p__x__max": "9", "fields__i__seed": "7",
+    "datagen__rows__per__second": "1000",
+    "fields__b__kind": "sequence",
+    "fields__b__start": "5",
+    "fields__ts__max_past": "10 minutes",
+    "fields__ts__max_past_mode": "relative",
+    "fields__a__length": "3",
+    "fields__a_____kind": "sequence",
+    "fields__p__x__max": "9",
+    "fields__i__seed": "7",
 }
 OPTIONS["fields__a_____kind"] = "sequence"
 
@@ -77,7 +94,9 @@ def with_dots(options: dict[str, str]) -> dict[str, str]:
 @examples(40)
 @given(st.lists(st.integers(1, 199), max_size=6))
 def test_rows_do_not_depend_on_how_ranges_are_cut(cuts: list[int]) -> None:
-    assert table(datagen(ALL, **with_dots(OPTIONS)), cuts, 200).equals(table(datagen(ALL, **with_dots(OPTIONS)), [], 200))
+    assert table(datagen(ALL, **with_dots(OPTIONS)), cuts, 200).equals(
+        table(datagen(ALL, **with_dots(OPTIONS)), [], 200)
+    )
 
 
 def test_each_type_has_values_of_its_kind() -> None:
@@ -95,16 +114,28 @@ def test_each_type_has_values_of_its_kind() -> None:
         assert made - dt.timedelta(minutes=10) <= row["ts"] <= made
 
 
-@pytest.mark.parametrize(("kind", "options", "expected"), [
-    (t.INTEGER, {"kind": "sequence"}, [0, 1, 2]), (t.INTEGER, {"kind": "sequence", "start": "-1"}, [-1, 0, 1]),
-    (t.DOUBLE, {"kind": "sequence", "start": "1.56"}, [1.56, 2.56, 3.56]),
-    (SqlType("numeric", 6, 2), {"kind": "sequence", "start": "1.56"}, [Decimal("1.56"), Decimal("2.56"), Decimal("3.56")]),
-    (t.BIGINT, {"min": str(2**63 - 1), "max": str(2**63 - 1)}, [2**63 - 1] * 3),
-    (t.VARCHAR, {"length": "0"}, [""] * 3), (t.INTEGER, {"kind": "sequence", "start": "4", "end": "5"}, [4, 5]),
-    (t.TIMESTAMP, {"kind": "sequence", "start": "2024-01-01", "interval": "1 minute"},
-     [dt.datetime(2024, 1, 1, 0, m) for m in range(3)]),
-    (t.TIMESTAMP, {"max_past": "0s", "basetime": "2024-01-01T00:00:00Z"}, [dt.datetime(2024, 1, 1)] * 3),
-])
+@pytest.mark.parametrize(
+    ("kind", "options", "expected"),
+    [
+        (t.INTEGER, {"kind": "sequence"}, [0, 1, 2]),
+        (t.INTEGER, {"kind": "sequence", "start": "-1"}, [-1, 0, 1]),
+        (t.DOUBLE, {"kind": "sequence", "start": "1.56"}, [1.56, 2.56, 3.56]),
+        (
+            SqlType("numeric", 6, 2),
+            {"kind": "sequence", "start": "1.56"},
+            [Decimal("1.56"), Decimal("2.56"), Decimal("3.56")],
+        ),
+        (t.BIGINT, {"min": str(2**63 - 1), "max": str(2**63 - 1)}, [2**63 - 1] * 3),
+        (t.VARCHAR, {"length": "0"}, [""] * 3),
+        (t.INTEGER, {"kind": "sequence", "start": "4", "end": "5"}, [4, 5]),
+        (
+            t.TIMESTAMP,
+            {"kind": "sequence", "start": "2024-01-01", "interval": "1 minute"},
+            [dt.datetime(2024, 1, 1, 0, m) for m in range(3)],
+        ),
+        (t.TIMESTAMP, {"max_past": "0s", "basetime": "2024-01-01T00:00:00Z"}, [dt.datetime(2024, 1, 1)] * 3),
+    ],
+)
 def test_options(kind: SqlType, options: dict[str, str], expected: list[Any]) -> None:
     assert values(kind, 3, **options) == expected
 
@@ -135,8 +166,13 @@ def test_the_rate_and_the_end() -> None:
 
 def test_the_shortest_sequence_ends_the_source() -> None:
     columns = (Field("a", t.INTEGER), Field("b", SqlType("array", element=t.INTEGER)))
-    options = {"fields.a.kind": "sequence", "fields.b.length": "2", "fields.b._.kind": "sequence",
-               "fields.b._.end": "9", "datagen.rows.per.second": "1000000"}
+    options = {
+        "fields.a.kind": "sequence",
+        "fields.b.length": "2",
+        "fields.b._.kind": "sequence",
+        "fields.b._.end": "9",
+        "datagen.rows.per.second": "1000000",
+    }
     driver = Driver(open_source(relation(columns, connector="datagen", **options)))
     driver.all(T0)
     rows = driver.all(T0 + S)
@@ -146,8 +182,12 @@ def test_the_shortest_sequence_ends_the_source() -> None:
 
 def test_restart_goes_on_with_the_next_row_and_history_repeats_all(tmp_path: Path) -> None:
     columns = (Field("v", t.INTEGER), Field("ts", t.TIMESTAMP))
-    options = {"fields__ts__max_past_mode": "relative", "fields__ts__max_past": "0s", "datagen__split__num": "3",
-               "datagen__rows__per__second": "50000"}
+    options = {
+        "fields__ts__max_past_mode": "relative",
+        "fields__ts__max_past": "0s",
+        "datagen__split__num": "3",
+        "datagen__rows__per__second": "50000",
+    }
     first = Driver(datagen(columns, **options))
     rows = first.all(T0) + first.all(T0 + S)
     assert len(first.slices) > 2
@@ -170,25 +210,42 @@ def test_a_wrong_position_is_damage() -> None:
         datagen().poll(driver.position, 1, 1, T0)
 
 
-@pytest.mark.parametrize(("column", "options", "message"), [
-    (t.INTEGER, {"fields__w__kind": "random"}, 'no option "fields.w.kind"'),
-    (t.INTEGER, {"fields__v__mim": "1"}, 'no option "fields.v.mim"'),
-    (t.INTEGER, {"fields__v__min": "x"}, "can't be"), (t.INTEGER, {"fields__v__min": "9", "fields__v__max": "1"}, "greater"),
-    (t.SMALLINT, {"fields__v__max": "40000"}, "can't be 40000"), (t.INTEGER, {"fields__v__min": "0.5"}, "can't be 0.5"),
-    (t.VARCHAR, {"fields__v__kind": "sequence"}, "can't be"), (t.JSONB, {}, "of type jsonb"),
-    (t.TIMESTAMP, {"fields__v__max_past": "often"}, "can't be"), (t.INTEGER, {"datagen__rows": "1"}, "no option"),
-    (t.TIMESTAMP, {"fields__v__max_past_mode": "both"}, "can't be"), (POINT, {"fields__v__z__min": "1"}, "no option"),
-])
+@pytest.mark.parametrize(
+    ("column", "options", "message"),
+    [
+        (t.INTEGER, {"fields__w__kind": "random"}, 'no option "fields.w.kind"'),
+        (t.INTEGER, {"fields__v__mim": "1"}, 'no option "fields.v.mim"'),
+        (t.INTEGER, {"fields__v__min": "x"}, "can't be"),
+        (t.INTEGER, {"fields__v__min": "9", "fields__v__max": "1"}, "greater"),
+        (t.SMALLINT, {"fields__v__max": "40000"}, "can't be 40000"),
+        (t.INTEGER, {"fields__v__min": "0.5"}, "can't be 0.5"),
+        (t.VARCHAR, {"fields__v__kind": "sequence"}, "can't be"),
+        (t.JSONB, {}, "of type jsonb"),
+        (t.TIMESTAMP, {"fields__v__max_past": "often"}, "can't be"),
+        (t.INTEGER, {"datagen__rows": "1"}, "no option"),
+        (t.TIMESTAMP, {"fields__v__max_past_mode": "both"}, "can't be"),
+        (POINT, {"fields__v__z__min": "1"}, "no option"),
+    ],
+)
 def test_options_that_can_not_work_are_refused(column: SqlType, options: dict[str, str], message: str) -> None:
     with pytest.raises(Error, match="CONNECTOR_OPTION") as caught:
         datagen((Field("v", column),), **options)
     assert message in caught.value.message
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("1h 30m", 5400 * S), ("2 days", 172800 * S), ("500ms", S // 2), ("1 hour", 3600 * S), ("10s", 10 * S),
-    ("1w", 604800 * S), ("3 minutes", 180 * S), ("7us", 7),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1h 30m", 5400 * S),
+        ("2 days", 172800 * S),
+        ("500ms", S // 2),
+        ("1 hour", 3600 * S),
+        ("10s", 10 * S),
+        ("1w", 604800 * S),
+        ("3 minutes", 180 * S),
+        ("7us", 7),
+    ],
+)
 def test_durations(text: str, expected: int) -> None:
     assert duration_us(text, "x") == expected
 

@@ -25,5 +25,4 @@ def test_an_epoch_run_again_writes_the_same_file(tmp_path: Path) -> None:
 def test_without_a_directory_only_counts() -> None:
     with DeadLetterWriter(None) as letters:
         letters.add_rows("a", [1, 2], ["x", "y"], ["t", "u"])
-    assert letters.receipt() == {"count": 2, "rows": 2,
-                                 "first": {"file": "a", "line": 1, "reason": "x", "text": "t"}}
+    assert letters.receipt() == {"count": 2, "rows": 2, "first": {"file": "a", "line": 1, "reason": "x", "text": "t"}}

@@ -58,10 +58,17 @@ def test_hidden_and_temporary_names_and_subdirectories_are_left_out(tmp_path: Pa
     assert len(Driver(file_source(tmp_path, recursive="true")).all()) == 2
 
 
-@pytest.mark.parametrize(("path", "pattern", "expected"), [
-    ("", "a*.csv", 1), ("a*.csv", None, 1), ("", "**/*.csv", 3), ("sub/*.csv", None, 1), ("a1.csv", None, 1),
-    ("[ab]?.csv", None, 2),
-])
+@pytest.mark.parametrize(
+    ("path", "pattern", "expected"),
+    [
+        ("", "a*.csv", 1),
+        ("a*.csv", None, 1),
+        ("", "**/*.csv", 3),
+        ("sub/*.csv", None, 1),
+        ("a1.csv", None, 1),
+        ("[ab]?.csv", None, 2),
+    ],
+)
 def test_patterns(tmp_path: Path, path: str, pattern: str | None, expected: int) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("a1.csv", "b1.csv", "sub/c.csv", "other.txt"):
@@ -212,7 +219,7 @@ def test_an_unreadable_file_is_shown_and_retried(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(files, "open_file", refusing)
     assert driver.all() == [(2, "x")]
     status = driver.source.status()
-    assert (status["unreadable"], status["pending_files"]) == (["a.csv"], 1)
+    assert (status["unreadable"], status["pending_files"]) == ([["a.csv", "Permission denied"]], 1)
     monkeypatch.undo()
     assert driver.all(T0 + S) == []
     assert driver.all(T0 + 3 * S) == [(1, "x")]
@@ -343,15 +350,16 @@ def test_many_small_files_come_in_bounded_polls(tmp_path: Path) -> None:
 
 
 def test_an_idle_source_seldom_looks_and_then_only_at_recent_files(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path / "old.csv", "a,b\n1,x\n", T0 - 3600 * S)
     put(tmp_path / "open.csv", "a,b\n2,x\n", T0 - S)
     os.utime(tmp_path, ns=(T0 * 1000 - S * 1000, T0 * 1000 - S * 1000))
     driver = Driver(file_source(tmp_path))
     driver.all()
     walks = []
-    original = listing.Listing._walk
-    monkeypatch.setattr(listing.Listing, "_walk", lambda *a: walks.append(1) or original(*a))
+    original = listing.Listing._all
+    monkeypatch.setattr(listing.Listing, "_all", lambda *a: walks.append(1) or original(*a))
     for i in range(1, 90):
         assert driver.once(T0 + i * S // 10, fresh=False) == []
     assert walks == []
@@ -362,20 +370,23 @@ def test_an_idle_source_seldom_looks_and_then_only_at_recent_files(
     assert len(walks) == 2 or len(walks) == 1
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({}, "needs the option path"),
-    ({"path": "/does/not/exist", "format": "csv"}, "does not exist"),
-    ({"path": ".", "format": "avro"}, 'format "avro" is not supported'),
-    ({"path": "."}, "needs a format"),
-    ({"path": ".", "format": "csv", "delimitr": ";"}, 'no option "delimitr"'),
-    ({"path": ".", "format": "csv", "delimiter": ";;"}, "can't be"),
-    ({"path": ".", "format": "json", "delimiter": ";"}, 'no option "delimiter"'),
-    ({"path": ".", "format": "csv", "on_error": "panic"}, "can't be"),
-    ({"path": ".", "format": "csv", "max_rows_per_epoch": "0"}, "can't be 0"),
-    ({"path": ".", "format": "csv", "csv__header": "maybe"}, "can't be"),
-    ({"path": ".", "format": "csv", "csv__header": "true", "without_header": "true"}, "contradict"),
-    ({"path": ".", "posix_fs__root": "/", "format": "csv"}, "different things"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs the option path"),
+        ({"path": "/does/not/exist", "format": "csv"}, "does not exist"),
+        ({"path": ".", "format": "avro"}, 'format "avro" is not supported'),
+        ({"path": "."}, "needs a format"),
+        ({"path": ".", "format": "csv", "delimitr": ";"}, 'no option "delimitr"'),
+        ({"path": ".", "format": "csv", "delimiter": ";;"}, "can't be"),
+        ({"path": ".", "format": "json", "delimiter": ";"}, 'no option "delimiter"'),
+        ({"path": ".", "format": "csv", "on_error": "panic"}, "can't be"),
+        ({"path": ".", "format": "csv", "max_rows_per_epoch": "0"}, "can't be 0"),
+        ({"path": ".", "format": "csv", "csv__header": "maybe"}, "can't be"),
+        ({"path": ".", "format": "csv", "csv__header": "true", "without_header": "true"}, "contradict"),
+        ({"path": ".", "posix_fs__root": "/", "format": "csv"}, "different things"),
+    ],
+)
 def test_options_that_can_not_work_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(Error, match="CONNECTOR_OPTION") as caught:
         open_source(relation(AB, connector="file", **options))
@@ -403,6 +414,16 @@ def test_the_catalog_keeps_an_absolute_path(tmp_path: Path, monkeypatch: pytest.
 def test_risingwave_spelling(tmp_path: Path) -> None:
     put(tmp_path / "a.csv", "1;x\n")
     put(tmp_path / "b.txt", "2;x\n")
-    source = open_source(relation(AB, connector="posix_fs", posix_fs__root=str(tmp_path), match_pattern="*.csv",
-                                  format="plain", encode="csv", without_header="true", delimiter=";"))
+    source = open_source(
+        relation(
+            AB,
+            connector="posix_fs",
+            posix_fs__root=str(tmp_path),
+            match_pattern="*.csv",
+            format="plain",
+            encode="csv",
+            without_header="true",
+            delimiter=";",
+        )
+    )
     assert Driver(source).all() == [(1, "x")]

@@ -35,8 +35,12 @@ def rows(driver: Driver, fields: Any = columns("bid"), now_us: int = T0) -> list
 
 
 def fast(kind: str, events: int, **options: str) -> dict[str, str]:
-    return {"nexmark__table__type": kind.title(), "nexmark__event__num": str(events),
-            "nexmark__min__event__gap__in__ns": "0", **options}
+    return {
+        "nexmark__table__type": kind.title(),
+        "nexmark__event__num": str(events),
+        "nexmark__min__event__gap__in__ns": "0",
+        **options,
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,7 +93,9 @@ def test_another_seed_gives_other_values() -> None:
 
 
 def test_the_pace_and_the_end() -> None:
-    driver = Driver(nexmark(nexmark__table__type="BID", nexmark__event__num="1000", nexmark__min__event__gap__in__ns="1000000"))
+    driver = Driver(
+        nexmark(nexmark__table__type="BID", nexmark__event__num="1000", nexmark__min__event__gap__in__ns="1000000")
+    )
     assert rows(driver) == []
     assert driver.last.next_us == T0 + S // 1000
     assert len(rows(driver, now_us=T0 + S // 10)) == 2 * 46
@@ -106,19 +112,25 @@ def test_history_repeats_all_and_a_restart_goes_on(tmp_path) -> None:
     again.source.load(tmp_path / "seen.json")
     again.source.accept(json.loads(json.dumps(first.slices)))
     again.position = first.position
-    history = [row for piece in (again.source.history(None, 50, 1 << 40),) for row in again.read(piece.slices, columns("bid"))]
-    assert history == found[:len(history)]
+    history = [
+        row for piece in (again.source.history(None, 50, 1 << 40),) for row in again.read(piece.slices, columns("bid"))
+    ]
+    assert history == found[: len(history)]
     assert len(found + rows(again)) == 460
 
 
-@pytest.mark.parametrize(("fields", "options", "message"), [
-    (columns("bid"), {"nexmark__table__type": "Seller"}, 'can\'t be "Seller"'),
-    (columns("bid"), {"nexmark__table__type": "Person"}, 'no column "auction" for person events'),
-    (columns("bid"), {}, "can't be bigint"), ((Field("price", t.INTEGER),), {"nexmark__table__type": "Bid"}, "can't be integer"),
-    (columns("bid"), {"nexmark__table__type": "Bid", "nexmark__event__rate": "1"}, "no option"),
-    (columns("bid"), {"nexmark__table__type": "Bid", "nexmark__event__num": "-1"}, "can't be -1"),
-    (columns("bid"), {"nexmark__table__type": "Bid", "nexmark__hot__bidder__ratio": "0"}, "can't be 0"),
-])
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        (columns("bid"), {"nexmark__table__type": "Seller"}, 'can\'t be "Seller"'),
+        (columns("bid"), {"nexmark__table__type": "Person"}, 'no column "auction" for person events'),
+        (columns("bid"), {}, "can't be bigint"),
+        ((Field("price", t.INTEGER),), {"nexmark__table__type": "Bid"}, "can't be integer"),
+        (columns("bid"), {"nexmark__table__type": "Bid", "nexmark__event__rate": "1"}, "no option"),
+        (columns("bid"), {"nexmark__table__type": "Bid", "nexmark__event__num": "-1"}, "can't be -1"),
+        (columns("bid"), {"nexmark__table__type": "Bid", "nexmark__hot__bidder__ratio": "0"}, "can't be 0"),
+    ],
+)
 def test_options_that_can_not_work_are_refused(fields, options, message) -> None:
     with pytest.raises(Error, match="CONNECTOR_OPTION") as caught:
         nexmark(fields, **options)

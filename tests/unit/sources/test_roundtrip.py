@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
 from watersmeet import types as t
-from watersmeet.sources import cutting
+from watersmeet.sources import cutting, filerows, files, textrows
 from watersmeet.types import Field
 
 COLUMNS = (Field("n", t.INTEGER), Field("s", t.VARCHAR), Field("u", t.VARCHAR))
 #: The letters that matter to the formats, and some that are longer than a byte.
-TEXT = st.text(alphabet='ab,;"\n\r\' {}\\é😀\t', max_size=8)
+TEXT = st.text(alphabet="ab,;\"\n\r' {}\\é😀\t", max_size=8)
 ROWS = st.lists(st.tuples(st.integers(-99, 99), TEXT, TEXT), max_size=30)
 BUDGET = st.tuples(st.integers(1, 9), st.integers(1, 60))
 
@@ -92,9 +94,95 @@ def test_a_row_longer_than_a_slice(monkeypatch: Any) -> None:
     assert drive(csv_text(rows, "\n"), "csv", (10, 8)).rows == rows  # type: ignore[attr-defined]
 
 
-def test_a_file_without_any_newline_is_damaged(monkeypatch: Any) -> None:
-    monkeypatch.setattr(cutting, "SLICE_BYTES", 16)
-    monkeypatch.setattr(cutting, "MAX_LINE_BYTES", 1000)
-    driver = drive("n,s,u\n1,a,b\n" + "x" * 5000, "csv", (10, 1000))
-    assert driver.rows == [(1, "a", "b")]  # type: ignore[attr-defined]
-    assert driver.reasons()[:1] == [("a", None, "damaged")]
+@pytest.mark.parametrize("kind", ["csv", "json", "csv.gz", "json.gz"])
+@pytest.mark.parametrize("budget", [(1000, 10_000), (1, 10), (3, 100)])
+@pytest.mark.parametrize("slice_bytes", [16, 1 << 20])
+def test_a_record_that_is_too_long_is_set_aside_alone(
+    monkeypatch: Any, tmp_path: Path, kind: str, budget: tuple[int, int], slice_bytes: int
+) -> None:
+    monkeypatch.setattr(cutting, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(filerows, "SLICE_BYTES", slice_bytes)
+    if kind.startswith("csv"):
+        good, long = [f"{i},a,b\n" for i in range(6)], f"{'x' * 5000},a,b\n"
+    else:
+        good, long = [f'{{"n": {i}, "s": "a", "u": "b"}}\n' for i in range(6)], f'{{"n": 7, "s": "{"x" * 5000}"}}\n'
+    lengths = [len(long), len(long) - 1]
+    text = "".join([*good[:3], long, *good[3:], long.rstrip("\n")]).encode()
+    put(tmp_path / f"a.{kind}", gzip.compress(text) if kind.endswith("gz") else text)
+    options = {"csv__header": "false"} if kind.startswith("csv") else {}
+    source = file_source(tmp_path, COLUMNS, format=kind.removesuffix(".gz"), max_record_bytes="100", **options)
+    driver = Driver(source, *budget)
+    assert driver.all() == [(i, "a", "b") for i in range(6)]
+    expected = [(line, f"length: {n} bytes, more than max_record_bytes = 100") for line, n in zip([4, 8], lengths)]
+    assert [(d["line"], d["reason"]) for d in driver.dead] == expected
+    assert all(len(d["text"]) > 100 and long.startswith(d["text"]) for d in driver.dead)
+    driver.dead.clear()
+    assert len(driver.history(*budget)) == 6
+    assert [(d["line"], d["reason"]) for d in driver.dead] == expected
+
+
+def test_a_record_that_is_too_long_waits_for_its_end(tmp_path: Path) -> None:
+    file = put(tmp_path / "a.json", '{"n": 1}\n' + "x" * 500, T0)
+    driver = Driver(file_source(tmp_path, COLUMNS, format="json", max_record_bytes="100"))
+    assert driver.all(T0) == [(1, None, None)]
+    assert (driver.dead, driver.last.pending) == ([], 1)
+    put(file, "y" * 500 + '\n{"n": 2}\n', T0 + S, append=True)
+    assert driver.all(T0 + S) == [(2, None, None)]
+    assert [(d["line"], d["reason"][:18]) for d in driver.dead] == [(2, "length: 1001 bytes")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz"])
+@pytest.mark.parametrize("limit", [100, 1 << 20])
+def test_a_file_whose_header_is_too_long_is_damaged(tmp_path: Path, kind: str, limit: int) -> None:
+    text = b"n," + b"x" * (1 << 18) + b"\n1,a\n"
+    put(tmp_path / f"a.{kind}", gzip.compress(text) if kind.endswith("gz") else text)
+    driver = Driver(file_source(tmp_path, COLUMNS, max_record_bytes=str(limit)))
+    assert driver.all() == []
+    assert driver.reasons() == [(f"a.{kind}", None, "damaged")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_an_error_that_nobody_thought_of_sets_aside_the_record_that_raises_it(
+    monkeypatch: Any, tmp_path: Path, kind: str
+) -> None:
+    name = "convert" if kind == "csv" else "json_objects"
+    real = getattr(textrows, name)
+
+    def fails(texts: Any, *how: Any) -> Any:
+        found = texts if isinstance(texts, list) else [texts]
+        if any("poison" in str(value) for column in found for value in column):
+            raise ZeroDivisionError("of the test")
+        return real(texts, *how)
+
+    monkeypatch.setattr(textrows, name, fails)
+    words = ["poison" if i in (3, 4, 17) else "fine" for i in range(20)]
+    if kind == "csv":
+        text = "n,s,u\n" + "".join(f'{i},{word},"a\nb"\n' for i, word in enumerate(words))
+    else:
+        text = "".join(f'{{"n": {i}, "s": "{word}", "u": "a\\nb"}}\n' for i, word in enumerate(words))
+    put(tmp_path / f"a.{kind}", text)
+    driver = Driver(file_source(tmp_path, COLUMNS, format=kind))
+    assert driver.all() == [(i, "fine", "a\nb") for i in range(20) if i not in (3, 4, 17)]
+    lines = [2 + 2 * i if kind == "csv" else 1 + i for i in (3, 4, 17)]
+    reason = "unexpected: ZeroDivisionError: of the test"
+    assert [(d["line"], d["reason"]) for d in driver.dead] == [(line, reason) for line in lines]
+
+
+def test_an_error_that_nobody_thought_of_keeps_no_other_file_back(monkeypatch: Any, tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", "n,s,u\n1,a,b\n")
+    put(tmp_path / "b.csv", "n,s,u\n2,a,b\n")
+    real = files.next_cut
+
+    def fails(file: Any, name: str, *rest: Any, **how: Any) -> Any:
+        if name == "a.csv":
+            raise ZeroDivisionError("of the test")
+        return real(file, name, *rest, **how)
+
+    monkeypatch.setattr(files, "next_cut", fails)
+    driver = Driver(file_source(tmp_path, COLUMNS))
+    assert driver.all() == [(2, "a", "b")]
+    status = driver.source.status()
+    assert status["unreadable_files"] == 1
+    assert "ZeroDivisionError: of the test" in str(status)
+    monkeypatch.undo()
+    assert driver.all(T0 + 5 * S) == [(1, "a", "b")]

@@ -23,8 +23,12 @@ from watersmeet.store.transactions import write_transaction
 from watersmeet.types import BIGINT, DOUBLE, INTERVAL, VARCHAR, Field, SqlType, arrow_schema
 
 COLUMNS = (Field("k", BIGINT), Field("name", VARCHAR), Field("x", DOUBLE))
-NESTED = (Field("k", BIGINT), Field("span", INTERVAL), Field("spans", SqlType("array", element=INTERVAL)),
-          Field("pair", SqlType("struct", fields=(("a", DOUBLE), ("b", INTERVAL)))))
+NESTED = (
+    Field("k", BIGINT),
+    Field("span", INTERVAL),
+    Field("spans", SqlType("array", element=INTERVAL)),
+    Field("pair", SqlType("struct", fields=(("a", DOUBLE), ("b", INTERVAL)))),
+)
 
 
 def catalog(*relations: Relation) -> Catalog:
@@ -62,17 +66,20 @@ def canonical(value):
 
 
 def counted(table):
-    return Counter(tuple(canonical(v) for v in row) for row in zip(*(c.to_pylist() for c in table.columns), strict=True))
+    return Counter(
+        tuple(canonical(v) for v in row) for row in zip(*(c.to_pylist() for c in table.columns), strict=True)
+    )
 
 
 class Database:
     """The writer's side of a database."""
 
-    def __init__(self, path: Path, relations: Catalog = CATALOG, *, durable: bool = False) -> None:
+    def __init__(self, path: Path, relations: Catalog = CATALOG, *, durable: bool = False, **log: int) -> None:
+        """log: keyword arguments of the commit log."""
         self.catalog = relations
         self.layout = Layout(path, durable=durable)
         self.lock = WriterLock(self.layout)
-        self.log = CommitLog(self.layout, writer=True)
+        self.log = CommitLog(self.layout, writer=True, **log)
         self.packs = PackFiles(self.layout.packs)
         clean_at_start(self.layout, self.log, self.packs)
         self.compactor = Compactor(self.layout, self.log, self.packs, lambda: self.catalog, commits=10)
@@ -85,34 +92,38 @@ class Database:
     def transaction(self, **changes) -> Commit:
         """One transaction: by relation id, a list of (row, diff)."""
         tables = {i: change(rows, self.catalog.relations[i].columns) for i, rows in changes.items()}
-        return write_transaction(self.layout, self.log, tables, catalog_version=self.catalog.version)
+        return write_transaction(self.layout, self.log, tables)
 
     def epoch(self, *, transaction: int, sources=None, state: bytes = b"", **changes) -> Commit:
         """One epoch with the state `state` in one bucket: by relation id, a list of (row, diff)."""
         last = self.log.last_epoch()
         number = 1 if last is None else last.epoch + 1
-        writer = PackWriter(self.layout.packs, epoch_prefix(number, 0, 0), durable=self.layout.durable)
+        writer = PackWriter(self.layout.packs, epoch_prefix(number, self.log.writer, 0, 0), durable=self.layout.durable)
         pending = {}
         for i, rows in changes.items():
             table, diff = change(rows, self.catalog.relations[i].columns)
             # In two blobs, as two buckets would write it.
             half = table.num_rows // 2
-            blobs = [writer.add(encode_change(table.slice(a, b), diff[a : a + b]), b)
-                     for a, b in ((0, half), (half, table.num_rows - half)) if b]
+            blobs = [
+                writer.add(encode_change(table.slice(a, b), diff[a : a + b]), b)
+                for a, b in ((0, half), (half, table.num_rows - half))
+                if b
+            ]
             pending[i] = blobs, count_change(diff, table.num_rows)
         run = writer.add(state or b"state of epoch %d" % number, 1)
         pack = writer.finish({"operators": {"join": [run.to_json()]}})
-        relations = {i: RelationChange(tuple(b.within(pack) for b in blobs), *counts)
-                     for i, (blobs, counts) in pending.items()}
+        relations = {
+            i: RelationChange(tuple(b.within(pack) for b in blobs), *counts) for i, (blobs, counts) in pending.items()
+        }
         frontier = Frontier(transaction, sources or {})
-        return self.log.append(Commit("epoch", epoch=number, frontier=frontier, relations=relations,
-                                      packs={"0/0": pack}, circuit="c"))
+        return self.log.append(
+            Commit("epoch", epoch=number, frontier=frontier, relations=relations, packs={"0/0": pack}, circuit="c")
+        )
 
     def close(self) -> None:
         for content in self.open:
             content.close()
         self.compactor.stop()
-        self.log.close()
         self.lock.release()
 
 

@@ -7,23 +7,34 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 from faults import FaultyOs
 from support import CATALOG, Database, read
 
+from watersmeet.catalog import Catalog
 from watersmeet.errors import Error
 from watersmeet.store import files, readers
-from watersmeet.store.catalogs import load_catalog, save_catalog
+from watersmeet.store.catalogs import load_catalog, save_catalog, saving
 from watersmeet.store.commits import BlobRef, Commit, CommitLog, Frontier, RelationChange
+from watersmeet.store.floors import Floor, raise_floor
 from watersmeet.store.layout import Layout
 from watersmeet.store.lock import WriterLock
+from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Reader
+from watersmeet.store.retention import clean_at_start
 
 COMMIT = Commit(
-    "epoch", time_us=5, relations={"t1": RelationChange((BlobRef("a.pack", 64, 10, 3),), 2, 1)}, epoch=7,
-    frontier=Frontier(3, {"t3": {"files": [1]}}, {"left": 2}), packs={"0/1": "a.pack"}, circuit="abc",
-    catalog_version=4, metrics={"rows": 1}, retired=("b.run",),
+    "epoch",
+    time_us=5,
+    relations={"t1": RelationChange((BlobRef("a.pack", 64, 10, 3),), 2, 1)},
+    epoch=7,
+    frontier=Frontier(3, {"t3": {"files": [1]}}, {"left": 2}),
+    packs={"0/1": "a.pack"},
+    circuit="abc",
+    metrics={"rows": 1},
+    retired=("b.run",),
 )
 
 
@@ -36,8 +47,8 @@ def test_a_commit_survives_its_file(layout):
     log = CommitLog(layout, writer=True)
     log.append(Commit("transaction"))
     written = log.append(COMMIT)
-    assert CommitLog(layout).read(2) == written
-    assert (written.number, written.last_epoch, written.epoch_before, written.last_transaction) == (2, 2, 0, 1)
+    assert CommitLog(layout).read(3) == written
+    assert (written.number, written.last_epoch, written.epoch_before, written.last_transaction) == (3, 3, 0, 2)
     assert CommitLog(layout).last_epoch() == written
 
 
@@ -46,16 +57,16 @@ def test_rejected_rows_add_up_over_commits(layout):
     log.append(Commit("transaction", rejected={"t1": 2, "t2": 0}))
     log.append(COMMIT)
     log.append(Commit("transaction", rejected={"t1": 1, "t3": 4}))
-    assert [log.read(n).rejected for n in (1, 2, 3)] == [{"t1": 2}, {"t1": 2}, {"t1": 3, "t3": 4}]
+    assert [log.read(n).rejected for n in (2, 3, 4)] == [{"t1": 2}, {"t1": 2}, {"t1": 3, "t3": 4}]
 
 
 @pytest.mark.parametrize("change", [lambda b: b[:-20], lambda b: b"", lambda b: b.replace(b"a.pack", b"b.pack")])
 def test_a_damaged_commit_is_named(layout, change):
     CommitLog(layout, writer=True).append(COMMIT)
-    path = layout.commit(1)
+    path = layout.commit(2)
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(Error, match=r"000000000001\.json") as raised:
-        CommitLog(layout).read(1)
+    with pytest.raises(Error, match=r"000000000002\.json") as raised:
+        CommitLog(layout).read(2)
     assert raised.value.condition == "DATABASE_DAMAGED"
 
 
@@ -82,44 +93,45 @@ class CountingOs:
 
 
 def test_polling_costs_the_same_whatever_the_history(layout, monkeypatch):
-    """100,000 commits behind it: two looks a poll, no listing, also for a reader that starts."""
-    blank = Commit("transaction", number=1).to_bytes()
-    for number in [*range(1, 200), *range(99_000, 100_001)]:
-        layout.commit(number).write_bytes(blank)
-    (layout.commits / "HEAD").write_bytes(b"%012d\n" % 99_990)
+    """100,000 commits behind it: a look and a small listing a poll, and few of both for a reader that starts."""
+    for number in range(99_000, 100_001):
+        layout.commit(number).write_bytes(b"")
+    raise_floor(layout, Floor(), 99_500, [])
     counting = CountingOs()
     monkeypatch.setattr(files, "os", counting)
     log = CommitLog(layout)
     assert log.head() == 100_000
-    assert "listdir" not in counting.calls
-    assert len(counting.calls) < 15
+    assert len(counting.calls) < 30
     counting.calls.clear()
     assert log.head() == 100_000
-    assert counting.calls == ["stat", "stat"]
+    assert counting.calls == ["stat", "listdir"]
 
 
-@pytest.mark.parametrize("hint", [None, b"", b"00000", b"999999999999\n", b"000000000003\n", b"000000000011\n"])
-def test_the_head_is_found_whatever_the_hint(layout, hint):
-    """HEAD is lost, torn, ahead, behind, or names a commit that was cleaned away."""
+@pytest.mark.parametrize("late", [[], [3], [3, 4, 5], [20]])
+def test_the_head_is_found_whatever_is_below_the_floor(layout, late):
+    """A writer that was overtaken has made commits again that were cleaned away."""
     log = CommitLog(layout, writer=True)
-    for _ in range(40):
+    for _ in range(39):
         log.append(Commit("transaction"))
-    files.remove_files(layout.commit(n) for n in range(1, 10))
-    if hint is None:
-        (layout.commits / "HEAD").unlink()
-    else:
-        (layout.commits / "HEAD").write_bytes(hint)
+    early = CommitLog(layout)
+    early._head = 2
+    raise_floor(layout, Floor(), 30, [log.read(1)])
+    data = layout.commit(3).read_bytes()
+    files.remove_files(layout.commit(n) for n in range(1, 30))
+    for number in late:
+        layout.commit(number).write_bytes(data)
     assert CommitLog(layout).head() == 40
-    assert CommitLog(layout, writer=True).head() == 40
+    assert early.head() == 40
+    assert CommitLog(layout, writer=True).head() == 41
 
 
 def test_waiting_for_the_next_commit(layout):
     log = CommitLog(layout, writer=True)
     foreign = CommitLog(layout)
-    assert not log.wait_past(0, 0.01)
-    assert not foreign.wait_past(0, 0.01)
+    assert not log.wait_past(1, 0.01)
+    assert not foreign.wait_past(1, 0.01)
     found = []
-    threads = [threading.Thread(target=lambda r=reader: found.append(r.wait_past(0, 120))) for reader in (log, foreign)]
+    threads = [threading.Thread(target=lambda r=reader: found.append(r.wait_past(1, 120))) for reader in (log, foreign)]
     for thread in threads:
         thread.start()
     log.append(Commit("transaction"))
@@ -130,12 +142,14 @@ def test_waiting_for_the_next_commit(layout):
 
 def test_commits_from_several_threads_are_contiguous(layout):
     log = CommitLog(layout, writer=True)
-    threads = [threading.Thread(target=lambda: [log.append(Commit("transaction")) for _ in range(50)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [log.append(Commit("transaction")) for _ in range(50)]) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [CommitLog(layout).read(n).number for n in range(1, 201)] == list(range(1, 201))
+    assert [CommitLog(layout).read(n).number for n in range(2, 202)] == list(range(2, 202))
 
 
 def test_only_the_writer_appends(layout):
@@ -156,10 +170,15 @@ def test_two_writers(layout):
 
 
 def test_the_lock_goes_with_its_process(layout):
-    text = ("import sys, time\nfrom watersmeet.store.layout import Layout\nfrom watersmeet.store.lock import WriterLock\n"
-            "lock = WriterLock(Layout(sys.argv[1]))\nprint('held', flush=True)\ntime.sleep(600)\n")
-    process = subprocess.Popen([sys.executable, "-c", text, str(layout.root)], stdout=subprocess.PIPE,
-                               env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    text = (
+        "import sys, time\nfrom watersmeet.store.layout import Layout\nfrom watersmeet.store.lock import WriterLock\n"
+        "lock = WriterLock(Layout(sys.argv[1]))\nprint('held', flush=True)\ntime.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", text, str(layout.root)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     with process:
         try:
             assert process.stdout.readline() == b"held\n"
@@ -170,14 +189,15 @@ def test_the_lock_goes_with_its_process(layout):
     WriterLock(layout).release()
 
 
-def test_a_newer_format_is_refused_untouched(tmp_path):
+@pytest.mark.parametrize(("version", "word"), [(1, "older"), (3, "newer")])
+def test_another_format_is_refused_untouched(tmp_path, version, word):
     """Features: a path from a newer state format."""
     root = tmp_path / "x"
     root.mkdir()
-    (root / "FORMAT").write_text(json.dumps({"format": 2}))
+    (root / "FORMAT").write_text(json.dumps({"format": version}))
     before = sorted(root.rglob("*"))
     for create in (True, False):
-        with pytest.raises(Error, match="format 2") as raised:
+        with pytest.raises(Error, match=f"format {version}, {word} than") as raised:
             Layout(root, create=create)
         assert raised.value.condition == "DATABASE_FORMAT"
     assert sorted(root.rglob("*")) == before
@@ -201,14 +221,53 @@ def test_names_that_leave_the_directory_are_refused(layout, name):
 
 
 def test_catalogs(layout):
-    assert load_catalog(layout).version == 0
+    log = CommitLog(layout, writer=True)
+    assert load_catalog(layout, log) == (Catalog(), "")
     for version in range(1, 20):
-        save_catalog(layout, CATALOG.__class__(version, CATALOG.next_number, CATALOG.relations))
-    assert load_catalog(layout).version == 19
-    assert load_catalog(layout).relations == CATALOG.relations
+        save_catalog(layout, log, Catalog(version, CATALOG.next_number, CATALOG.relations))
+    found, name = load_catalog(layout, CommitLog(layout))
+    assert (found.version, found.relations, name) == (19, CATALOG.relations, "000000000019-1")
     assert len(list(layout.catalogs.iterdir())) == 8
     with pytest.raises(Error, match="exists"):
-        save_catalog(layout, CATALOG.__class__(19))
+        save_catalog(layout, log, Catalog(19))
+
+
+def test_a_catalog_counts_once_it_is_committed(layout):
+    """Of two writers that change the catalog the one that was overtaken fails, and what it wrote shows nowhere."""
+    old = CommitLog(layout, writer=True)
+    save_catalog(layout, old, Catalog(1, 5))
+    new = CommitLog(layout, writer=True)
+    with pytest.raises(Error) as raised:
+        save_catalog(layout, old, Catalog(2, 6))
+    assert raised.value.condition == "WRITER_FENCED"
+    assert load_catalog(layout, CommitLog(layout))[0] == Catalog(1, 5)
+    save_catalog(layout, new, Catalog(2, 7))
+    assert load_catalog(layout, CommitLog(layout))[0] == Catalog(2, 7)
+
+
+def test_a_catalog_comes_with_the_commit_that_names_it(layout):
+    log = CommitLog(layout, writer=True)
+    save_catalog(layout, log, Catalog(1))
+    with saving(layout, log, Catalog(2)) as name:
+        log.append(Commit("transaction"))
+        assert load_catalog(layout, CommitLog(layout))[0] == Catalog(1)
+        log.append(Commit("transaction", catalog=name))
+    assert load_catalog(layout, CommitLog(layout)) == (Catalog(2), name)
+    assert log.append(Commit("transaction")).catalog == name
+    with saving(layout, log, Catalog(3)):
+        pass
+    assert load_catalog(layout, log)[0] == Catalog(2)
+    assert len(list(layout.catalogs.iterdir())) == 2
+
+
+def test_catalogs_of_writers_that_ended_before_their_commit_go(layout):
+    log = CommitLog(layout, writer=True)
+    save_catalog(layout, log, Catalog(1))
+    for version in (2, 3):
+        path = layout.catalog(f"{version:012d}-1")
+        path.write_bytes(layout.seal(path, Catalog(version).to_json()))
+    clean_at_start(layout, CommitLog(layout, writer=True), PackFiles(layout.packs))
+    assert [p.name for p in layout.catalogs.iterdir()] == ["000000000001-1.json"]
 
 
 def test_holds_of_living_readers_count_and_those_of_dead_ones_do_not(layout):
@@ -232,7 +291,7 @@ def test_a_line_that_cannot_be_read_holds_everything(layout):
 
 def test_a_reader_learns_that_it_came_too_late(layout):
     reader = Reader(layout)
-    readers.write_floor(layout, 10)
+    raise_floor(layout, Floor(), 10, [])
     assert not reader.hold(9)
     assert reader.hold(10)
 
@@ -245,3 +304,13 @@ def test_a_full_disk_while_a_reader_registers_is_no_error(tmp_path, monkeypatch)
     monkeypatch.setattr(readers, "os", os)
     assert read(content, CATALOG, "t1")["t1"].total() == 1
     database.close()
+
+
+def test_what_a_log_remembers_is_bounded_by_bytes(layout):
+    """A commit of many views is large: it is their bytes that count, not their number."""
+    log = CommitLog(layout, writer=True, cache_bytes=100_000)
+    for number in range(1, 40):
+        log.append(replace(COMMIT, epoch=number, metrics={"operators": {f"o{i}": i for i in range(100)}}))
+        assert log.cached_bytes <= 100_000
+    assert 2 <= len(log._cache) < 20
+    assert log.read(2).epoch == 1

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from support import CATALOG, NESTED, Database, catalog, counted, read, rows_table
+from support import CATALOG, NESTED, ORDERS, Database, catalog, change, counted, read, rows_table
 from tests.thorough import examples
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.content import Content
+from watersmeet.store.content import Content, _connect
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.tables import ContentTable
 from watersmeet.types import BIGINT, Field
 
 VALUES = st.tuples(
@@ -81,7 +82,9 @@ def run_history(tmp_path_factory, steps):
         for step in steps:
             run_step(database, follower, model, step)
         check(database, follower, model)
-        fresh = Content(Layout(database.layout.root, create=False), CommitLog(database.layout), PackFiles(database.layout.packs))
+        fresh = Content(
+            Layout(database.layout.root, create=False), CommitLog(database.layout), PackFiles(database.layout.packs)
+        )
         database.open.append(fresh)
         check(database, fresh, model)
     finally:
@@ -172,15 +175,15 @@ def test_overlay_shows_own_changes_until_it_is_cleared(database, monkeypatch, sm
     monkeypatch.setattr("watersmeet.store.tables._SMALL_ROWS", small_rows)
     content = database.content()
     row, other = (1, "a", 1.0), (2, "b", math.nan)
-    database.transaction(t1=[(row, 2)])
-    database.epoch(transaction=1)
+    first = database.transaction(t1=[(row, 2)])
+    database.epoch(transaction=first.number)
     database.transaction(t1=[(other, 1)])
     content.overlay("t1", rows_table([row, other, other]), np.array([-1, -1, 1]))
     content.overlay("t1", rows_table([other, (3, "c", 0.0)]), np.array([-1, 1]))
     newest = read(content, CATALOG, "t1", newest=True)["t1"]
     assert newest == Counter({row: 1, (3, "c", 0.0): 1})
     assert read(content, CATALOG, "t1")["t1"] == Counter({row: 2})
-    content.clear_overlay()
+    content.clear_overlay(["t1"])
     assert read(content, CATALOG, "t1", newest=True)["t1"] == Counter({row: 2, (2, "b", "nan"): 1})
 
 
@@ -190,8 +193,7 @@ def test_overlay_survives_a_move_of_its_base(database):
     database.transaction(t1=[(row, 1)])
     content.overlay("t1", rows_table([row]), np.array([-1]))
     assert not read(content, CATALOG, "t1", newest=True)["t1"]
-    database.transaction(t1=[((2, "b", 1.0), 1)])
-    database.epoch(transaction=2)
+    database.epoch(transaction=database.transaction(t1=[((2, "b", 1.0), 1)]).number)
     assert read(content, CATALOG, "t1", newest=True)["t1"] == Counter({(2, "b", 1.0): 1})
 
 
@@ -211,10 +213,9 @@ def test_deleting_a_row_that_is_not_there_is_an_error_and_changes_nothing(databa
 
 def test_earlier_moment_on_request(database):
     content = database.content()
-    for i in range(5):
-        database.transaction(t1=[((i, "a", 1.0), 1)])
+    made = [database.transaction(t1=[((i, "a", 1.0), 1)]).number for i in range(5)]
     assert read(content, CATALOG, "t1")["t1"].total() == 5
-    assert read(content, CATALOG, "t1", to_commit=2)["t1"].total() == 2
+    assert read(content, CATALOG, "t1", to_commit=made[1])["t1"].total() == 2
     assert read(content, CATALOG, "t1")["t1"].total() == 5
 
 
@@ -278,10 +279,26 @@ def test_queries_cannot_see_python_variables_and_may_be_kept_from_files(database
         content.query("SELECT * FROM read_csv('/etc/passwd')")
 
 
+@pytest.mark.parametrize(("width", "least_rows", "most_rows"), [(10, 60, 200), (1000, 5, 20)])
+def test_space_of_deleted_rows_is_bounded_by_bytes(width, least_rows, most_rows):
+    """Wide rows are cleared away sooner: a thousand of them are megabytes."""
+    connection = _connect("", 1, "1GB", external_access=False)
+    table = ContentTable(connection, ORDERS, waste_bytes=5000)
+    kept, rows = 0, []
+    for turn in range(30):
+        before, rows = rows, [(i, "x" * width, float(turn)) for i in range(5)]
+        table.apply(*change([(r, -1) for r in before] + [(r, 1) for r in rows]))
+        kept = max(kept, table._deleted_rows)
+    assert least_rows <= kept <= most_rows
+    assert connection.execute(f"SELECT count(*) FROM {table.table}").fetchone() == (5,) == (table.rows,)
+
+
 def test_many_deletions_do_not_keep_their_space(database, monkeypatch):
-    monkeypatch.setattr("watersmeet.store.tables._REBUILD_ROWS", 10)
+    monkeypatch.setattr("watersmeet.store.tables._WASTE_BYTES", 100)
     content = database.content()
     database.transaction(t1=[((i, "a", 0.0), 1) for i in range(20)])
     for turn in range(6):
-        database.transaction(t1=[d for i in range(20) for d in (((i, "a", float(turn)), -1), ((i, "a", turn + 1.0), 1))])
+        database.transaction(
+            t1=[d for i in range(20) for d in (((i, "a", float(turn)), -1), ((i, "a", turn + 1.0), 1))]
+        )
         assert read(content, CATALOG, "t1")["t1"] == Counter({(i, "a", turn + 1.0): 1 for i in range(20)})

@@ -17,18 +17,36 @@ PLAN = """StreamMaterialize { columns: [a] }
 Stages: 1""".split("\n")
 
 
-@pytest.mark.parametrize("assertion", [
-    "joins = 2", "join-height = 2", "has LeftOuter", "no Apply", "t1 below LeftOuter", "StreamFilter above t3",
-    "LeftOuter not above t3", "StreamFilter below StreamHashJoin",
-])
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        "joins = 2",
+        "join-height = 2",
+        "has LeftOuter",
+        "no Apply",
+        "t1 below LeftOuter",
+        "StreamFilter above t3",
+        "LeftOuter not above t3",
+        "StreamFilter below StreamHashJoin",
+    ],
+)
 def test_holds(assertion):
     assert broken(assertion, PLAN) is None
 
 
-@pytest.mark.parametrize("assertion", [
-    "joins = 3", "join-height = 1", "has Apply", "no LeftOuter", "t3 below LeftOuter", "StreamFilter above t1",
-    "LeftOuter not above t2", "nonsense",
-])
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        "joins = 3",
+        "join-height = 1",
+        "has Apply",
+        "no LeftOuter",
+        "t3 below LeftOuter",
+        "StreamFilter above t1",
+        "LeftOuter not above t2",
+        "nonsense",
+    ],
+)
 def test_broken(assertion):
     assert broken(assertion, PLAN) is not None
 

@@ -16,8 +16,11 @@ def parse(tmp_path: Path, text: str):
 
 
 def test_rich_form(tmp_path):
-    script = parse(tmp_path, "# name: a test\n# features: RW-01\ndialect risingwave\n\nstatement ok\nCREATE TABLE t\n(a INT);\n\n"
-                   "insert t\n1 | x\n# between\n2 | y\n\nquery rowsort\nSELECT *\nFROM t;\n---- a | b\n1 | x\n")
+    script = parse(
+        tmp_path,
+        "# name: a test\n# features: RW-01\ndialect risingwave\n\nstatement ok\nCREATE TABLE t\n(a INT);\n\n"
+        "insert t\n1 | x\n# between\n2 | y\n\nquery rowsort\nSELECT *\nFROM t;\n---- a | b\n1 | x\n",
+    )
     assert script.rich
     assert script.header == {"name": "a test", "features": "RW-01"}
     assert [r.directive for r in script.records] == ["dialect", "statement", "insert", "query"]
@@ -36,7 +39,9 @@ def test_query_without_rows_expects_none(tmp_path):
 
 
 def test_loops(tmp_path):
-    script = parse(tmp_path, "foreach kind LEFT FULL\n\nloop i 0 2\n\nstatement ok\n${kind} ${i}\n\nendloop\n\nendloop\n")
+    script = parse(
+        tmp_path, "foreach kind LEFT FULL\n\nloop i 0 2\n\nstatement ok\n${kind} ${i}\n\nendloop\n\nendloop\n"
+    )
     assert [r.sql for r in script.records] == ["LEFT 0", "LEFT 1", "FULL 0", "FULL 1"]
 
 
@@ -52,15 +57,20 @@ def test_loop_without_end_is_refused(tmp_path):
 
 
 def test_an_error_text_may_have_blank_lines(tmp_path):
-    text = "statement error\nSELECT x\n----\ndb error: Failed\n\nCaused by:\n  x\n\n\n# comment\nstatement ok\nSELECT 1\n"
+    text = (
+        "statement error\nSELECT x\n----\ndb error: Failed\n\nCaused by:\n  x\n\n\n# comment\nstatement ok\nSELECT 1\n"
+    )
     script = parse(tmp_path, text)
     assert script.records[0].expected == ("db error: Failed", "", "Caused by:", "  x")
     assert [r.sql for r in script.records] == ["SELECT x", "SELECT 1"]
 
 
 def test_records_for_others_are_left_out(tmp_path):
-    script = parse(tmp_path, "onlyif duckdb\nstatement ok\n1\n\nskipif watersmeet\nstatement ok\n2\n\nonlyif risingwave\nskipif duckdb\n"
-                   "statement ok # why\n3\n\nmode skip\n\nstatement ok\n4\n\nmode unskip\n\nstatement ok\n5\n")
+    script = parse(
+        tmp_path,
+        "onlyif duckdb\nstatement ok\n1\n\nskipif watersmeet\nstatement ok\n2\n\nonlyif risingwave\nskipif duckdb\n"
+        "statement ok # why\n3\n\nmode skip\n\nstatement ok\n4\n\nmode unskip\n\nstatement ok\n5\n",
+    )
     assert [r.sql for r in script.records] == ["3", "5"]
     assert script.records[0].arguments == ("ok",)
 

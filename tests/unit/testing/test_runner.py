@@ -38,21 +38,27 @@ def outcome(tmp_path, text):
     return run_script(parse_file(path), partial(watersmeet.connect, runtime="inprocess")).failure
 
 
-@pytest.mark.parametrize("text", [
-    "expect q changelog\n----\n- | 1 | a\n+ | 1 | b\n+ | 2 | c\n",
-    "expect q changelog\n---- v\n- | a\n+ | b\n+ | c\n",
-    "expect q changelog\n---- V | i\n- | a | 1\n+ | b | 1\n+ | c | 2\n",
-    "expect q net rowsort\n----\n1 | b\n2 | c\n\nexpect q changelog\n----\n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "expect q changelog\n----\n- | 1 | a\n+ | 1 | b\n+ | 2 | c\n",
+        "expect q changelog\n---- v\n- | a\n+ | b\n+ | c\n",
+        "expect q changelog\n---- V | i\n- | a | 1\n+ | b | 1\n+ | c | 2\n",
+        "expect q net rowsort\n----\n1 | b\n2 | c\n\nexpect q changelog\n----\n",
+    ],
+)
 def test_changes_are_those_since_the_previous_expect(tmp_path, text):
     assert outcome(tmp_path, text) is None
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("expect q changelog\n----\n+ | 1 | b\n+ | 2 | c\n", "the changes differ"),
-    ("expect q changelog\n---- v\n- | a\n+ | b\n+ | d\n", "the changes differ"),
-    ("expect q changelog\n---- v\n- | 1 | a\n", "2 values are written behind the sign"),
-    ("expect q changelog\n---- w\n", "no column 'w'"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("expect q changelog\n----\n+ | 1 | b\n+ | 2 | c\n", "the changes differ"),
+        ("expect q changelog\n---- v\n- | a\n+ | b\n+ | d\n", "the changes differ"),
+        ("expect q changelog\n---- v\n- | 1 | a\n", "2 values are written behind the sign"),
+        ("expect q changelog\n---- w\n", "no column 'w'"),
+    ],
+)
 def test_other_changes_fail(tmp_path, text, message):
     assert message in outcome(tmp_path, text)

@@ -1,7 +1,7 @@
 """Rewrites: pure functions from tree to tree that keep the result, in the order of `RULES`.
 
-Every rule keeps the ids and the order of the root's columns, so rules can be taken out or
-added without regard to the others. No rule looks at a dialect.
+Every rule keeps the ids and the order of the root's columns, so rules can be taken out or added without regard to the
+others. No rule looks at a dialect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from watersmeet.algebra.trees import Rule
 __all__ = ["RULES", "JoinOrder", "rewrite", "rewriting"]
 
 #: The order is part of the plan: no other rule knows dependent joins; conditions reach the joins before these are
-#: ordered, and the ordered joins take them once more; what compares with the clock becomes nodes where it came to rest; columns are pruned when everything else has its place. Only
+#: ordered, and the ordered joins take them once more; what compares with the clock becomes nodes where it came to rest;
+#: columns are pruned when everything else has its place. Only
 #: then it is known who reads what, and where rows have to be.
 RULES: Final[tuple[Rule, ...]] = (
     unnest,

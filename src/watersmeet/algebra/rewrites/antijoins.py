@@ -19,8 +19,13 @@ def make_anti_joins(tree: Relation) -> Relation:
 
 
 def _anti(node: Relation) -> Relation:
-    if not (isinstance(node, Filter) and isinstance(node.input, Join) and node.input.kind == "left" and node.input.keys
-            and node.input.partners is None):
+    if not (
+        isinstance(node, Filter)
+        and isinstance(node.input, Join)
+        and node.input.kind == "left"
+        and node.input.keys
+        and node.input.partners is None
+    ):
         return node
     join = node.input
     never_null = _not_null_in_matches(join)
@@ -29,8 +34,7 @@ def _anti(node: Relation) -> Relation:
     if len(kept) == len(parts):
         return node
     anti = Join(join.left, join.right, "anti", join.keys, join.residual, span=join.span, arrival=join.arrival)
-    exprs = tuple(read(c) if c.id in join.left.ids else
-                  null_of(c.type) for c in join.columns)
+    exprs = tuple(read(c) if c.id in join.left.ids else null_of(c.type) for c in join.columns)
     return filtered(Project(anti, join.columns, exprs), kept)
 
 

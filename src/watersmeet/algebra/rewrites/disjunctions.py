@@ -2,18 +2,22 @@
 
     (k = j AND x) OR (k = j AND y)                    ->  k = j AND (x OR y)
     (a.n = 1 AND b.n = 2) OR (a.n = 3 AND b.n = 4)    implies  a.n = 1 OR a.n = 3
+    k = j OR (k IS NULL AND j IS NULL)                ->  k IS NOT DISTINCT FROM j
 
-The first gives joins their keys (TPC-H Q19), the second keeps rows out of them (Q7). Both hold in SQL's logic of three
-values, also where a part that fails counts as NULL.
+The first and the last give joins their keys (TPC-H Q19), the second keeps rows out of them (Q7). All hold in SQL's
+logic of three values, also where a part that fails counts as NULL: of the last, which is false and not NULL for one
+NULL, where it matters only whether a condition is true.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Filter, Join, Relation
+from watersmeet.algebra.coercion import is_exact, part_of
+from watersmeet.algebra.relations import Column, Filter, Join, Relation
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, disjuncts
 from watersmeet.algebra.trees import filtered, transform_up
 from watersmeet.types import BOOLEAN
@@ -36,11 +40,12 @@ def implied(part: Scalar, ids: frozenset[str]) -> Scalar | None:
 def _factored(node: Relation) -> Relation:
     if isinstance(node, Filter):
         parts = conjuncts(node.predicate)
-        found = [f for p in parts for f in factors(p)]
+        found = [null_safe(f, node.columns) for p in parts for f in factors(p)]
         return node if found == parts else filtered(node.input, found)
     if isinstance(node, Join) and node.residual is not None:
         parts = conjuncts(node.residual)
-        found = [f for p in parts for f in factors(p)]
+        columns = (*node.left.columns, *node.right.columns)
+        found = [null_safe(f, columns) for p in parts for f in factors(p)]
         return node if found == parts else replace(node, residual=conjunction(list(dict.fromkeys(found))))
     return node
 
@@ -53,6 +58,38 @@ def factors(part: Scalar) -> list[Scalar]:
         return [part]
     rests = [[c for c in branch if c not in common] for branch in branches]
     return [*common, _either(rests)] if all(rests) else common
+
+
+def null_safe(part: Scalar, columns: Sequence[Column]) -> Scalar:
+    """IS NOT DISTINCT FROM if the condition is that of two columns, as an equality or two NULLs; else the condition.
+
+    Not of other expressions: one that fails is no NULL.
+    """
+    branches = sorted(_branches(part), key=len)
+    if [len(b) for b in branches] != [1, 2]:
+        return part
+    equal, tests = branches[0][0].expression, [c.expression for c in branches[1]]
+    if not isinstance(equal, exp.EQ) or not all(_is_null_test(t) for t in tests):
+        return part
+    sides = {_plain(s, columns) for s in (equal.this, equal.expression)}
+    if not all(isinstance(s, exp.Column) for s in sides) or sides != {_plain(t.this, columns) for t in tests}:
+        return part
+    return Scalar(exp.NullSafeEQ(this=equal.this.copy(), expression=equal.expression.copy()), BOOLEAN, nullable=False)
+
+
+def _is_null_test(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
+
+
+def _plain(node: exp.Expression, columns: Sequence[Column]) -> exp.Expression:
+    """A value without the parentheses and the casts around it that can't fail."""
+    node = node.unnest()
+    while isinstance(node, exp.Cast):
+        inner, whole = part_of(node.this, columns), part_of(node, columns)
+        if inner is None or whole is None or not is_exact(inner.type, whole.type):
+            break
+        node = node.this.unnest()
+    return node
 
 
 def _either(branches: list[list[Scalar]]) -> Scalar:

@@ -74,7 +74,9 @@ def _without_constants(node: Relation) -> Relation:
         if is_empty(node.input) or any(truth(p) is False for p in parts):
             return empty(node.columns)
         return filtered(node.input, [p for p in parts if truth(p) is None])
-    if isinstance(node, (Project, Cut, Punctual, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)) and is_empty(node.input):
+    if isinstance(
+        node, (Project, Cut, Punctual, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)
+    ) and is_empty(node.input):
         return empty(node.columns)
     if isinstance(node, TopN) and node.limit == 0:
         return empty(node.columns)
@@ -101,7 +103,8 @@ def _join(node: Join) -> Relation:
     never = any(truth(p) is False for p in parts)
     left_gone, right_gone = is_empty(node.left) or (never and node.kind == "right"), is_empty(node.right) or never
     if (left_gone and node.kind in ("inner", "left", "semi", "anti")) or (
-            right_gone and node.kind in ("inner", "right", "semi") and not (node.kind == "right" and never)):
+        right_gone and node.kind in ("inner", "right", "semi") and not (node.kind == "right" and never)
+    ):
         return empty(node.columns)
     if right_gone and node.kind == "anti":
         return node.left
@@ -114,8 +117,7 @@ def _join(node: Join) -> Relation:
 
 
 def _extended(node: Join, kept: Relation) -> Relation:
-    exprs = [read(c) if c.id in kept.ids else null_of(c.type)
-             for c in node.columns]
+    exprs = [read(c) if c.id in kept.ids else null_of(c.type) for c in node.columns]
     return Project(kept, node.columns, tuple(exprs))
 
 

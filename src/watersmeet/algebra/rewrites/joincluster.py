@@ -60,8 +60,9 @@ class Cluster:
     order: orders an input, given the texts by which the graph would like it to be spread.
     """
 
-    def __init__(self, node: Relation, graph: JoinGraph, wish: _Texts,
-                 order: Callable[[Relation, _Texts], Placed]) -> None:
+    def __init__(
+        self, node: Relation, graph: JoinGraph, wish: _Texts, order: Callable[[Relation, _Texts], Placed]
+    ) -> None:
         self._node = node
         self._graph = graph
         columns = [graph.values.get(c.id, read(c)) for c in node.columns]
@@ -114,8 +115,17 @@ class Cluster:
                 sharding = 0
                 break
             sharding |= 1 << numbers[0]
-        return JoinPlan(1 << i, self._graph.inputs[i].classes, sharding, placed.stage, placed.height,
-                        placed.exchanges, placed.fast_inputs, placed.fast, 0)
+        return JoinPlan(
+            1 << i,
+            self._graph.inputs[i].classes,
+            sharding,
+            placed.stage,
+            placed.height,
+            placed.exchanges,
+            placed.fast_inputs,
+            placed.fast,
+            0,
+        )
 
     def _single(self, i: int) -> _Part:
         """Input `i` with all that is said of it alone."""
@@ -172,8 +182,17 @@ class Cluster:
         stage = max(one.stage, other.stage + 1)
         moves = one.stage < stage
         fast_inputs = one.fast_inputs + other.fast_inputs
-        plan = JoinPlan(inputs, one.classes | other.classes, one.sharding, stage, max(one.height, other.height) + 1,
-                        one.exchanges + other.exchanges + 1 + moves, fast_inputs, one.fast + other.fast + fast_inputs, 0)
+        plan = JoinPlan(
+            inputs,
+            one.classes | other.classes,
+            one.sharding,
+            stage,
+            max(one.height, other.height) + 1,
+            one.exchanges + other.exchanges + 1 + moves,
+            fast_inputs,
+            one.fast + other.fast + fast_inputs,
+            0,
+        )
         return _Part(inputs, joined, plan, moves or wide.scattered)
 
     def _next_pair(self, parts: list[_Part]) -> tuple[int, int]:
@@ -187,14 +206,16 @@ class Cluster:
         for one, other in pairs:
             left, right = parts[one], parts[other]
             if self._graph.keys(left.inputs, right.inputs) or any(
-                    key_pair(c, left.relation, right.relation) is not None for c in conditions):
+                key_pair(c, left.relation, right.relation) is not None for c in conditions
+            ):
                 return one, other
         single = {i for i, p in enumerate(parts) if is_single_row(p.relation)}
         sides = [s for c in conditions for s in _sides(c)]
         for one, other in pairs:
             left_ids, right_ids = parts[one].relation.ids, parts[other].relation.ids
             if {one, other} & single and any(
-                    s <= left_ids | right_ids and not (s <= left_ids or s <= right_ids) for s in sides):
+                s <= left_ids | right_ids and not (s <= left_ids or s <= right_ids) for s in sides
+            ):
                 return one, other
         return next((p for p in pairs if not set(p) & single), pairs[0])
 

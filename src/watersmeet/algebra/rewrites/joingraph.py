@@ -19,7 +19,6 @@ from watersmeet.algebra.relations import Filter, Join, JoinKind, KeyPair, Projec
 from watersmeet.algebra.rewrites.keys import as_predicate, key_pair, paired
 from watersmeet.algebra.rewrites.pushdown import is_volatile
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import read
 from watersmeet.errors import Span
 
 Mask = int
@@ -93,8 +92,12 @@ class JoinGraph:
         self._pairs: list[KeyPair] = []
         self._parts: list[Scalar] = []
         self.values = self._collect(tree, outer=True)
-        self._owner = {c.id: i for i, one in enumerate(self.inputs) if one.attached is None or one.attached.kind == "left"
-                       for c in one.relation.columns}
+        self._owner = {
+            c.id: i
+            for i, one in enumerate(self.inputs)
+            if one.attached is None or one.attached.kind == "left"
+            for c in one.relation.columns
+        }
         self.equalities: list[Equality] = []
         self.conditions: list[Condition] = []
         self._classify()
@@ -126,11 +129,14 @@ class JoinGraph:
 
     def _joined(self, node: Join) -> dict[str, Scalar]:
         if node.kind == "inner":
-            values = self._collect(node.left, outer=self._move_outer) | self._collect(node.right, outer=self._move_outer)
+            values = self._collect(node.left, outer=self._move_outer) | self._collect(
+                node.right, outer=self._move_outer
+            )
             if not node.keys:
                 self.has_gap, self.span = True, node.span
-            self._pairs += [KeyPair(_resolved(k.left, values), _resolved(k.right, values), k.null_safe)
-                            for k in node.keys]
+            self._pairs += [
+                KeyPair(_resolved(k.left, values), _resolved(k.right, values), k.null_safe) for k in node.keys
+            ]
             self._parts += [_resolved(p, values) for p in conjuncts(node.residual)]
             return values
         values = {}
@@ -185,8 +191,13 @@ class JoinGraph:
 
     def _depend(self) -> None:
         """What each LEFT, semi and anti join reads, and to which equalities its keys belong."""
-        numbers = {text_of(m): n for n, e in enumerate(self.equalities) if not e.null_safe
-                   for ms in e.members.values() for m in ms}
+        numbers = {
+            text_of(m): n
+            for n, e in enumerate(self.equalities)
+            if not e.null_safe
+            for ms in e.members.values()
+            for m in ms
+        }
         for i, one in enumerate(self.inputs):
             if one.attached is None:
                 continue
@@ -237,8 +248,11 @@ class JoinGraph:
 
     def tested(self, left: Mask, right: Mask, both: Mask) -> list[Scalar]:
         """The conditions that can be tested on `both`, but not yet on `left` or `right`."""
-        return [c.predicate for c in self.conditions
-                if c.reads and not c.reads & ~both and c.reads & ~left and c.reads & ~right]
+        return [
+            c.predicate
+            for c in self.conditions
+            if c.reads and not c.reads & ~both and c.reads & ~left and c.reads & ~right
+        ]
 
     def components(self, *, attached: bool) -> list[Mask]:
         """The parts that equalities connect, in the written order. attached: with the inputs that are attached."""
@@ -258,16 +272,24 @@ class JoinGraph:
         found = []
         for equality in self.equalities:
             first, *others = equality.members.get(i, [None])
-            found += [as_predicate(_paired(first, m, null_safe=False)) for m in others if first is not None and m is not None]
+            found += [
+                as_predicate(_paired(first, m, null_safe=False)) for m in others if first is not None and m is not None
+            ]
         return found
 
 
 def joins_freely(node: Join, *, move_outer: bool) -> bool:
     """True if the join may change places with its neighbours."""
-    if node.broadcast or node.arrival or node.partners is not None or any(is_volatile(p) for p in conjuncts(node.residual)):
+    if (
+        node.broadcast
+        or node.arrival
+        or node.partners is not None
+        or any(is_volatile(p) for p in conjuncts(node.residual))
+    ):
         return False
-    return node.kind == "inner" or (move_outer and node.kind in _DEPENDENT and bool(node.keys)
-                                    and all(k.left.columns for k in node.keys))
+    return node.kind == "inner" or (
+        move_outer and node.kind in _DEPENDENT and bool(node.keys) and all(k.left.columns for k in node.keys)
+    )
 
 
 def is_transparent(node: Relation, *, move_outer: bool) -> bool:
@@ -276,7 +298,8 @@ def is_transparent(node: Relation, *, move_outer: bool) -> bool:
         if not isinstance(node, (Filter, Project)) or (isinstance(node, Filter) and is_volatile(node.predicate)):
             return False
         if isinstance(node, Project) and not all(
-                e.column is not None and e.type == c.type for c, e in zip(node.outputs, node.exprs, strict=True)):
+            e.column is not None and e.type == c.type for c, e in zip(node.outputs, node.exprs, strict=True)
+        ):
             return False
         node = node.input
     return joins_freely(node, move_outer=move_outer)
@@ -336,8 +359,3 @@ class _Classes:
 
 def _has(members: Iterable[Scalar], scalar: Scalar) -> bool:
     return any(text_of(m) == text_of(scalar) for m in members)
-
-
-def renamed_columns(tree: Relation, values: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
-    """For each column of `tree` the scalar over the graph's inputs."""
-    return tuple(values.get(c.id, read(c)) for c in tree.columns)

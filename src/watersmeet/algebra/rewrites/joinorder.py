@@ -72,9 +72,14 @@ class _Ordering:
             own = zip(part.columns, node.columns, strict=False) if isinstance(node, Union) else ()
             parts.append(self.order(part, _Texts(text_of(read(i)) for i, o in own if text_of(read(o)) in wish)))
         fast_inputs = sum(p.fast_inputs for p in parts)
-        return Placed(with_inputs(node, [p.relation for p in parts]), max((p.stage for p in parts), default=0),
-                      max((p.height for p in parts), default=0), sum(p.exchanges for p in parts),
-                      fast_inputs, sum(p.fast for p in parts))
+        return Placed(
+            with_inputs(node, [p.relation for p in parts]),
+            max((p.stage for p in parts), default=0),
+            max((p.height for p in parts), default=0),
+            sum(p.exchanges for p in parts),
+            fast_inputs,
+            sum(p.fast for p in parts),
+        )
 
     def _project(self, node: Project, wish: _Texts) -> Placed:
         texts = [(text_of(e), text_of(read(c))) for c, e in zip(node.outputs, node.exprs, strict=True)]
@@ -88,16 +93,27 @@ class _Ordering:
         relation = with_inputs(node, [below.relation])
         if below.is_within(_Texts(inner for inner, _ in texts)):
             return replace(below, relation=relation, sharding=_renamed(below, texts))
-        return replace(below, relation=relation, stage=below.stage + 1, exchanges=below.exchanges + 1,
-                       sharding=tuple(_Texts([own]) for _, own in wanted))
+        return replace(
+            below,
+            relation=relation,
+            stage=below.stage + 1,
+            exchanges=below.exchanges + 1,
+            sharding=tuple(_Texts([own]) for _, own in wanted),
+        )
 
     def _fence(self, node: Join) -> Placed:
         left = self.order(node.left, _Texts(text_of(k.left) for k in node.keys))
         right = self.order(node.right, _Texts(text_of(k.right) for k in node.keys))
         joined = with_inputs(node, [left.relation, right.relation])
         fast_inputs = left.fast_inputs + right.fast_inputs
-        return Placed(joined, max(left.stage, right.stage) + 1, max(left.height, right.height) + 1,
-                      left.exchanges + right.exchanges + 2, fast_inputs, left.fast + right.fast + fast_inputs)
+        return Placed(
+            joined,
+            max(left.stage, right.stage) + 1,
+            max(left.height, right.height) + 1,
+            left.exchanges + right.exchanges + 2,
+            fast_inputs,
+            left.fast + right.fast + fast_inputs,
+        )
 
     def _may_reorder(self, node: Relation) -> bool:
         return self._order != "written" or JoinGraph(node, move_outer=False).has_gap

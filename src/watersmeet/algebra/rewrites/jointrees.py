@@ -45,7 +45,10 @@ class JoinPlan:
 
 
 class JoinTrees:
-    """Finds trees over `graph`. leaves: the plan of each input, in order. wish: equalities by which a reader wants it."""
+    """Finds trees over `graph`. leaves: the plan of each input, in order.
+
+    wish: equalities by which a reader wants it.
+    """
 
     def __init__(self, graph: JoinGraph, leaves: list[JoinPlan], wish: Mask, shape: Shape) -> None:
         self._graph = graph
@@ -148,17 +151,29 @@ class JoinTrees:
             yield JoinPlan(
                 left.inputs | right.inputs,
                 left.classes | right.classes | (0 if attached is None else common),
-                way, stage, max(left.height, right.height) + 1, left.exchanges + right.exchanges + moved,
-                fast, left.fast + right.fast + fast,
-                left.disorder + right.disorder + _inversions(left.inputs, right.inputs), left, right)
+                way,
+                stage,
+                max(left.height, right.height) + 1,
+                left.exchanges + right.exchanges + moved,
+                fast,
+                left.fast + right.fast + fast,
+                left.disorder + right.disorder + _inversions(left.inputs, right.inputs),
+                left,
+                right,
+            )
 
 
 def _undominated(plans: list[JoinPlan]) -> list[JoinPlan]:
     """The plans of which no other with the same sharding is as early, as low and as good."""
     kept: list[JoinPlan] = []
     for plan in sorted(plans, key=lambda p: p.cost):
-        if not any(k.sharding == plan.sharding and k.stage <= plan.stage and k.height <= plan.height
-                   and k.cost[2:] <= plan.cost[2:] for k in kept):
+        if not any(
+            k.sharding == plan.sharding
+            and k.stage <= plan.stage
+            and k.height <= plan.height
+            and k.cost[2:] <= plan.cost[2:]
+            for k in kept
+        ):
             kept.append(plan)
     return kept
 

@@ -11,6 +11,7 @@ from watersmeet.algebra.relations import (
     Aggregate,
     Arrivals,
     AsofJoin,
+    Changes,
     Column,
     Cut,
     Expand,
@@ -32,11 +33,22 @@ from watersmeet.algebra.relations import (
     Versions,
     Window,
 )
-from watersmeet.algebra.trees import exactly
+from watersmeet.algebra.trees import exactly, transform_up, walk
 
 _Ids = frozenset[str]
-_NARROW: Final = ("boolean", "smallint", "integer", "date", "real", "bigint", "timestamp", "timestamptz", "time",
-                  "double precision", "numeric")
+_NARROW: Final = (
+    "boolean",
+    "smallint",
+    "integer",
+    "date",
+    "real",
+    "bigint",
+    "timestamp",
+    "timestamptz",
+    "time",
+    "double precision",
+    "numeric",
+)
 
 
 def prune_columns(tree: Relation) -> Relation:
@@ -66,8 +78,12 @@ def _(node: Scan, needed: _Ids) -> Relation:
     kept = _kept(node.outputs, needed)
     outputs = tuple(node.outputs[i] for i in kept)
     ids = {c.id for c in outputs}
-    return replace(node, outputs=outputs, source_names=tuple(node.source_names[i] for i in kept),
-                   key=node.key if ids.issuperset(node.key) else ())
+    return replace(
+        node,
+        outputs=outputs,
+        source_names=tuple(node.source_names[i] for i in kept),
+        key=node.key if ids.issuperset(node.key) else (),
+    )
 
 
 @_prune.register
@@ -103,19 +119,25 @@ def _(node: Project, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: TemporalJoin, needed: _Ids) -> Relation:
     reads = needed.union(*[s.columns for s in node.scalars], *(node.looked_up or ()))
-    return replace(node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids))
+    return replace(
+        node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids)
+    )
 
 
 @_prune.register
 def _(node: Join, needed: _Ids) -> Relation:
     reads = needed.union(*[s.columns for s in node.scalars])
-    return replace(node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids))
+    return replace(
+        node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids)
+    )
 
 
 @_prune.register
 def _(node: AsofJoin, needed: _Ids) -> Relation:
     reads = needed.union(node.ties, *[s.columns for s in node.scalars])
-    return replace(node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids))
+    return replace(
+        node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids)
+    )
 
 
 @_prune.register
@@ -180,7 +202,7 @@ def _(node: Arrivals, needed: _Ids) -> Relation:
 
 @_prune.register
 def _(node: Punctual, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed | {node.column}))
+    return replace(node, input=_prune(node.input, needed.union((node.column,), node.age)))
 
 
 @_prune.register(Cut)
@@ -192,6 +214,25 @@ def _(node: Cut | Repartition, needed: _Ids) -> Relation:
 @_prune.register
 def _(node: Records, needed: _Ids) -> Relation:  # noqa: ARG001 - whether a record is a change depends on all of it
     return replace(node, input=exactly(_prune(node.input, node.input.ids), node.input.columns))
+
+
+@_prune.register
+def _(node: Changes, needed: _Ids) -> Relation:
+    """What gives the rows of a join their time reads the same columns of its sides as the join, so that they are kept
+    once.
+    """
+    wanted = node.input.ids if node.whole else (needed & node.input.ids) | node.reads
+    below = _prune(node.input, wanted)
+    slim = (below, *(_prune(i, i.ids) for i in node.inputs[1:]))
+    read = frozenset(c.id for tree in slim for n in walk(tree) for c in n.columns)
+
+    def whole(part: Relation) -> Relation:
+        if not isinstance(part, Changes) or not part.alone:
+            return part
+        return replace(part, input=exactly(part.input, [c for c in part.input.columns if c.id in read]), whole=True)
+
+    causes = [transform_up(i, whole) for i in node.inputs[1:]]
+    return node.over([below, *(exactly(_prune(i, i.ids), i.columns) for i in causes)])
 
 
 @_prune.register

@@ -25,6 +25,7 @@ from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Changes,
     Cut,
     Expand,
     Filter,
@@ -100,13 +101,17 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
     for part in node.parts:
         ids = {out.id: own.id for out, own in zip(node.outputs, part.columns, strict=True)}
         mapping = {i: column_ref(own) for i, own in ids.items()}
-        inputs.append(_push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected & ids.keys())))
+        inputs.append(
+            _push(part, [p.substitute(mapping) for p in parts], frozenset(ids[i] for i in rejected & ids.keys()))
+        )
     return replace(node, parts=tuple(inputs))
 
 
 @_push.register
 def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of left rows goes below; what is said of right rows must not, as it would make others the nearest."""
+    """What is said of left rows goes below; what is said of right rows must not, as it would make others the
+    nearest.
+    """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
     pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p)]
@@ -128,9 +133,12 @@ def _(node: Expand, parts: list[Scalar], rejected: _Ids) -> Relation:
 def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
     """What is said of left rows goes below; in an inner join the rest is said of what is looked up.
 
-    Comparisons with the time stay above: below they would take rows back, which the join then has to remember. Where rows wait for
-    their first match, only the condition of the join says what a match is: nothing else may go into it; what it says of left rows alone
-    becomes part of the key, so that rows which can never match do not wait. Where answers serve again, they are those of the key alone.
+    Comparisons with the time stay above: below they would take rows back, which the join then has to remember. Where
+    rows wait for
+    their first match, only the condition of the join says what a match is: nothing else may go into it; what it says of
+    left rows alone
+    becomes part of the key, so that rows which can never match do not wait. Where answers serve again, they are those
+    of the key alone.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
@@ -166,8 +174,14 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
             residual.remove(part)
     left = _push(node.left, below["left"], dropped & node.left.ids)
     right = _push(node.right, below["right"], _NONE) if below["right"] else node.right
-    joined = replace(node, kind=kind, left=left, right=right, keys=tuple(dict.fromkeys(keys)),
-                     residual=conjunction(list(dict.fromkeys(residual))))
+    joined = replace(
+        node,
+        kind=kind,
+        left=left,
+        right=right,
+        keys=tuple(dict.fromkeys(keys)),
+        residual=conjunction(list(dict.fromkeys(residual))),
+    )
     return filtered(joined, [p for p in parts if p not in pushed and p not in inside])
 
 
@@ -179,21 +193,42 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
     return [replace(k, left=Scalar(gate, key.type)) if i == number else k for i, k in enumerate(keys)]
 
 
-@_push.register(Punctual)
+@_push.register
+def _(node: Punctual, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """Not below one that goes by the order of rows: those that are dropped above it decide who is late."""
+    if node.age:
+        return filtered(replace(node, input=_push(node.input, [], _NONE)), parts)
+    return replace(node, input=_push(node.input, parts, rejected))
+
+
 @_push.register(Repeat)
 @_push.register(Repartition)
-def _(node: Punctual | Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
 
 
 @_push.register
 def _(node: Records, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of records is said of the rows of a stream; of a table, every change is a record that others tell from its key."""
+    """What is said of records is said of the rows of a stream; of a table, every change is a record that others tell
+    from its key.
+    """
     if node.key is not None:
         return filtered(replace(node, input=_push(node.input, [], _NONE)), parts)
     pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
     inner = _push(node.input, pushed, (rejected | _rejections(parts)) & node.input.ids)
     return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
+
+
+@_push.register
+def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """What is said of rows that come and go is said of the rows, unless those that it leaves out are what gives others
+    their time.
+    """
+    may = frozenset(node.together) if node.alone else node.input.ids
+    pushed = [p for p in parts if p.columns and p.columns <= may and not is_volatile(p)]
+    below = _NONE if node.alone else (rejected | _rejections(parts)) & node.input.ids
+    inputs = [_push(node.input, pushed, below), *(_push(i, [], _NONE) for i in node.inputs[1:])]
+    return filtered(node.over(inputs), [p for p in parts if p not in pushed])
 
 
 @_push.register
@@ -205,7 +240,10 @@ def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: TimeFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """A filter like others: what is said of its rows can be said before. A NULL in its column never passes, unless it is said to."""
+    """A filter like others: what is said of its rows can be said before.
+
+    A NULL in its column never passes, unless it is said to.
+    """
     pushed = [p for p in parts if not is_volatile(p)]
     inner = _push(node.input, pushed, rejected | _rejections(parts) | (_NONE if node.untimed else {node.column}))
     return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
@@ -213,7 +251,9 @@ def _(node: TimeFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """Conditions on columns of the input go below; one that no NULL element passes makes LEFT JOIN LATERAL an inner one."""
+    """Conditions on columns of the input go below; one that no NULL element passes makes LEFT JOIN LATERAL an inner
+    one.
+    """
     dropped = rejected | _rejections(parts)
     made = frozenset(c.id for c in node.made)
     if node.outer and dropped & made:
@@ -309,7 +349,11 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
         else:
             places.above.append(part)
     for part in conjuncts(join.residual):
-        if join.kind == "inner" and mentions_time(part) and not (part.columns <= join.left.ids or part.columns <= join.right.ids):
+        if (
+            join.kind == "inner"
+            and mentions_time(part)
+            and not (part.columns <= join.left.ids or part.columns <= join.right.ids)
+        ):
             places.above.append(part)
         elif is_volatile(part) or join.kind == "full":
             places.inside.append(part)

@@ -16,6 +16,7 @@ from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Changes,
     Column,
     Cut,
     Filter,
@@ -44,7 +45,9 @@ def spread_for_readers(tree: Relation) -> Relation:
 
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
-    """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are none."""
+    """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are
+    none.
+    """
     if isinstance(node, (Cut, Filter, Punctual, Repartition)):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, TimeFilter):
@@ -52,10 +55,16 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
     if isinstance(node, Project):
         return with_inputs(node, [_spread(node.input, _translated(wish, zip(node.outputs, node.exprs, strict=True)))])
     if isinstance(node, Records):
-        return with_inputs(node, [_spread(node.input, tuple(read(c) for c in node.input.columns if c.id in (node.key or ())))])
+        return with_inputs(
+            node, [_spread(node.input, tuple(read(c) for c in node.input.columns if c.id in (node.key or ())))]
+        )
+    if isinstance(node, Changes):
+        return _changes(node)
     if isinstance(node, Union):
-        return with_inputs(node, [
-            _spread(p, _translated(wish, zip(node.outputs, map(read, p.columns), strict=True))) for p in node.parts])
+        return with_inputs(
+            node,
+            [_spread(p, _translated(wish, zip(node.outputs, map(read, p.columns), strict=True))) for p in node.parts],
+        )
     if isinstance(node, Aggregate):
         positions = {text_of(read(c)): i for i, c in enumerate(node.outputs[: len(node.keys)])}
         wanted = tuple(positions[text_of(w)] for w in wish if text_of(w) in positions)
@@ -72,11 +81,22 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
     return with_inputs(node, [_spread(i, ()) for i in node.inputs])
 
 
+def _changes(node: Changes) -> Relation:
+    by_id = {c.id: read(c) for c in node.input.columns}
+    causes = node.inputs[1:]
+    width = len(node.together)
+    below = [_spread(node.input, tuple(by_id[i] for i in node.together))]
+    return with_inputs(node, below + [_spread(i, tuple(map(read, i.columns[:width]))) for i in causes])
+
+
 def _translated(wish: _Scalars, outputs: Iterable[tuple[Column, Scalar]]) -> _Scalars:
     """What a reader wishes in terms of what computes its columns."""
     inner = {c.id: e for c, e in outputs}
-    found = [inner[w.column] if w.column is not None else w.substitute({i: inner[i].expression for i in w.columns})
-             for w in wish if w.columns <= inner.keys()]
+    found = [
+        inner[w.column] if w.column is not None else w.substitute({i: inner[i].expression for i in w.columns})
+        for w in wish
+        if w.columns <= inner.keys()
+    ]
     return tuple(dict.fromkeys(w for w in found if w.columns))
 
 

@@ -23,10 +23,16 @@ from watersmeet.types import BOOLEAN
 
 
 def time_filters(tree: Relation) -> Relation:
-    """The tree with a TimeFilter for each comparison with now(). TIME_FILTER for one that is not in a filter of this form."""
+    """The tree with a TimeFilter for each comparison with now().
+
+    TIME_FILTER for one that is not in a filter of this form.
+    """
     if not any(mentions_time(s) for node in walk(tree) for s in node.scalars):
         return tree
-    ids = (f"#{i}" for i in count(1 + max(int(c.id[1:]) for node in walk(tree) for c in node.columns if c.id[1:].isdecimal())))
+    ids = (
+        f"#{i}"
+        for i in count(1 + max(int(c.id[1:]) for node in walk(tree) for c in node.columns if c.id[1:].isdecimal()))
+    )
     made = transform_up(tree, lambda node: _timed(node, ids))
     for node in walk(made):
         for scalar in node.scalars:
@@ -81,15 +87,24 @@ def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
 
 
 def _either(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
-    """The rows for which one of the branches holds. One alone compares with the time: its rows are those that no other passes."""
+    """The rows for which one of the branches holds.
+
+    One alone compares with the time: its rows are those that no other passes.
+    """
     branches = disjuncts(part)
     timed = [b for b in branches if mentions_time(b)]
     if len(timed) != 1:
         raise not_a_filter(place(part), "Under OR one branch alone may compare with now(); write UNION ALL.")
     others = [b for b in branches if b not in timed]
     either = Scalar(exp.or_(*[b.expression for b in others], copy=True), BOOLEAN)
-    neither = [Scalar(exp.Not(this=exp.Paren(this=exp.Is(this=exp.Paren(this=b.expression.copy()), expression=exp.true()))),
-                      BOOLEAN, nullable=False) for b in others]
+    neither = [
+        Scalar(
+            exp.Not(this=exp.Paren(this=exp.Is(this=exp.Paren(this=b.expression.copy()), expression=exp.true()))),
+            BOOLEAN,
+            nullable=False,
+        )
+        for b in others
+    ]
     waiting = exactly(_timed(filtered(filtered(below, neither), conjuncts(timed[0])), ids), below.columns)
     outputs = tuple(Column(next(ids), c.name, c.type, c.nullable) for c in below.columns)
     both = Union((waiting, filtered(below, [either])), outputs)

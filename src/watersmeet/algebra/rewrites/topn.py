@@ -2,8 +2,10 @@
 
 Project(x, Filter(rn <= 3, Window(row_number() AS rn, t)))          ->  Project(x, TopN(t, limit 3))
 Project(x, Filter(rn > 2 AND rn <= 5, Window(row_number() …, t)))   ->  Project(x, TopN(t, limit 3, offset 2))
-Filter(rn <= 3 AND x > 1, Window(row_number() AS rn, t))            ->  Filter(x > 1, Window(row_number() AS rn, TopN(t)))
-Filter(rn <= 3, Window(rank() AS rn, t))                            ->  Window(rank() AS rn, TopN(t, limit 3, with ties))
+Filter(rn <= 3 AND x > 1, Window(row_number() AS rn, t))            ->  Filter(x > 1, Window(row_number() AS rn,
+TopN(t)))
+Filter(rn <= 3, Window(rank() AS rn, t))                            ->  Window(rank() AS rn, TopN(t, limit 3, with
+ties))
 """
 
 from __future__ import annotations

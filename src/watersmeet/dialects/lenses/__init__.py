@@ -1,1 +1,1 @@
-"""Lenses' dialect: document 004, FEATURES LS-01 to LS-48."""
+"""Lenses' dialect: Lenses, "Joins", LS-01 to LS-48."""

@@ -1,4 +1,4 @@
-"""CREATE and DROP of Lenses: topics. Document 004, "Key decoder types", "Co-partitioning" (LS-47)."""
+"""CREATE and DROP of Lenses: topics. Lenses, "Joins", "Key decoder types", "Co-partitioning" (LS-47)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
 
+from watersmeet.algebra.durations import timeout_us
 from watersmeet.catalog import KEY_COLUMN
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
@@ -16,28 +17,38 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
 
-#: Formats that a key or a value may be stored in. Only their names matter here: joined keys have to have the same (LS-31).
+#: Formats that a key or a value may be stored in. Only their names matter here: joined keys have to have the same
+#: (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
 #: The types of keys that are declared by their format alone.
 _KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
+#: The property of a topic that is silent for so long: it holds nobody back any more.
+IDLE_TIMEOUT: Final = "watermark_idle_timeout"
 #: What a topic says of properties that change nothing.
 _REPLICATION: Final = "replication has no effect: a topic is in the database, once"
-_COMPACTED: Final = "compacted has no effect: a topic keeps all its records, and as a table it has the last one of each key"
+_COMPACTED: Final = (
+    "compacted has no effect: a topic keeps all its records, and as a table it has the last one of each key"
+)
 
 
 @dataclass(frozen=True)
 class _Properties:
-    """PROPERTIES of a topic. partitions: None if it says nothing of them. notices: what has no effect."""
+    """PROPERTIES of a topic. partitions, idle_us: None if it says nothing of them. notices: what has no effect."""
 
     partitions: int | None = None
+    idle_us: int | None = None
     notices: tuple[str, ...] = ()
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:  # noqa: ARG001 - the signature of all dialects
     """CREATE TABLE: the cursor stands behind CREATE."""
     if not cursor.take("TABLE"):
-        raise not_supported(f"CREATE {cursor.current.text.upper() if cursor.current else ''}".strip(), cursor.text,
-                            span_of(cursor.tokens[: cursor.index + 1]), hint="CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor.")
+        raise not_supported(
+            f"CREATE {cursor.current.text.upper() if cursor.current else ''}".strip(),
+            cursor.text,
+            span_of(cursor.tokens[: cursor.index + 1]),
+            hint="CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor.",
+        )
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     columns, places = _columns(cursor)
@@ -50,26 +61,57 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     cursor.end()
     for i, column in enumerate(columns):
         if column.name in [c.name for c in columns[:i]]:
-            raise error("DUPLICATE_COLUMN", f'column "{column.name}" specified more than once', sql=cursor.text, span=places[i].span)
+            raise error(
+                "DUPLICATE_COLUMN",
+                f'column "{column.name}" specified more than once',
+                sql=cursor.text,
+                span=places[i].span,
+            )
         if column.name.startswith(("@", "_")) and column.name != KEY_COLUMN:
-            raise error("INVALID_NAME", f'a field can\'t be called "{column.name}"', sql=cursor.text, span=places[i].span,
-                        hint="Names of facets begin so: _key, _value, _meta.")
+            raise error(
+                "INVALID_NAME",
+                f'a field can\'t be called "{column.name}"',
+                sql=cursor.text,
+                span=places[i].span,
+                hint="Names of facets begin so: _key, _value, _meta.",
+            )
     if not any(c.name == KEY_COLUMN for c in columns):
         if key_format not in _KEY_TYPES:
-            raise error("SYNTAX_ERROR", f"the topic {name.name} needs a key", sql=cursor.text, span=name.span,
-                        detail=f"{key_format} says nothing of its type.", hint="Declare it: _key int.")
+            raise error(
+                "SYNTAX_ERROR",
+                f"the topic {name.name} needs a key",
+                sql=cursor.text,
+                span=name.span,
+                detail=f"{key_format} says nothing of its type.",
+                hint="Declare it: _key int.",
+            )
         columns = [Field(KEY_COLUMN, _KEY_TYPES[key_format], False), *columns]
-    return CreateTopic(**base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(columns),
-                       if_not_exists=if_not_exists, key_format=key_format, value_format=value_format, partitions=properties.partitions,
-                       notices=properties.notices)
+    return CreateTopic(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=tuple(columns),
+        if_not_exists=if_not_exists,
+        key_format=key_format,
+        value_format=value_format,
+        partitions=properties.partitions,
+        idle_us=properties.idle_us,
+        notices=properties.notices,
+    )
 
 
 def read_format(cursor: Cursor) -> str:
     """The name of a format. UNDEFINED_OBJECT."""
     name = cursor.name(reserved=True)
     if name.name.upper() not in FORMATS:
-        raise error("UNDEFINED_OBJECT", f'format "{name.name}" does not exist', sql=cursor.text, span=name.span,
-                    hint=did_you_mean(name.name.upper(), FORMATS) or "The formats are: " + ", ".join(FORMATS) + ".")
+        raise error(
+            "UNDEFINED_OBJECT",
+            f'format "{name.name}" does not exist',
+            sql=cursor.text,
+            span=name.span,
+            hint=did_you_mean(name.name.upper(), FORMATS) or "The formats are: " + ", ".join(FORMATS) + ".",
+        )
     return name.name.upper()
 
 
@@ -78,7 +120,9 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.at("PROCESSOR"):
         return read_stop(cursor, base)
     if cursor.at("TOPIC"):
-        raise not_supported("DROP TOPIC", cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="DROP TABLE drops a topic.")
+        raise not_supported(
+            "DROP TOPIC", cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="DROP TABLE drops a topic."
+        )
     if not cursor.at("TABLE"):
         return ddl.read_drop(cursor, base)
     found = ddl.read_drop(cursor, base)
@@ -100,7 +144,12 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
     while True:
         name = cursor.name(reserved=True)
         if cursor.at("."):
-            raise not_supported("a field of a field", cursor.text, name.span, hint=f"Write {name.name} struct<…>; it is read as {name.name}.field.")
+            raise not_supported(
+                "a field of a field",
+                cursor.text,
+                name.span,
+                hint=f"Write {name.name} struct<…>; it is read as {name.name}.field.",
+            )
         kind = BIGINT if cursor.take("LONG") else read_type(cursor)
         nullable = cursor.take("NULL")
         if not nullable:
@@ -114,7 +163,10 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
 
 
 def _properties(cursor: Cursor) -> _Properties:
-    """`PROPERTIES (partitions=4, …)`. FEATURE_NOT_SUPPORTED for others than those of the document, INVALID_PARAMETER for their values."""
+    """`PROPERTIES (partitions=4, …)`.
+
+    FEATURE_NOT_SUPPORTED for others than those of the document, INVALID_PARAMETER for their values.
+    """
     found = _Properties()
     said: set[str] = set()
     if not cursor.take("PROPERTIES"):
@@ -133,22 +185,50 @@ def _properties(cursor: Cursor) -> _Properties:
         place = span_of(cursor.tokens[start : cursor.index])
         if name == "partitions":
             found = replace(found, partitions=_number(value, "partitions", cursor, place))
+        elif name == IDLE_TIMEOUT:
+            found = replace(found, idle_us=_timeout(value, cursor, place))
         elif name == "replication":
             _number(value, "copies", cursor, place)
             found = replace(found, notices=(*found.notices, _REPLICATION))
         elif name == "compacted":
             if value.lower() not in ("true", "false"):
-                raise error("INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=place)
+                raise error(
+                    "INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=place
+                )
             found = replace(found, notices=(*found.notices, _COMPACTED) if value.lower() == "true" else found.notices)
         else:
-            raise not_supported(f"property {name} of a topic", cursor.text, span, hint=did_you_mean(name, ("partitions", "replication", "compacted")))
+            raise not_supported(
+                f"property {name} of a topic",
+                cursor.text,
+                span,
+                hint=did_you_mean(name, ("partitions", "replication", "compacted", IDLE_TIMEOUT)),
+            )
         if not cursor.take(","):
             break
     cursor.expect(")")
     return found
 
 
+def _timeout(value: str, cursor: Cursor, place: Span) -> int:
+    found = timeout_us(value)
+    if found is None:
+        raise error(
+            "INVALID_PARAMETER",
+            f'{IDLE_TIMEOUT} can\'t be "{value}"',
+            sql=cursor.text,
+            span=place,
+            hint="It is an interval above zero of fixed length, such as '10s'.",
+        )
+    return found
+
+
 def _number(value: str, what: str, cursor: Cursor, place: Span) -> int:
     if not value.isdecimal() or not int(value):
-        raise error("INVALID_PARAMETER", f'a topic can\'t have "{value}" {what}', sql=cursor.text, span=place, hint="It is a whole number above 0.")
+        raise error(
+            "INVALID_PARAMETER",
+            f'a topic can\'t have "{value}" {what}',
+            sql=cursor.text,
+            span=place,
+            hint="It is a whole number above 0.",
+        )
     return int(value)

@@ -1,13 +1,13 @@
 """Lenses' grammar: a small difference to sqlglot's PostgreSQL, brought into the form that the binder reads.
 
-Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make texts. `SELECT STREAM` and `SELECT TABLE`
-become `nature` of the SELECT and of what stands in its FROM; `WITHIN 5s` becomes `within` of its join, a list of intervals, because it may
-stand before and after ON. A join without ON gets the equality of `_key`.
+Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make texts. `SELECT
+STREAM` and `SELECT TABLE` become `nature` of the SELECT and of what stands in its FROM; `WITHIN 5s GRACE PERIOD 1h`
+becomes `within` and `grace` of its join, lists of intervals, because it may stand before and after ON. A join without
+ON gets the equality of `_key`.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
@@ -15,10 +15,10 @@ from sqlglot.dialects.postgres import Postgres as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, VALUE_FACET
+from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.queries import place_of
-from watersmeet.errors import Span, error
+from watersmeet.errors import Error, Span, error
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _FACETS: Final = (KEY_COLUMN, VALUE_FACET, META_FACET)
@@ -27,6 +27,8 @@ _NATURES: Final = ("STREAM", "TABLE")
 
 class WatersmeetLenses(Base):  # type: ignore[misc]
     """Lenses' SQL as Watersmeet reads it."""
+
+    INDEX_OFFSET = 0  # Lenses SQL, "Expressions", "Array selections": items[0] is the first one
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """PostgreSQL's tokens with other quotes; `_meta.timestamp` and `5s` are told apart by the parser."""
@@ -48,11 +50,8 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
-            """The trees, in the form that the binder reads. FEATURE_NOT_SUPPORTED for WINDOW BY."""
-            for first, second in pairwise(raw_tokens):
-                if first.token_type == TokenType.WINDOW and second.text.upper() == "BY":
-                    raise error("FEATURE_NOT_SUPPORTED", "WINDOW BY is not supported", sql=sql, span=Span(first.start, second.end + 1),
-                                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).")
+            """The trees, in the form that the binder reads. FEATURE_NOT_SUPPORTED for clauses that are lacking."""
+            _check_clauses(raw_tokens, sql)
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
             for tree in trees:
                 if tree is not None:
@@ -64,12 +63,13 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             join: exp.Join | None = super()._parse_join(*args, **kwargs)
             if join is None:
                 return None
-            within = self._durations()
+            within, grace = self._windows()
             if within and not join.args.get("on") and self._match(TokenType.ON):
                 join.set("on", self._parse_disjunction())
-            within += self._durations()
-            if within:
-                join.set("within", within)
+            more = self._windows()
+            if within or more[0]:
+                join.set("within", within + more[0])
+                join.set("grace", grace + more[1])
             join.meta["words"] = " ".join(w for w in (join.method.upper(), join.side.upper(), join.kind.upper()) if w)
             if join.kind.upper() == "OUTER" and not join.side:
                 join.set("side", "FULL")
@@ -83,22 +83,69 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
             return found
 
-        def _durations(self) -> list[exp.Expression]:
-            """`WITHIN 5s`, as often as it is written."""
-            found: list[exp.Expression] = []
+        def _windows(self) -> tuple[list[exp.Expression], list[exp.Expression]]:
+            """`WITHIN 5s GRACE PERIOD 1h`, as often as it is written: the lengths and the grace periods."""
+            lengths: list[exp.Expression] = []
+            periods: list[exp.Expression] = []
             while self._match_text_seq("WITHIN"):
-                first = self._prev
-                if not self._match(TokenType.NUMBER):
-                    self.raise_error("a duration such as 5s was expected")
-                digits = self._prev
-                unit = _UNITS.get(self._curr.text.lower()) if self._curr is not None else None
-                if unit is None or not digits.text.isdecimal():
-                    self.raise_error("a duration such as 5s was expected", digits)
-                self._advance()
-                made = exp.cast(exp.Literal.string(f"{digits.text} {unit}"), exp.DType.INTERVAL)
-                made.meta.update({"start": first.start, "end": self._prev.end})
-                found.append(made)
-            return found
+                lengths.append(self._duration())
+                if self._match_text_seq("GRACE"):
+                    if not self._match_text_seq("PERIOD"):
+                        self.raise_error("GRACE PERIOD and a duration, such as GRACE PERIOD 1h, were expected")
+                    periods.append(self._duration())
+            return lengths, periods
+
+        def _duration(self) -> exp.Expression:
+            """`5s`, behind a word."""
+            first = self._prev
+            if not self._match(TokenType.NUMBER):
+                self.raise_error("a duration such as 5s was expected")
+            digits = self._prev
+            unit = _UNITS.get(self._curr.text.lower()) if self._curr is not None else None
+            if unit is None or not digits.text.isdecimal():
+                self.raise_error("a duration such as 5s was expected", digits)
+            self._advance()
+            made = exp.cast(exp.Literal.string(f"{digits.text} {unit}"), exp.DType.INTERVAL)
+            made.meta.update({"start": first.start, "end": self._prev.end})
+            return made
+
+
+#: Clauses of Lenses that are refused by their first words, and what to write in their place.
+_LACKING: Final = {
+    ("WINDOW", "BY"): "Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
+    (
+        "EVENTTIME",
+        "BY",
+    ): "Give records their time when they are written: INSERT INTO topic (_key, …, `@time`), or AS `@time`.",
+    ("LATERAL",): "Write a field of the topic for each element, or unnest(items) in a SELECT without STREAM and TABLE.",
+}
+
+
+def _check_clauses(tokens: list[Token], sql: str) -> None:
+    """FEATURE_NOT_SUPPORTED for the clauses above, and for aliases with dots."""
+    for i, token in enumerate(tokens):
+        for words, hint in _LACKING.items():
+            found = tokens[i : i + len(words)]
+            quoted = any(t.token_type in (TokenType.IDENTIFIER, TokenType.STRING) for t in found)
+            derived = [t.token_type for t in tokens[i + 1 : i + 2]] == [
+                TokenType.L_PAREN
+            ]  # LATERAL (SELECT …) is SQL's
+            if not quoted and not derived and tuple(t.text.upper() for t in found) == words:
+                raise _lacking(" ".join(words), token, found[-1], sql, hint)
+        if (
+            token.token_type == TokenType.ALIAS
+            and [t.token_type for t in tokens[i + 2 : i + 3]] == [TokenType.DOT]
+            and i + 3 < len(tokens)
+        ):
+            shown = f"AS {tokens[i + 1].text}.{tokens[i + 3].text}"
+            raise _lacking(
+                shown, token, tokens[i + 3], sql, "Name a field without dots, or write row(…) for fields of a field."
+            )
+
+
+def _lacking(what: str, first: Token, last: Token, sql: str, hint: str) -> Error:
+    place = Span(first.start, last.end + 1)
+    return error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=sql, span=place, hint=hint)
 
 
 def _adapt(tree: exp.Expression, sql: str) -> None:
@@ -108,25 +155,40 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             node.set("quoted", True)
         elif isinstance(node, exp.Anonymous):
             _adapt_call(node)
+        elif isinstance(node, exp.Bracket):
+            _adapt_selection(node, sql)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
-            raise error("SYNTAX_ERROR", "INSERT can't stand behind WITH without a semicolon", sql=sql, span=place_of(node.this),
-                        hint="Write WITH name AS (…); INSERT INTO topic SELECT ….")
+            raise error(
+                "SYNTAX_ERROR",
+                "INSERT can't stand behind WITH without a semicolon",
+                sql=sql,
+                span=place_of(node.this),
+                hint="Write WITH name AS (…); INSERT INTO topic SELECT ….",
+            )
         elif isinstance(node, exp.Select):
             _adapt_select(node, sql)
     for node in list(tree.find_all(exp.Column)):
+        if node.name == VALUE_FACET:
+            _read_value(node, sql)
+            continue
         _read_facet(node, sql)
         node.meta["dotted"] = True  # what is no source in front of a dot may be a field with fields
 
 
 def _check_words(join: exp.Join, sql: str) -> None:
-    """SYNTAX_ERROR for a join that document 004 does not have (LS-02)."""
+    """SYNTAX_ERROR for a join that Lenses' document does not have (LS-02)."""
     words = "," if join.meta.get("comma") else join.meta["words"]
     using = join.args.get("using")
     if words not in ("", "LEFT", "RIGHT", "INNER", "OUTER") or using:
         span = Span(join.meta["start"], join.meta["end"] + 1)
         shown = "USING" if using else sql[span.start : span.end]
-        raise error("SYNTAX_ERROR", f'syntax error at or near "{shown}"', sql=sql, span=span,
-                    detail="Sources are joined by JOIN, INNER JOIN, LEFT JOIN, RIGHT JOIN or OUTER JOIN, with ON or without.")
+        raise error(
+            "SYNTAX_ERROR",
+            f'syntax error at or near "{shown}"',
+            sql=sql,
+            span=span,
+            detail="Sources are joined by JOIN, INNER JOIN, LEFT JOIN, RIGHT JOIN or OUTER JOIN, with ON or without.",
+        )
 
 
 def _read_facet(node: exp.Column, sql: str) -> None:
@@ -158,18 +220,68 @@ def _read_facet(node: exp.Column, sql: str) -> None:
     else:
         span = Span(facet.meta["start"], node.this.meta.get("end", facet.meta["end"]) + 1)
         if node.name.lower() in ("offset", "partition"):
-            raise error("FEATURE_NOT_SUPPORTED", f"_meta.{node.name} is not supported", sql=sql, span=span,
-                        hint="Records have no place in a partition here; _meta.timestamp is their time.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"_meta.{node.name} is not supported",
+                sql=sql,
+                span=span,
+                hint="Records have no place in a partition here; _meta.timestamp is their time.",
+            )
         raise error("UNDEFINED_COLUMN", f"_meta has no field {node.name}", sql=sql, span=span, hint="It has timestamp.")
     node.set("db", None)
 
 
+def _read_value(node: exp.Column, sql: str) -> None:
+    """`_value IS NULL`, maybe behind a source: of a record without value, and where an outer join found none.
+
+    Records that are followed (SELECT STREAM, SELECT TABLE) have a value, so that only a join lacks it. The value as a
+    whole is FEATURE_NOT_SUPPORTED otherwise.
+    """
+    asked = node.parent
+    if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "_value as a whole is not supported",
+            sql=sql,
+            span=place_of(node),
+            hint="Select its fields, or all of them: *. Ask _value IS NULL for records without value.",
+        )
+    select = node.find_ancestor(exp.Select)
+    asked.meta["written"] = asked.copy()
+    followed = select is not None and select.args.get("nature") is not None
+    node.set("this", exp.to_identifier(RECORD_TIME if followed else TOMBSTONE, quoted=True))
+    if not followed:
+        asked.set("expression", exp.false())
+        asked.set("negate", not asked.args.get("negate"))
+
+
+def _adapt_selection(node: exp.Bracket, sql: str) -> None:
+    """`items[0]` is the first element, as constant places have it anyway. FEATURE_NOT_SUPPORTED for a slice."""
+    place = node.expressions[0]
+    if isinstance(place, exp.Slice):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a slice of an array is not supported",
+            sql=sql,
+            span=place_of(node),
+            hint="Select elements one by one: items[0].",
+        )
+    if not isinstance(place, exp.Literal):
+        place.replace(exp.Add(this=exp.paren(place.copy()), expression=exp.Literal.number(1)))
+
+
 def _adapt_call(node: exp.Anonymous) -> None:
-    """`len(s)`, and `substr(s, n)`, which is the text after the first n characters (LS-17, D-004-06). Trees remember what was written."""
+    """`len(s)`, `sizeof(array)`, and `substr(s, n)`, which is the text after the first n characters (LS-17, D-004-06).
+
+    Trees remember what was written.
+    """
     name, arguments = str(node.this).lower(), node.expressions
     if name == "len":
         node.meta["written"] = node.copy()
         node.set("this", "length")
+    elif name == "sizeof":
+        node.meta["written"] = node.copy()
+        node.set("this", "cardinality")
     elif name == "substr" and len(arguments) > 1:
         node.meta["written"] = node.copy()
         after = exp.paren(arguments[1].copy()) if isinstance(arguments[1], exp.Binary) else arguments[1].copy()
@@ -177,7 +289,9 @@ def _adapt_call(node: exp.Anonymous) -> None:
 
 
 def _adapt_select(node: exp.Select, sql: str) -> None:
-    """The nature that SELECT STREAM or SELECT TABLE gives to the topics of FROM; joins without ON are by `_key` (LS-11)."""
+    """The nature that SELECT STREAM or SELECT TABLE gives to the topics of FROM; joins without ON are by `_key`
+    (LS-11).
+    """
     clause = node.args.get("from_")
     items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
     words = node.args.get("operation_modifiers")
@@ -192,6 +306,8 @@ def _adapt_select(node: exp.Select, sql: str) -> None:
             _check_words(join, sql)
     for join in node.args.get("joins") or []:
         if not join.args.get("on") and not join.args.get("using") and not join.meta.get("comma"):
-            left, right = (exp.column(exp.to_identifier("_key", quoted=True), exp.to_identifier(i.alias_or_name, quoted=True))
-                           for i in (items[0], join.this))
+            left, right = (
+                exp.column(exp.to_identifier("_key", quoted=True), exp.to_identifier(i.alias_or_name, quoted=True))
+                for i in (items[0], join.this)
+            )
             join.set("on", exp.EQ(this=left, expression=right))

@@ -1,4 +1,7 @@
-"""INSERT INTO … SELECT STREAM and SELECT TABLE: a processor; `WITH name AS (…);` in front of it. Document 004, all listings (LS-04, LS-05, LS-32)."""
+"""INSERT INTO … SELECT STREAM and SELECT TABLE: a processor; `WITH name AS (…);` in front of it.
+
+Lenses, "Joins", all listings (LS-04, LS-05, LS-32).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ def goes_on(tokens: Sequence[Token]) -> bool:
 def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:
     """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None.
 
-    INVALID_PARAMETER for parameters of the first: a processor runs by its text. FEATURE_NOT_SUPPORTED for one with a list of fields.
+    INVALID_PARAMETER for parameters of the first: a processor runs by its text. FEATURE_NOT_SUPPORTED for one with a
+    list of fields.
     """
     start = cursor.index
     cursor.expect("INSERT", "INTO")
@@ -51,9 +55,22 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], paramete
         query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
         if query is not None and query.args.get("nature"):
             if parameters:
-                raise error("INVALID_PARAMETER", "a processor takes no parameters", sql=cursor.text, span=target.span, hint="Write the values out.")
-            return CreateProcessor(**base, name=target.name, name_span=target.span, schema=target.schema, query=tree,
-                                   key_format=key, value_format=value)
+                raise error(
+                    "INVALID_PARAMETER",
+                    "a processor takes no parameters",
+                    sql=cursor.text,
+                    span=target.span,
+                    hint="Write the values out.",
+                )
+            return CreateProcessor(
+                **base,
+                name=target.name,
+                name_span=target.span,
+                schema=target.schema,
+                query=tree,
+                key_format=key,
+                value_format=value,
+            )
     if stored:
         raise cursor.error(detail="SELECT STREAM or SELECT TABLE was expected here.")
     cursor.index = start
@@ -66,5 +83,9 @@ def _check_listed(cursor: Cursor) -> None:
     while not cursor.done and not cursor.take(")"):
         cursor.index += 1
     if cursor.at("SELECT", "STREAM") or cursor.at("SELECT", "TABLE"):
-        raise not_supported("a list of fields in front of SELECT STREAM or TABLE", cursor.text, span_of(cursor.tokens[first : cursor.index]),
-                            hint="Give the fields their names by AS; they are found by these.")
+        raise not_supported(
+            "a list of fields in front of SELECT STREAM or TABLE",
+            cursor.text,
+            span_of(cursor.tokens[first : cursor.index]),
+            hint="Give the fields their names by AS; they are found by these.",
+        )

@@ -1,1 +1,1 @@
-"""SQLstream s-Server's dialect: document 001, FEATURES SS-01 to SS-71."""
+"""SQLstream s-Server's dialect: SQLstream, "JOIN clause", SS-01 to SS-71."""

@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL
-from watersmeet.dialects import ddl
+from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import is_marked, place_of, read_tree
 from watersmeet.dialects.sqlstream.types import read_column_type
@@ -30,8 +30,21 @@ from watersmeet.types import TIMESTAMP, Field
 #: The time of each row of a stream, which no declaration names (SS-62).
 ROWTIME: Final = "ROWTIME"
 
-_LACKING: Final = (("FOREIGN", "TABLE"), ("FOREIGN", "STREAM"), ("FOREIGN", "DATA", "WRAPPER"), ("SERVER",), ("FUNCTION",),
-                   ("PROCEDURE",), ("JAR",), ("LIBRARY",), ("TYPE",), ("USER",), ("ROLE",), ("CATALOG",), ("GLOBAL", "TEMPORARY", "TABLE"))
+_LACKING: Final = (
+    ("FOREIGN", "TABLE"),
+    ("FOREIGN", "STREAM"),
+    ("FOREIGN", "DATA", "WRAPPER"),
+    ("SERVER",),
+    ("FUNCTION",),
+    ("PROCEDURE",),
+    ("JAR",),
+    ("LIBRARY",),
+    ("TYPE",),
+    ("USER",),
+    ("ROLE",),
+    ("CATALOG",),
+    ("GLOBAL", "TEMPORARY", "TABLE"),
+)
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
@@ -45,8 +58,15 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     for words in _LACKING:
         if cursor.at(*words):
             place = span_of(cursor.tokens[: cursor.index + len(words)])
-            return Refused(**base, error=not_supported(f"CREATE {' '.join(words)}", cursor.text, place,
-                                                       hint="CREATE STREAM, TABLE, VIEW and MATERIALIZED VIEW exist."))
+            return Refused(
+                **base,
+                error=not_supported(
+                    f"CREATE {' '.join(words)}",
+                    cursor.text,
+                    place,
+                    hint="CREATE STREAM, TABLE, VIEW and MATERIALIZED VIEW exist.",
+                ),
+            )
     return ddl.read_create(cursor, dialect, base)
 
 
@@ -65,10 +85,11 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ALTER PUMP name, … START` or `STOP`, also of `schema.*`. The cursor stands behind ALTER."""
+    """`ALTER PUMP name, … START` or `STOP`, also of `schema.*`, and what every dialect alters. The cursor stands behind
+    ALTER.
+    """
     if not cursor.take("PUMP"):
-        shown = " ".join(["ALTER", *([] if cursor.done else [cursor.tokens[cursor.index].text.upper()])])
-        return Refused(**base, error=not_supported(shown, cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="ALTER PUMP name, … START and STOP exist."))
+        return alter.read_alter(cursor, base, _read_column, ("STREAM", "TABLE", "VIEW", "MATERIALIZED", "INDEX"))
     names, every = [], None
     following = cursor.tokens[cursor.index + 1 : cursor.index + 3]
     if [t.text for t in following] == [".", "*"]:
@@ -85,6 +106,13 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return AlterPump(**base, names=tuple(names), start=start, every=every)
 
 
+def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
+    name = cursor.name()
+    kind = read_column_type(cursor)
+    nullable = not cursor.take("NOT", "NULL")
+    return Field(name.name, kind, nullable), {}
+
+
 def _skip_description(cursor: Cursor) -> None:
     """`DESCRIPTION 'text'` is for who reads the statement, which SHOW CREATE shows."""
     if cursor.take("DESCRIPTION"):
@@ -92,7 +120,9 @@ def _skip_description(cursor: Cursor) -> None:
 
 
 def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`; the cursor stands behind PUMP."""
+    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`; the cursor stands
+    behind PUMP.
+    """
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     started = cursor.take("STARTED")
@@ -108,10 +138,24 @@ def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statem
         raise cursor.error(detail="SELECT STREAM was expected here.")
     query = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
     if not is_marked(query):
-        raise error("SYNTAX_ERROR", "a pump runs on: SELECT STREAM was expected", sql=cursor.text, span=place_of(query),
-                    hint="INSERT INTO … SELECT without CREATE PUMP writes what is there once.")
-    return CreatePump(**base, name=name.name, name_span=name.span, schema=name.schema, if_not_exists=if_not_exists, query=query, into=into,
-                      targets=targets, started=started)
+        raise error(
+            "SYNTAX_ERROR",
+            "a pump runs on: SELECT STREAM was expected",
+            sql=cursor.text,
+            span=place_of(query),
+            hint="INSERT INTO … SELECT without CREATE PUMP writes what is there once.",
+        )
+    return CreatePump(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        query=query,
+        into=into,
+        targets=targets,
+        started=started,
+    )
 
 
 def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
@@ -130,16 +174,35 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     if definition.bare_names or not definition.columns:
         raise error("SYNTAX_ERROR", "a stream needs columns with types", sql=cursor.text, span=name.span)
     if definition.primary_key:
-        definition.refuse("PRIMARY KEY of a stream", definition.key_span, "Every row of a stream counts; CREATE TABLE keeps one of each key.")
+        definition.refuse(
+            "PRIMARY KEY of a stream",
+            definition.key_span,
+            "Every row of a stream counts; CREATE TABLE keeps one of each key.",
+        )
     for mark in definition.watermarks:
         definition.refuse("WATERMARK of a stream", mark.span, "The clock of a stream is the ROWTIME of its newest row.")
     for column, span in definition.spans.items():
         if column.upper() == ROWTIME:
-            raise error("DUPLICATE_COLUMN", f'column "{column}" specified more than once', sql=cursor.text, span=span,
-                        detail="Every stream has a column ROWTIME, which is not declared.")
+            raise error(
+                "DUPLICATE_COLUMN",
+                f'column "{column}" specified more than once',
+                sql=cursor.text,
+                span=span,
+                detail="Every stream has a column ROWTIME, which is not declared.",
+            )
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     rowtime = Field(ROWTIME, TIMESTAMP, nullable=False)
     clock = Watermark(ROWTIME, exp.column(exp.to_identifier(ROWTIME, quoted=True)), name.span)
-    return CreateStream(**base, name=name.name, name_span=name.span, schema=name.schema, columns=(rowtime, *definition.columns),
-                        watermarks=(clock,), if_not_exists=if_not_exists, mode="append", defaults={ROWTIME: ARRIVAL}, ordered=True)
+    return CreateStream(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=(rowtime, *definition.columns),
+        watermarks=(clock,),
+        if_not_exists=if_not_exists,
+        mode="append",
+        defaults={ROWTIME: ARRIVAL},
+        ordered=True,
+    )

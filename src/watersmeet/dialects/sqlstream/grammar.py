@@ -1,8 +1,8 @@
 """SQLstream's grammar: a small difference to RisingWave's, brought into the form that the binder reads.
 
-Names without quotes are in upper case (SS-70). `SELECT STREAM` marks the SELECT: `stream`. An item of FROM keeps its window,
-`x OVER (RANGE INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, as `over` (SS-06 to SS-12, D-001-09). Units of intervals may
-say their precision. Document 001, "Syntax".
+Names without quotes are in upper case (SS-70). `SELECT STREAM` marks the SELECT: `stream`. An item of FROM keeps its
+window, `x OVER (RANGE INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, as `over` (SS-06 to SS-12, D-001-09).
+Units of intervals may say their precision. SQLstream, "JOIN clause", "Syntax".
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class WatersmeetSqlstream(Base):
         """RisingWave's grammar with streams and windows of joins."""
 
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            **Base.Parser.FUNCTION_PARSERS, **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()}, "STEP": _step}
+            **Base.Parser.FUNCTION_PARSERS,
+            **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()},
+            "STEP": _step,
+        }
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees, in the form that the binder reads."""
@@ -61,8 +64,11 @@ class WatersmeetSqlstream(Base):
 
         def _parse_hint(self) -> Any:
             """What stands behind SELECT: STREAM, unless that is a column."""
-            if self._curr.text.upper() != "STREAM" or self._curr.token_type == TokenType.IDENTIFIER or (
-                    self._next.token_type in _BEHIND_A_COLUMN):
+            if (
+                self._curr.text.upper() != "STREAM"
+                or self._curr.token_type == TokenType.IDENTIFIER
+                or (self._next.token_type in _BEHIND_A_COLUMN)
+            ):
                 return super()._parse_hint()
             mark = exp.Var(this="STREAM")
             mark.meta.update({"start": self._curr.start, "end": self._curr.end})
@@ -106,13 +112,19 @@ class WatersmeetSqlstream(Base):
                 window = exp.Window(this=exp.Var(this="window"), alias=self._parse_id_var(any_token=False), over="OVER")
             else:
                 window = self._parse_window(exp.Var(this="window"))
-            if window.args.get("alias") is None and window.args.get("spec") is None and window.args.get("order") is None:
+            if (
+                window.args.get("alias") is None
+                and window.args.get("spec") is None
+                and window.args.get("order") is None
+            ):
                 self.raise_error("a window was expected", token)
             window.meta.update({"start": token.start, "end": self._prev.end})
             item.set("over", window)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit limits the digits of what is written, and means no more."""
+            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit limits the digits of what is written, and
+            means no more.
+            """
             if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:
                 return super()._parse_interval(require_interval, parse_function_unit)
             start = self._curr
@@ -120,7 +132,9 @@ class WatersmeetSqlstream(Base):
             text = self._parse_primary()
             unit = self._parse_unit()
             until = self._next.text.upper() if self._next else ""
-            larger = unit is not None and until in _UNITS and _UNITS.index(until) >= _UNITS.index(unit.name)  # of FLOOR(… TO unit)
+            larger = (
+                unit is not None and until in _UNITS and _UNITS.index(until) >= _UNITS.index(unit.name)
+            )  # of FLOOR(… TO unit)
             if unit is not None and not larger and self._match_text_seq("TO"):
                 last = self._parse_unit()
                 if last is None:

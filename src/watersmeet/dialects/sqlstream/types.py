@@ -1,4 +1,7 @@
-"""SQLstream's type names: `VARCHAR(32)`, `DOUBLE`, `VARBINARY(16)`. Document 001, listings of CREATE (SS-62, SS-63)."""
+"""SQLstream's type names: `VARCHAR(32)`, `DOUBLE`, `VARBINARY(16)`.
+
+SQLstream, "JOIN clause", listings of CREATE (SS-62, SS-63).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from watersmeet.types import SqlType
 
 #: Names that the others do not have, or not with a length: values are not cut to it.
 _OWN: Final[dict[tuple[str, ...], str]] = {
-    ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",): "varchar",
-    ("CHAR",): "varchar", ("VARBINARY",): "bytea", ("BINARY", "VARYING"): "bytea", ("BINARY",): "bytea", ("TINYINT",): "smallint",
+    ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",
+      ): "varchar",
+    ("CHAR",): "varchar", ("VARBINARY",): "bytea", ("BINARY", "VARYING"): "bytea", ("BINARY",): "bytea", ("TINYINT",
+      ): "smallint",
     ("TIMESTAMP",): "timestamp", ("TIME",): "time",
 }  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Timeplus' dialect: document 003, FEATURES TP-01 to TP-63."""
+"""Timeplus' dialect: Timeplus, "Multi-JOINs and ASOF JOINs", TP-01 to TP-63."""

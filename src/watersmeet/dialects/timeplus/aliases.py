@@ -1,8 +1,10 @@
-"""Aliases as ClickHouse reads them: what a SELECT calls so anywhere can be read in all of its clauses, and in `WITH 5 AS five`.
+"""Aliases as ClickHouse reads them: what a SELECT calls so anywhere can be read in all of its clauses, and in `WITH 5
+AS five`.
 
-A name without a relation in front means the alias, also where a column has it (ClickHouse: `prefer_column_name_to_alias = 0`, its
-default); in the expression that the alias stands for it means the column. A subquery sees those of WITH, but not those of the SELECT
-around it. Names are replaced by copies of what they stand for, which know their place in the text.
+A name without a relation in front means the alias, also where a column has it (ClickHouse: `prefer_column_name_to_alias
+= 0`, its default); in the expression that the alias stands for it means the column. A subquery sees those of WITH, but
+not those of the SELECT around it. Names are replaced by copies of what they stand for, which know their place in the
+text.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ class _Writing:
         """Puts a copy of the value in the place of the column; an item of the select list keeps the name."""
         self.left -= sum(1 for _ in value.walk())
         if self.left < 0:
-            raise error("FEATURE_NOT_SUPPORTED", "aliases of aliases that stand for so much are not supported", sql=self.text, span=place_of(column))
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "aliases of aliases that stand for so much are not supported",
+                sql=self.text,
+                span=place_of(column),
+            )
         made = value.copy()
         if isinstance(made, (exp.Binary, exp.Not)):
             made = exp.Paren(this=made)
@@ -45,7 +52,9 @@ def with_aliases(tree: exp.Expression, text: str) -> exp.Expression:
     """The tree without names that stand for expressions. CYCLIC_ALIASES, FEATURE_NOT_SUPPORTED (too large)."""
     with depth_checked(text):
         writing = _Writing(text)
-        for query in reversed(list(tree.find_all(exp.Query))):  # the inner ones first: what they call so hides that of those around
+        for query in reversed(
+            list(tree.find_all(exp.Query))
+        ):  # the inner ones first: what they call so hides that of those around
             _replace_constants(query, writing)
         for select in reversed(list(tree.find_all(exp.Select))):  # copies of the inner ones are finished
             _Select(select, writing).replace()
@@ -88,7 +97,11 @@ class _Select:
         for alias in named:
             if self.aliases[alias.alias] is alias.this:
                 self._expand(alias.alias, done, ())
-        left = [(c, n) for c in _own(self.node) if isinstance(c, exp.Column) and (n := _name(c)) in done and not self._keeps(c, done[n])]
+        left = [
+            (c, n)
+            for c in _own(self.node)
+            if isinstance(c, exp.Column) and (n := _name(c)) in done and not self._keeps(c, done[n])
+        ]
         for alias in named:
             if alias.parent is not self.node:  # `(i + 1 AS x) * 2`
                 alias.replace(alias.this.copy())
@@ -105,8 +118,13 @@ class _Select:
             if inner is None or inner == name or inner not in self.aliases:
                 continue
             if inner in around:
-                raise error("CYCLIC_ALIASES", f'the aliases "{inner}" and "{name}" stand for each other', sql=self.writing.text, span=place_of(column),
-                            hint=f"A relation in front names the column: relation.{inner}.")
+                raise error(
+                    "CYCLIC_ALIASES",
+                    f'the aliases "{inner}" and "{name}" stand for each other',
+                    sql=self.writing.text,
+                    span=place_of(column),
+                    hint=f"A relation in front names the column: relation.{inner}.",
+                )
             found = self._put(column, inner, self._expand(inner, done, (*around, name)))
             if column is body:
                 body = self.aliases[name] = found
@@ -115,12 +133,19 @@ class _Select:
 
     def _put(self, column: exp.Column, name: str, value: exp.Expression) -> exp.Expression:
         if name in self.twice:
-            raise error("AMBIGUOUS_COLUMN", f'the alias "{name}" stands for two expressions', sql=self.writing.text, span=place_of(column),
-                        hint=f"If the column is meant, put its relation in front: relation.{name}.")
+            raise error(
+                "AMBIGUOUS_COLUMN",
+                f'the alias "{name}" stands for two expressions',
+                sql=self.writing.text,
+                span=place_of(column),
+                hint=f"If the column is meant, put its relation in front: relation.{name}.",
+            )
         return self.writing.put(column, value)
 
     def _keeps(self, column: exp.Column, value: exp.Expression) -> bool:
-        """True for a name that is read as it stands: in what has an alias (which is expanded), in SETTINGS, alone in ORDER BY, for a constant in GROUP BY."""
+        """True for a name that is read as it stands: in what has an alias (which is expanded), in SETTINGS, alone in
+        ORDER BY, for a constant in GROUP BY.
+        """
         above: exp.Expression | None = column.parent
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
             return True

@@ -1,4 +1,7 @@
-"""Proton's numbers of errors, by condition. Notes on Proton, 1.7; names and numbers are those of its table of error codes."""
+"""Proton's numbers of errors, by condition.
+
+Names and numbers are those of Proton's table of error codes.
+"""
 
 from __future__ import annotations
 

@@ -23,15 +23,17 @@ def key_names(cursor: Cursor) -> tuple[Name, ...]:
 
 
 def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, ColumnType]:
-    """A column, up to `,` or `)`, and its type as it is written. earlier: the names of those before it."""
+    """A column, up to DEFAULT, `,` or `)`, and its type as it is written. earlier: the names of those before it."""
     name = cursor.name(reserved=True)
     if name.name in earlier:
-        raise error("DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span)
+        raise error(
+            "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span
+        )
     if name.name == DELTA_COLUMN:
         raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is of the system', sql=cursor.text, span=name.span)
     kind = read_column_type(cursor)
     nullable = kind.nullable
-    while not (cursor.at(",") or cursor.at(")")):
+    while not (cursor.done or cursor.at(",") or cursor.at(")") or cursor.at("DEFAULT")):
         start = cursor.index
         if cursor.take("NOT", "NULL"):
             nullable = False
@@ -44,6 +46,13 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
     return Field(name.name, kind.type, nullable), kind
 
 
+def refuse_default(cursor: Cursor, of: str) -> None:
+    """FEATURE_NOT_SUPPORTED for DEFAULT behind a column that can have none."""
+    if cursor.at("DEFAULT"):
+        place = span_of(cursor.until(",", ")"))
+        raise not_supported(f"DEFAULT of a column {of}", cursor.text, place)
+
+
 def read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
     """`(a int, b string)`: the columns, and which numbers those take whose types take more."""
     cursor.expect("(")
@@ -52,6 +61,7 @@ def read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], dict[str, tuple[int
     while not cursor.at(")"):
         column, kind = read_column(cursor, [c.name for c in columns])
         columns.append(column)
+        refuse_default(cursor, "of what is outside")
         if kind.range is not None:
             ranges[column.name] = kind.range
         if not cursor.take(","):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL, StreamMode
-from watersmeet.dialects import ddl
+from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.options import not_supported, read_value
+from watersmeet.dialects.queries import read_expression
 from watersmeet.dialects.statements import (
+    Alter,
     CreateMaterializedView,
     CreateStream,
     Drop,
@@ -20,7 +23,7 @@ from watersmeet.dialects.statements import (
     Statement,
     StreamIndex,
 )
-from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_column
+from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_column, refuse_default
 from watersmeet.dialects.timeplus.external import read_dictionary, read_external_stream, read_external_table
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.dialects.typedefaults import type_default
@@ -29,30 +32,69 @@ from watersmeet.types import TIMESTAMP, Field
 
 #: Of a second, that times have here.
 _DIGITS: Final = 6
-_MODES: Final[dict[str, StreamMode]] = {"append": "append", "versioned_kv": "versioned_kv", "changelog_kv": "changelog_kv"}
-_LACKING: Final = (("RANDOM", "STREAM"), ("FUNCTION",), ("TABLE",), ("USER",), ("ROLE",), ("INPUT",), ("TASK",), ("ALERT",), ("FORMAT", "SCHEMA"),
-                   ("DISK",), ("TEMPORARY",))
+_MODES: Final[dict[str, StreamMode]] = {
+    "append": "append",
+    "changelog": "changelog",
+    "versioned_kv": "versioned_kv",
+    "changelog_kv": "changelog_kv",
+}
+_LACKING: Final = (
+    ("RANDOM", "STREAM"),
+    ("FUNCTION",),
+    ("TABLE",),
+    ("USER",),
+    ("ROLE",),
+    ("INPUT",),
+    ("TASK",),
+    ("ALERT",),
+    ("FORMAT", "SCHEMA"),
+    ("DISK",),
+    ("TEMPORARY",),
+)
 #: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
-_STORAGE: Final = ("shards", "replication_factor", "logstore_retention_bytes", "logstore_retention_ms", "flush_messages", "flush_ms",
-                   "ttl_seconds", "coalesced", "index_granularity")
+_STORAGE: Final = (
+    "shards",
+    "replication_factor",
+    "logstore_retention_bytes",
+    "logstore_retention_ms",
+    "flush_messages",
+    "flush_ms",
+    "ttl_seconds",
+    "coalesced",
+    "index_granularity",
+)
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
     """CREATE …: the cursor stands behind CREATE."""
     if cursor.take("STREAM"):
-        return _Stream(cursor, base).read(mutable=False)
+        return _Stream(cursor, dialect, base).read(mutable=False)
     if cursor.take("MUTABLE", "STREAM"):
-        return _Stream(cursor, base).read(mutable=True)
+        return _Stream(cursor, dialect, base).read(mutable=True)
     if cursor.take("DATABASE"):
         return ddl.read_create_schema(cursor, dialect, base)
-    for words, read in ((("EXTERNAL", "TABLE"), read_external_table), (("EXTERNAL", "STREAM"), read_external_stream), (("DICTIONARY",), read_dictionary)):
+    for words, read in (
+        (("EXTERNAL", "TABLE"), read_external_table),
+        (("EXTERNAL", "STREAM"), read_external_stream),
+        (("DICTIONARY",), read_dictionary),
+    ):
         if cursor.take(*words):
             return read(cursor, base)
     for words in _LACKING:
         if cursor.at(*words):
             place = span_of(cursor.tokens[: cursor.index + len(words)])
-            return Refused(**base, error=not_supported(f"CREATE {' '.join(words)}", cursor.text, place,
-                                                       hint="CREATE STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, VIEW and MATERIALIZED VIEW exist."))
+            return Refused(
+                **base,
+                error=not_supported(
+                    f"CREATE {' '.join(words)}",
+                    cursor.text,
+                    place,
+                    hint=(
+                        "CREATE STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, VIEW and "
+                        "MATERIALIZED VIEW exist."
+                    ),
+                ),
+            )
     if cursor.at("MATERIALIZED", "VIEW"):
         texts = [t.text.upper() for t in cursor.tokens]
         head = texts[: texts.index("AS")] if "AS" in texts else texts
@@ -72,8 +114,27 @@ def _view_into(cursor: Cursor, dialect: Dialect, base: dict[str, Any], place: in
     return replace(made, into=into) if isinstance(made, CreateMaterializedView) else made
 
 
+def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """ALTER STREAM, ALTER VIEW …: the cursor stands behind ALTER."""
+    found = alter.read_alter(cursor, base, _read_added, ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED"))
+    if isinstance(found, Alter) and found.kind in ("view", "materialized view"):
+        return replace(found, kind="any view")
+    return found
+
+
+def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
+    field, kind = read_column(cursor, ())
+    refuse_default(cursor, "that is added")
+    default = None if field.nullable else type_default(field.type)
+    digits = kind.digits if kind.digits is not None and kind.digits < _DIGITS else None
+    return field, {"default": default, "range": kind.range, "digits": digits}
+
+
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM (external ones and tables, too), DICTIONARY, VIEW (of both kinds), DATABASE. The cursor stands behind DROP."""
+    """DROP STREAM (external ones and tables, too), DICTIONARY, VIEW (of both kinds), DATABASE.
+
+    The cursor stands behind DROP.
+    """
     if cursor.take("DATABASE"):
         return ddl.read_drop_schema(cursor, base)
     words: dict[str, DropKind] = {"STREAM": "stream", "VIEW": "any view", "DICTIONARY": "dictionary"}
@@ -94,9 +155,11 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
 class _Stream:
     """What is read of a CREATE STREAM."""
 
-    def __init__(self, cursor: Cursor, base: dict[str, Any]) -> None:
+    def __init__(self, cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> None:
         self.cursor = cursor
+        self.dialect = dialect
         self.base = base
+        self.declared: dict[str, exp.Expression] = {}
         self.columns: list[Field] = []
         self.indexes: list[StreamIndex] = []
         self.ranges: dict[str, tuple[int, int]] = {}
@@ -119,13 +182,28 @@ class _Stream:
         self._check_names()
         keys = tuple(k.name for k in self.key)
         columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
-        defaults = {c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None}
+        defaults = {
+            c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None
+        }
         if TIME_COLUMN not in defaults:
             columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
             self.digits[TIME_COLUMN] = 3
         defaults[TIME_COLUMN] = ARRIVAL
-        return CreateStream(**self.base, name=name.name, name_span=name.span, schema=name.schema, columns=tuple(columns), primary_key=keys,
-                            if_not_exists=if_not_exists, mode=mode, defaults=defaults, ranges=self.ranges, digits=self.digits, indexes=tuple(self.indexes))
+        return CreateStream(
+            **self.base,
+            name=name.name,
+            name_span=name.span,
+            schema=name.schema,
+            columns=tuple(columns),
+            primary_key=keys,
+            if_not_exists=if_not_exists,
+            mode=mode,
+            defaults=defaults,
+            declared=self.declared,
+            ranges=self.ranges,
+            digits=self.digits,
+            indexes=tuple(self.indexes),
+        )
 
     def _columns(self) -> None:
         cursor = self.cursor
@@ -148,6 +226,9 @@ class _Stream:
             self.ranges[field.name] = kind.range
         if kind.digits is not None and kind.digits < _DIGITS:
             self.digits[field.name] = kind.digits
+        if self.cursor.take("DEFAULT"):
+            tokens = self.cursor.originals(self.cursor.until(",", ")"))
+            self.declared[field.name] = read_expression(tokens, self.cursor.text, self.dialect)
 
     def _index(self) -> None:
         """`index idx2 (v1, v2) storing (v3)` (TP-53)."""
@@ -168,7 +249,12 @@ class _Stream:
                 self.key = key_names(cursor)
             elif cursor.take("SETTINGS"):
                 self._settings()
-            elif cursor.take("ORDER", "BY") or cursor.take("PARTITION", "BY") or cursor.take("TTL") or cursor.take("COMMENT"):
+            elif (
+                cursor.take("ORDER", "BY")
+                or cursor.take("PARTITION", "BY")
+                or cursor.take("TTL")
+                or cursor.take("COMMENT")
+            ):
                 cursor.until("PRIMARY", "SETTINGS", "ORDER", "PARTITION", "TTL", "COMMENT")
                 place = span_of(cursor.tokens[start : cursor.index])
                 raise not_supported(f"{cursor.tokens[start].text.upper()} of a stream", cursor.text, place)
@@ -192,15 +278,39 @@ class _Stream:
     def _mode(self, mutable: bool, name: Name) -> StreamMode:
         given = self.settings.get("mode", "append")
         if given not in _MODES:
-            raise error("INVALID_PARAMETER", f'there is no mode "{given}" of streams', sql=self.cursor.text, span=self.mode_span,
-                        hint="The modes are append, versioned_kv and changelog_kv; for a mutable stream write CREATE MUTABLE STREAM.")
+            raise error(
+                "INVALID_PARAMETER",
+                f'there is no mode "{given}" of streams',
+                sql=self.cursor.text,
+                span=self.mode_span,
+                hint=(
+                    "The modes are append, changelog, versioned_kv and changelog_kv; for a mutable stream write CREATE "
+                    "MUTABLE STREAM."
+                ),
+            )
         mode: StreamMode = "mutable" if mutable else _MODES[given]
-        if mode == "append" and self.key:
-            raise error("INVALID_PARAMETER", f'stream "{name.name}" of mode append has a primary key', sql=self.cursor.text,
-                        span=self.key[0].span, hint="Add SETTINGS mode='versioned_kv', or write CREATE MUTABLE STREAM.")
-        if mode != "append" and not self.key:
-            raise error("INVALID_PARAMETER", f'stream "{name.name}" needs a primary key', sql=self.cursor.text, span=name.span,
-                        detail=f"Streams of mode {mode} keep rows by their key.", hint="Add PRIMARY KEY (column, …).")
+        keyless = mode in ("append", "changelog")
+        if keyless and self.key:
+            hints = {
+                "append": "Add SETTINGS mode='versioned_kv', or write CREATE MUTABLE STREAM.",
+                "changelog": "Write SETTINGS mode='changelog_kv'.",
+            }
+            raise error(
+                "INVALID_PARAMETER",
+                f'stream "{name.name}" of mode {mode} has a primary key',
+                sql=self.cursor.text,
+                span=self.key[0].span,
+                hint=hints[mode],
+            )
+        if not keyless and not self.key:
+            raise error(
+                "INVALID_PARAMETER",
+                f'stream "{name.name}" needs a primary key',
+                sql=self.cursor.text,
+                span=name.span,
+                detail=f"Streams of mode {mode} keep rows by their key.",
+                hint="Add PRIMARY KEY (column, …).",
+            )
         return mode
 
     def _check_names(self) -> None:
@@ -208,9 +318,24 @@ class _Stream:
         named = [*self.key, *[n for i in self.indexes for n in (*i.columns, *i.storing)]]
         for name in named:
             if name.name not in known:
-                raise error("UNDEFINED_COLUMN", f'column "{name.name}" named in key does not exist', sql=self.cursor.text, span=name.span)
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'column "{name.name}" named in key does not exist',
+                    sql=self.cursor.text,
+                    span=name.span,
+                )
         if len({n.name for n in self.key}) < len(self.key):
-            raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=self.cursor.text, span=self.key[-1].span)
+            raise error(
+                "DUPLICATE_COLUMN",
+                "a column appears twice in the primary key",
+                sql=self.cursor.text,
+                span=self.key[-1].span,
+            )
         for column in self.columns:
             if column.name == TIME_COLUMN and column.type.name != "timestamp":
-                raise error("DATATYPE_MISMATCH", f"column {TIME_COLUMN} must be a datetime64", sql=self.cursor.text, span=self.base["span"])
+                raise error(
+                    "DATATYPE_MISMATCH",
+                    f"column {TIME_COLUMN} must be a datetime64",
+                    sql=self.cursor.text,
+                    span=self.base["span"],
+                )

@@ -1,6 +1,7 @@
 """Proton's EMIT clause at the end of a query: cut out of the tokens before the query is parsed.
 
-What has a meaning here becomes `emit` of the query (`binder.requests` reads it): a mode and a length. Others are refused by name.
+What has a meaning here becomes `emit` of the query (`binder.requests` reads it): a mode and a length. Others are
+refused by name.
 """
 
 from __future__ import annotations
@@ -17,19 +18,39 @@ from watersmeet.dialects.tokens import span_of, syntax_error
 
 _AFTER: Final = ("SETTINGS", "FORMAT", "LIMIT", "OFFSET")
 _LENGTH: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)\Z")
-_UNITS: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000,
-                 "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000,
-                 "week": 604_800_000_000}
+_UNITS: Final = {
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
 _FIRST: Final = ("STREAM", "CHANGELOG", "CHANGES", "PERIODIC", "ON", "AFTER", "TIMEOUT", "LAST", "PER")
 
 
 def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], exp.Expression | None]:
-    """The tokens without the clause, and the clause: `mode`, microseconds (0: none). SYNTAX_ERROR, FEATURE_NOT_SUPPORTED."""
+    """The tokens without the clause, and the clause: `mode`, microseconds (0: none).
+
+    SYNTAX_ERROR, FEATURE_NOT_SUPPORTED.
+    """
     depth = 0
     for i, token in enumerate(tokens):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
         following = tokens[i + 1].text.upper() if i + 1 < len(tokens) else ""
-        if depth == 0 and i and token.token_type == TokenType.VAR and token.text.upper() == "EMIT" and following in _FIRST:
+        if (
+            depth == 0
+            and i
+            and token.token_type == TokenType.VAR
+            and token.text.upper() == "EMIT"
+            and following in _FIRST
+        ):
             end = next((j for j in range(i + 1, len(tokens)) if tokens[j].text.upper() in _AFTER), len(tokens))
             clause = tokens[i:end]
             return [*tokens[:i], *tokens[end:]], _Clause(clause, text).read()
@@ -65,7 +86,11 @@ class _Clause:
             return ("updates", length_us) if self._take("ON", "UPDATE") else ("periodic", length_us)
         if self._take("ON", "UPDATE"):
             return "updates", self._length() if self._take("WITH", "BATCH") else 0
-        if self._take("AFTER", "WATERMARK") or self._take("AFTER", "WINDOW", "CLOSE") or self._take("ON", "WINDOW", "CLOSE"):
+        if (
+            self._take("AFTER", "WATERMARK")
+            or self._take("AFTER", "WINDOW", "CLOSE")
+            or self._take("ON", "WINDOW", "CLOSE")
+        ):
             return "window close", self._length() if self._take("WITH", "DELAY") or self._take("AND", "DELAY") else 0
         raise self._lacking()
 
@@ -94,5 +119,12 @@ class _Clause:
 
     def _lacking(self) -> Exception:
         words = " ".join(t.text.upper() for t in self.tokens)
-        return not_supported(words, self.text, span_of(self.tokens),
-                             hint="EMIT STREAM, CHANGELOG, PERIODIC 5s, ON UPDATE, and AFTER WINDOW CLOSE or WATERMARK [WITH DELAY 5s] exist.")
+        return not_supported(
+            words,
+            self.text,
+            span_of(self.tokens),
+            hint=(
+                "EMIT STREAM, CHANGELOG, PERIODIC 5s, ON UPDATE, and AFTER WINDOW CLOSE or WATERMARK [WITH DELAY "
+                "5s] exist."
+            ),
+        )

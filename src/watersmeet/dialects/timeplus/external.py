@@ -1,4 +1,7 @@
-"""CREATE EXTERNAL TABLE, EXTERNAL STREAM and DICTIONARY of Timeplus, as they are written. Document 003, "External Table", "Dictionary"."""
+"""CREATE EXTERNAL TABLE, EXTERNAL STREAM and DICTIONARY of Timeplus, as they are written.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", "External Table", "Dictionary".
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,16 @@ def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     columns, ranges = read_columns(cursor) if cursor.at("(") else ((), {})
-    return CreateExternalTable(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists, ranges=ranges,
-                               options=_settings(cursor, "an external table"))
+    return CreateExternalTable(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=columns,
+        if_not_exists=if_not_exists,
+        ranges=ranges,
+        options=_settings(cursor, "an external table"),
+    )
 
 
 def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -38,8 +49,17 @@ def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     arrivals: tuple[str, ...] = ()
     if TIME_COLUMN not in [c.name for c in columns]:
         columns, arrivals = (*columns, Field(TIME_COLUMN, TIMESTAMP, nullable=False)), (TIME_COLUMN,)
-    return CreateExternalStream(**base, name=name.name, name_span=name.span, schema=name.schema, columns=columns, if_not_exists=if_not_exists, ranges=ranges,
-                                options=_settings(cursor, "an external stream"), arrivals=arrivals)
+    return CreateExternalStream(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=columns,
+        if_not_exists=if_not_exists,
+        ranges=ranges,
+        options=_settings(cursor, "an external stream"),
+        arrivals=arrivals,
+    )
 
 
 def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -76,9 +96,19 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
     assert layout is not None
     _check_key(key, [c.name for c in columns], cursor)
     keys = tuple(k.name for k in key)
-    return CreateDictionary(**base, name=name.name, name_span=name.span, schema=name.schema, primary_key=keys, if_not_exists=if_not_exists, ranges=ranges,
-                            columns=tuple(Field(c.name, c.type, c.nullable and c.name not in keys) for c in columns),
-                            source=source, layout=layout, lifetime_s=lifetime_s)
+    return CreateDictionary(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        primary_key=keys,
+        if_not_exists=if_not_exists,
+        ranges=ranges,
+        columns=tuple(Field(c.name, c.type, c.nullable and c.name not in keys) for c in columns),
+        source=source,
+        layout=layout,
+        lifetime_s=lifetime_s,
+    )
 
 
 def _settings(cursor: Cursor, what: str) -> dict[str, str]:
@@ -110,7 +140,9 @@ def _clause(cursor: Cursor) -> Clause:
         while not cursor.at(")"):
             option = cursor.name(reserved=True)
             if option.name.lower() in options:
-                raise error("CONNECTOR_OPTION", f'option "{option.name}" is given twice', sql=cursor.text, span=option.span)
+                raise error(
+                    "CONNECTOR_OPTION", f'option "{option.name}" is given twice', sql=cursor.text, span=option.span
+                )
             options[option.name.lower()] = read_value(cursor)
             if cursor.at("("):
                 raise not_supported("a call as the value of an option", cursor.text, option.span)
@@ -133,14 +165,21 @@ def _lifetime(cursor: Cursor) -> int:
     end = cursor.index
     cursor.expect(")")
     if greatest is None or least > greatest:
-        raise error("INVALID_PARAMETER", "LIFETIME has no greatest value, or one below the least", sql=cursor.text,
-                    span=span_of(cursor.tokens[end : end + 1]), hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.")
+        raise error(
+            "INVALID_PARAMETER",
+            "LIFETIME has no greatest value, or one below the least",
+            sql=cursor.text,
+            span=span_of(cursor.tokens[end : end + 1]),
+            hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.",
+        )
     return greatest
 
 
 def _check_key(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> None:
     for part in key:
         if part.name not in known:
-            raise error("UNDEFINED_COLUMN", f'column "{part.name}" named in key does not exist', sql=cursor.text, span=part.span)
+            raise error(
+                "UNDEFINED_COLUMN", f'column "{part.name}" named in key does not exist', sql=cursor.text, span=part.span
+            )
     if len({p.name for p in key}) < len(key):
         raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=cursor.text, span=key[-1].span)

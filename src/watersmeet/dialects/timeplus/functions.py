@@ -1,7 +1,7 @@
 """Timeplus' functions as trees of the functions that all dialects have: `to_int32(x)`, `if(c, a, b)`, `count_if(c)`.
 
-Names are those of the product's reference, without regard to case. What needs the types of its arguments becomes a function of
-`expressions.lenient`, whose names begin with `$`, so that no text can call it.
+Names are those of the product's reference, without regard to case. What needs the types of its arguments becomes a
+function of `expressions.lenient`, whose names begin with `$`, so that no text can call it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ Arguments = Sequence[exp.Expression]
 _Build = Callable[..., exp.Expression | None]
 
 _RENAMED: Final[dict[str, str]] = {
-    "ceiling": "ceil", "char_length_utf8": "char_length", "length_utf8": "char_length", "lcase": "lower", "ucase": "upper",
-    "lower_utf8": "lower", "upper_utf8": "upper", "reverse_utf8": "reverse", "substring_utf8": "$substring", "substr_utf8": "$substring",
-    "mid": "$substring", "substr": "$substring", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim", "trim_both": "btrim",
+    "ceiling": "ceil", "char_length_utf8": "char_length", "length_utf8": "char_length", "lcase": "lower",
+    "ucase": "upper",
+    "lower_utf8": "lower", "upper_utf8": "upper", "reverse_utf8": "reverse", "substring_utf8": "$substring",
+    "substr_utf8": "$substring",
+    "mid": "$substring", "substr": "$substring", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim",
+    "trim_both": "btrim",
     "if_null": "coalesce", "null_if": "nullif", "pow": "power", "ln": "ln", "log": "ln", "truncate": "trunc",
     "position_utf8": "strpos", "locate": "strpos", "to_string_utf8": "to_string",
     "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
@@ -29,25 +32,71 @@ _RENAMED: Final[dict[str, str]] = {
 }  # fmt: skip
 
 #: Functions that are casts: to the type of the same name.
-_CASTS: Final = ("int8", "int16", "int32", "int64", "int", "uint8", "uint16", "uint32", "uint64", "int128", "uint128", "float", "float32",
-                 "float64", "string", "bool")
-_WHOLE: Final = frozenset({"int8", "int16", "int32", "int64", "int", "uint8", "uint16", "uint32", "uint64", "int128", "uint128"})
+_CASTS: Final = (
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "int",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int128",
+    "uint128",
+    "float",
+    "float32",
+    "float64",
+    "string",
+    "bool",
+)
+_WHOLE: Final = frozenset(
+    {"int8", "int16", "int32", "int64", "int", "uint8", "uint16", "uint32", "uint64", "int128", "uint128"}
+)
 _DECIMALS: Final = ("decimal32", "decimal64", "decimal128")
 
+#: Aggregates of the value that came first, or last.
+_MET: Final = {
+    "earliest": "first_value", "first_value": "first_value", "any": "first_value",
+    "latest": "last_value", "last_value": "last_value", "any_last": "last_value",
+}  # fmt: skip
+
 _OPERATORS: Final[dict[str, type[exp.Binary]]] = {
-    "plus": exp.Add, "minus": exp.Sub, "multiply": exp.Mul, "modulo": exp.Mod, "mod": exp.Mod, "equals": exp.EQ, "not_equals": exp.NEQ,
-    "less": exp.LT, "greater": exp.GT, "less_or_equals": exp.LTE, "greater_or_equals": exp.GTE, "bit_and": exp.BitwiseAnd,
+    "plus": exp.Add, "minus": exp.Sub, "multiply": exp.Mul, "modulo": exp.Mod, "mod": exp.Mod, "equals": exp.EQ,
+    "not_equals": exp.NEQ,
+    "less": exp.LT, "greater": exp.GT, "less_or_equals": exp.LTE, "greater_or_equals": exp.GTE,
+    "bit_and": exp.BitwiseAnd,
     "bit_or": exp.BitwiseOr, "bit_xor": exp.BitwiseXor,
 }  # fmt: skip
 
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 #: What may be a number and is no call.
-_NUMBERS: Final = (exp.Column, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
+_NUMBERS: Final = (
+    exp.Column,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Mod,
+    exp.Neg,
+    exp.BitwiseAnd,
+    exp.BitwiseOr,
+    exp.BitwiseXor,
+)
 
 _UNIT_OF_DIGITS: Final = {"0": "second", "3": "milliseconds"}
 _UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
-_FIELDS: Final = {"year": "year", "month": "month", "day_of_month": "day", "day_of_year": "doy", "day_of_week": "isodow", "hour": "hour",
-                  "minute": "minute", "quarter": "quarter", "iso_week": "week", "iso_year": "isoyear"}
+_FIELDS: Final = {
+    "year": "year",
+    "month": "month",
+    "day_of_month": "day",
+    "day_of_year": "doy",
+    "day_of_week": "isodow",
+    "hour": "hour",
+    "minute": "minute",
+    "quarter": "quarter",
+    "iso_week": "week",
+    "iso_year": "isoyear",
+}
 
 
 def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
@@ -88,6 +137,7 @@ def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
 
 def _date_add(sign: type[exp.Binary]) -> _Build:
     """`date_add(minute, 2, t)`, `date_add(t, INTERVAL 2 MINUTE)`."""
+
     def build(*arguments: exp.Expression) -> exp.Expression:
         if len(arguments) == 3:
             return _moved(_unit(arguments[0]).name, sign)(arguments[2], arguments[1])
@@ -106,6 +156,7 @@ def _unit(node: exp.Expression) -> exp.Expression:
 
 def _filtered(name: str) -> _Build:
     """`sum_if(x, c)`: the aggregate over the rows for which c is true."""
+
     def build(*arguments: exp.Expression) -> exp.Expression:
         *inner, condition = arguments
         inner = [_call("$number", x) for x in inner] if name == "sum" else inner
@@ -117,10 +168,13 @@ def _filtered(name: str) -> _Build:
 
 def _array(*, distinct: bool) -> _Build:
     """`group_array(x)`: of the values that are not NULL."""
+
     def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
         call = _call("array_agg", exp.Distinct(expressions=[x]) if distinct else x)
-        return exp.Filter(this=call, expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present))
+        return exp.Filter(
+            this=call, expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present)
+        )
 
     return build
 
@@ -136,10 +190,27 @@ def _counted(x: exp.Expression, condition: exp.Expression) -> exp.Expression:
 
 def _extreme(*, descending: bool) -> _Build:
     """`arg_max(x, by)`: x of the row with the greatest `by`; of equal ones the least x."""
+
     def build(x: exp.Expression, by: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         order = exp.Order(this=x, expressions=[exp.Ordered(this=by, desc=descending, nulls_first=False)])
         present = exp.Not(this=exp.Is(this=_wrapped(by.copy()), expression=exp.Null()))
-        return exp.Filter(this=_call("first_value", order), expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present))
+        return exp.Filter(
+            this=_call("first_value", order),
+            expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present),
+        )
+
+    return build
+
+
+def _met(name: str) -> _Build:
+    """`earliest(x)`, `latest(x)`: of the values that are not NULL, by the order in which they came."""
+
+    def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
+        present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
+        return exp.Filter(
+            this=_call(name, x),
+            expression=exp.Where(this=_all_of(exp.And)(*conditions, present) if conditions else present),
+        )
 
     return build
 
@@ -147,7 +218,9 @@ def _extreme(*, descending: bool) -> _Build:
 def _quantile(x: exp.Expression, *conditions: exp.Expression, level: exp.Expression | None = None) -> exp.Expression:
     """`quantile(0.9)(x)`, `median(x)`: between the two nearest values, as a float64."""
     ordered = exp.Ordered(this=exp.Cast(this=_call("$number", x), to=tree_of("float64")))
-    call = exp.WithinGroup(this=_call("percentile_cont", level or exp.Literal.number("0.5")), expression=exp.Order(expressions=[ordered]))
+    call = exp.WithinGroup(
+        this=_call("percentile_cont", level or exp.Literal.number("0.5")), expression=exp.Order(expressions=[ordered])
+    )
     return exp.Filter(this=call, expression=exp.Where(this=conditions[0])) if conditions else call
 
 
@@ -188,7 +261,9 @@ def _sunday(time: exp.Expression) -> exp.Expression:
 
 
 def _floored(time: exp.Expression, length: exp.Expression) -> exp.Expression | None:
-    """`to_start_of_interval(t, INTERVAL 5 MINUTE)`: multiples count from 1970 on, those of weeks from a Monday; of months there is one at a time."""
+    """`to_start_of_interval(t, INTERVAL 5 MINUTE)`: multiples count from 1970 on, those of weeks from a Monday; of
+    months there is one at a time.
+    """
     if isinstance(length, exp.Interval):
         count, unit = length.this.name if length.this else "", length.unit.name if length.unit else ""
     else:
@@ -215,7 +290,9 @@ def _element(node: exp.Bracket) -> exp.Expression | None:
 
 
 def _clock(unit: str) -> _Build:
-    """The time of the epoch, cut down to the unit; the digits and the time zone that may be asked for change nothing."""
+    """The time of the epoch, cut down to the unit; the digits and the time zone that may be asked for change
+    nothing.
+    """
     return lambda *_digits: _call("date_trunc", _text(unit), _call("localtimestamp"))
 
 
@@ -242,30 +319,40 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     "uniq_if": ((2,), _counted), "uniq_exact_if": ((2,), _counted), "count_distinct_if": ((2,), _counted),
     "arg_max": ((2,), _extreme(descending=True)), "arg_min": ((2,), _extreme(descending=False)),
     "arg_max_if": ((3,), _extreme(descending=True)), "arg_min_if": ((3,), _extreme(descending=False)),
-    "quantile": ((1,), _quantile), "quantile_if": ((2,), _quantile), "median": ((1,), _quantile), "median_if": ((2,), _quantile),
+    **{name: ((1,), _met(made)) for name, made in _MET.items()},
+    **{f"{name}_if": ((2,), _met(made)) for name, made in _MET.items()},
+    "quantile": ((1,), _quantile), "quantile_if": ((2,), _quantile), "median": ((1,), _quantile), "median_if": ((2,),
+    _quantile),
     "group_array": ((1,), _array(distinct=False)), "group_array_if": ((2,), _array(distinct=False)),
     "group_uniq_array": ((1,), _array(distinct=True)),
     "now": ((0, 1), _clock("second")), "now64": ((0, 1, 2), _clock("milliseconds")),
     "to_datetime": ((1, 2), lambda x, *_zone: _call("date_trunc", _text("second"), _call("$moment", x))),
     "to_datetime64": ((1, 2, 3), _to_datetime64),
+    **{name: ((0,), lambda: exp.cast(_text("1970-01-01 00:00:00"), exp.DType.TIMESTAMP))
+       for name in ("earliest_ts", "earliest_timestamp")},
     "today": ((0,), lambda: exp.Cast(this=_call("localtimestamp"), to=tree_of("date"))),
     "yesterday": ((0,), lambda: exp.Paren(this=exp.Sub(this=exp.Cast(this=_call("localtimestamp"), to=tree_of("date")),
                                                        expression=exp.Literal.number(1)))),
     "date_diff": ((3,), lambda unit, a, b: _call("$date_diff", _unit(unit), a, b)),
     "date_add": ((2, 3), _date_add(exp.Add)), "date_sub": ((2, 3), _date_add(exp.Sub)),
     "date_trunc": ((2, 3), lambda unit, *rest: _call("date_trunc", _unit(unit), *rest)),
-    **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u, exp.Sub)) for u in _UNITS},
+    **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u,
+    exp.Sub)) for u in _UNITS},
     **{f"to_start_of_{u}": ((1,), lambda x, u=u: _call("date_trunc", _text(u), x)) for u in _UNITS},
     "to_start_of_interval": ((2,), _floored),
-    **{f"to_start_of_{name}_minutes": ((1,), lambda x, n=n: _floored(x, exp.cast(_text(f"{n} minutes"), exp.DType.INTERVAL)))
+    **{f"to_start_of_{name}_minutes": ((1,), lambda x, n=n: _floored(x, exp.cast(_text(f"{n} minutes"),
+    exp.DType.INTERVAL)))
        for name, n in (("five", 5), ("ten", 10), ("fifteen", 15))},
     "to_start_of_week": ((1,), _sunday),
     "to_monday": ((1,), lambda x: exp.Cast(this=_call("date_trunc", _text("week"), x), to=tree_of("date"))),
     **{f"to_{name}": ((1,), lambda x, f=field: exp.Cast(this=_call("date_part", _text(f), x), to=tree_of("int32")))
        for name, field in _FIELDS.items()},
-    "to_second": ((1,), lambda x: exp.Cast(this=_call("$truncated", _call("date_part", _text("second"), x)), to=tree_of("int32"))),
-    "to_unix_timestamp": ((1,), lambda x: exp.Cast(this=_call("$truncated", _call("date_part", _text("epoch"), x)), to=tree_of("int64"))),
-    "to_interval_second": ((1,), lambda n: exp.Paren(this=exp.Mul(this=n, expression=exp.cast(_text("1 second"), exp.DType.INTERVAL)))),
+    "to_second": ((1,), lambda x: exp.Cast(this=_call("$truncated", _call("date_part", _text("second"), x)),
+    to=tree_of("int32"))),
+    "to_unix_timestamp": ((1,), lambda x: exp.Cast(this=_call("$truncated", _call("date_part", _text("epoch"), x)),
+    to=tree_of("int64"))),
+    "to_interval_second": ((1,), lambda n: exp.Paren(this=exp.Mul(this=n, expression=exp.cast(_text("1 second"),
+    exp.DType.INTERVAL)))),
     "split_by_string": ((2,), lambda sep, x: _call("string_to_array", x, sep)),
     "split_by_char": ((2,), lambda sep, x: _call("string_to_array", x, sep)),
     "has": ((2,), lambda array, x: exp.EQ(this=x, expression=exp.Any(this=exp.Paren(this=array)))),
@@ -281,6 +368,8 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
             continue
         kept = ("text",) if any("start" in n.meta for n in made.walk()) else tuple(node.meta)
         made.meta.update({k: node.meta[k] for k in kept if k in node.meta})
+        if isinstance(made, exp.Filter):  # an aggregate over some rows: errors about it name all of it
+            made.this.meta.update({k: node.meta[k] for k in ("start", "end") if k in node.meta})
         if node is tree:
             tree = made
         else:
@@ -289,14 +378,24 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
 
 
 def with_conditions(tree: exp.Expression) -> exp.Expression:
-    """The tree with numbers where conditions stand (`WHERE flag`, `if(i % 2, …)`), and conditions that are compared with 0 or 1."""
+    """The tree with numbers where conditions stand (`WHERE flag`, `if(i % 2, …)`), and conditions that are compared
+    with 0 or 1.
+    """
     for node in list(tree.walk()):
         if isinstance(node, (exp.Where, exp.Having, exp.Not, exp.If)):
-            of_values = isinstance(node.parent, exp.Case) and node.parent.args.get("this") is not None  # `CASE i WHEN 1 THEN …`
+            of_values = (
+                isinstance(node.parent, exp.Case) and node.parent.args.get("this") is not None
+            )  # `CASE i WHEN 1 THEN …`
             places = [] if of_values else [node.this]
         elif isinstance(node, (exp.And, exp.Or)):
             places = [node.this, node.expression]
-        elif isinstance(node, _COMPARISONS) and node.arg_key != "settings" and any(isinstance(o, exp.Literal) and o.this in ("0", "1") and not o.is_string for o in node.iter_expressions()):
+        elif (
+            isinstance(node, _COMPARISONS)
+            and node.arg_key != "settings"
+            and any(
+                isinstance(o, exp.Literal) and o.this in ("0", "1") and not o.is_string for o in node.iter_expressions()
+            )
+        ):
             for operand in [o for o in node.iter_expressions() if isinstance(o.unnest(), (exp.Column, *_COMPARISONS))]:
                 operand.replace(_call("$number", operand.copy()))
             continue
@@ -316,7 +415,9 @@ def _made(node: Any) -> exp.Expression | None:
         node.set("to", cast_type(node.to))
         return None if cut is None else _call("date_trunc", _text(cut), node.copy())
     if isinstance(node, exp.Substring):
-        return _call("$substring", *[p for p in (node.this, node.args.get("start"), node.args.get("length")) if p is not None])
+        return _call(
+            "$substring", *[p for p in (node.this, node.args.get("start"), node.args.get("length")) if p is not None]
+        )
     if isinstance(node, exp.Bracket):
         return _element(node)
     if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
@@ -338,6 +439,11 @@ def _cut(kind: exp.DataType) -> str | None:
 def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
     if isinstance(node.parent, exp.Table):
         return None
+    if isinstance(node.parent, exp.Window) and name in _MET:
+        node.set("this", _MET[name])
+        return None
+    if name == "lag" and not isinstance(node.parent, (exp.Window, exp.IgnoreNulls, exp.RespectNulls)):
+        return exp.Window(this=node.copy())  # of all rows, as they came
     if name in _RENAMED:
         node.set("this", _RENAMED[name])
         return None

@@ -1,12 +1,14 @@
 """Timeplus' grammar: a small difference to sqlglot's ClickHouse, brought into the form that the binder reads.
 
-Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, marked `static` or
-`changelog`. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default), `side` and `kind`.
+Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, marked
+`static` or `changelog`. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default),
+`side` and `kind`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
@@ -15,17 +17,46 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.queries import mark_plain_union, place_of
 from watersmeet.dialects.timeplus.aliases import with_aliases
 from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
+from watersmeet.dialects.timeplus.unions import says_mode, with_union_modes
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 _STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
+#: Functions in FROM that Proton has, and what may be written instead.
+_LACKING: Final = {
+    "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
+    "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
+}
+_BETWEEN_EXPRESSIONS: Final = (
+    TokenType.ALIAS,
+    TokenType.COMMA,
+    TokenType.FROM,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.ON,
+    TokenType.ORDER_BY,
+    TokenType.SELECT,
+    TokenType.WHERE,
+)
+_WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _INTERVAL: Final = re.compile(r"(\d+)(ns|us|ms|s|m|h|d|w|M|q|y)\Z")
-_UNITS: Final = {"us": "microseconds", "ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days",
-                 "w": "weeks", "M": "months", "y": "years"}
+_UNITS: Final = {
+    "us": "microseconds",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "m": "minutes",
+    "h": "hours",
+    "d": "days",
+    "w": "weeks",
+    "M": "months",
+    "y": "years",
+}
 
 
 def _joins_next(parser: Any) -> bool:
@@ -39,12 +70,20 @@ def _joins_next(parser: Any) -> bool:
 class WatersmeetTimeplus(Base):  # type: ignore[misc]
     """Timeplus' SQL as Watersmeet reads it."""
 
+    SET_OP_DISTINCT_BY_DEFAULT: ClassVar[dict[type[exp.Expression], bool | None]] = {
+        **Base.SET_OP_DISTINCT_BY_DEFAULT,
+        exp.Union: True,
+    }
+
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """ClickHouse's tokens."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            **Base.Tokenizer.KEYWORDS, "FIXED_STRING": TokenType.FIXEDSTRING, "LOW_CARDINALITY": TokenType.LOWCARDINALITY}
+            **Base.Tokenizer.KEYWORDS,
+            "FIXED_STRING": TokenType.FIXEDSTRING,
+            "LOW_CARDINALITY": TokenType.LOWCARDINALITY,
+        }
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
         """ClickHouse's grammar; functions are left as they are written."""
@@ -53,11 +92,22 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
         AGG_FUNC_MAPPING: ClassVar[dict[str, Any]] = {}
+        OPTIONAL_COMMAS: ClassVar[bool] = True
+
+        def parse_set_operation(self, *args: Any, **kwargs: Any) -> exp.SetOperation | None:
+            """A set operation; a UNION that says neither ALL nor DISTINCT is marked."""
+            union, after = self._curr, self._next
+            found: exp.SetOperation | None = super().parse_set_operation(*args, **kwargs)
+            if isinstance(found, exp.Union) and not says_mode(after):
+                mark_plain_union(found, union)
+            return found
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees, in the form that the binder reads."""
-            tokens, emit = cut_emit(raw_tokens, sql)
+            tokens, emit = cut_emit(with_union_modes(raw_tokens), sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
+            for tree in trees:
+                _check_relation_functions(tree, sql)
             made = [None if tree is None else with_aliases(adapted(tree), sql) for tree in trees]
             if emit is not None and made[0] is not None:
                 made[0].set("emit", emit)
@@ -75,7 +125,11 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
                 elif word in _KINDS and kind is None:
                     kind = self._curr
                 elif word in ("ASOF", "LATEST", "ANY") and (method is None or word == "LATEST"):
-                    method = Token(TokenType.VAR, "LATEST", start=self._curr.start, end=self._curr.end) if word == "ANY" else self._curr
+                    method = (
+                        Token(TokenType.VAR, "LATEST", start=self._curr.start, end=self._curr.end)
+                        if word == "ANY"
+                        else self._curr
+                    )
                 elif word != "ALL":
                     self.raise_error(f"{word} JOIN")
                 self._advance()
@@ -98,6 +152,35 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
                 found.meta["text"] = " ".join(self.sql[first.start : self._prev.end + 1].split())
             return found
 
+        def _parse_column_ops(self, this: exp.Expression | None) -> exp.Expression | None:
+            """`raw:a.b`: the text at a path of a JSON document."""
+            found: exp.Expression | None = super()._parse_column_ops(this)
+            if not isinstance(found, exp.Column) or not self._at_path():
+                return found
+            self._advance()
+            names = [self._curr.text]
+            self._advance()
+            while self._curr.token_type == TokenType.DOT and self._is_joined() and _WORD.match(self._next.text):
+                self._advance()
+                names.append(self._curr.text)
+                self._advance()
+            path = exp.Literal.string("$" + "".join(f'."{name}"' for name in names))
+            made = exp.Anonymous(this="$json_text", expressions=[found, path])
+            read: exp.Expression | None = super()._parse_column_ops(made)
+            return read
+
+        def _is_joined(self) -> bool:
+            """Whether no space stands on either side of the current token."""
+            before, here, after = self._prev, self._curr, self._next
+            return bool(before and after and before.end + 1 == here.start and here.end + 1 == after.start)
+
+        def _at_path(self) -> bool:
+            """Whether a colon begins a path here, and is not the one that a `c ? a:b` waits for."""
+            if self._curr.token_type != TokenType.COLON or not self._is_joined() or not _WORD.match(self._next.text):
+                return False
+            waiting = _conditions(reversed(self._tokens[: self._index]), TokenType.R_PAREN)
+            return waiting <= 0 or _conditions(self._tokens[self._index :], TokenType.L_PAREN) < -waiting
+
         def _parse_value(self, values: bool = True) -> exp.Expression | None:
             """A row of VALUES, without ClickHouse's further parentheses."""
             found: exp.Expression | None = AnyParser._parse_value(self, values=values)
@@ -107,15 +190,46 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             """Without ClickHouse's aggregates with combinators; with `quantile(0.9)(x)`."""
             first = self._curr
             found: exp.Expression | None = AnyParser._parse_function(self, *args, **kwargs)
-            if isinstance(found, exp.Anonymous) and str(found.this).lower() in ("quantile", "quantile_if") and self._match(TokenType.L_PAREN):
+            if (
+                isinstance(found, exp.Anonymous)
+                and str(found.this).lower() in ("quantile", "quantile_if")
+                and self._match(TokenType.L_PAREN)
+            ):
                 levels, arguments = found.expressions, self._parse_csv(self._parse_assignment)
                 self._match_r_paren()
-                known = len(levels) == 1 and isinstance(levels[0], exp.Literal) and not levels[0].is_string and 0 <= float(levels[0].name) <= 1
+                known = (
+                    len(levels) == 1
+                    and isinstance(levels[0], exp.Literal)
+                    and not levels[0].is_string
+                    and 0 <= float(levels[0].name) <= 1
+                )
                 if not known or len(arguments) != 1 + found.this.lower().endswith("_if"):
                     self.raise_error("quantile(level from 0 to 1)(x)", first)
                 found.set("expressions", arguments)
                 found.set("level", levels[0])
             return found
+
+
+def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
+    """How many more `?` than `:` there are to the end of the expression. opening: what goes into parentheses."""
+    closing = TokenType.L_PAREN if opening == TokenType.R_PAREN else TokenType.R_PAREN
+    depth = found = 0
+    for token in tokens:
+        depth += (token.token_type == opening) - (token.token_type == closing)
+        if depth < 0 or (depth == 0 and token.token_type in _BETWEEN_EXPRESSIONS):
+            break
+        if depth == 0:
+            found += (token.token_type == TokenType.PLACEHOLDER) - (token.token_type == TokenType.COLON)
+    return found
+
+
+def _check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
+    """FEATURE_NOT_SUPPORTED for functions of Proton that make a stream of a stream and are not here."""
+    for node in [] if tree is None else tree.find_all(exp.Table):
+        called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
+        name = node.this.name.lower() if called else ""
+        if name in _LACKING:
+            raise not_supported(f"{name}(stream, …) in FROM", sql, place_of(node.this), hint=_LACKING[name])
 
 
 def adapted(tree: exp.Expression) -> exp.Expression:
@@ -133,10 +247,59 @@ def adapted(tree: exp.Expression) -> exp.Expression:
             if node is tree:
                 return interval
             node.replace(interval)
+        elif not node.args.get("table"):
+            node.meta["first"] = True  # of the relations that have it, as in ClickHouse
+    for join in tree.find_all(exp.Join):
+        for name in join.args.get("using") or []:
+            name.meta["first"] = True
+    for select in tree.find_all(exp.Select):
+        _rewind(select)
     for node in list(tree.find_all(exp.Table)):
         if isinstance(node.this, exp.Anonymous):
             _read_relation_function(node)
+    if any(_is_of_tables(setting) for setting in tree.args.get("settings") or []):
+        for node in tree.find_all(exp.Table):
+            node.set("static", exp.Var(this="table"))
     return with_conditions(with_functions(tree))
+
+
+def _is_of_tables(setting: exp.Expression) -> bool:
+    """True for `query_mode = 'table'`: all streams of the query are read as `table(stream)`."""
+    return isinstance(setting, exp.EQ) and setting.this.name == "query_mode" and setting.expression.name == "table"
+
+
+def _rewind(select: exp.Select) -> None:
+    """Marks the items of FROM of which WHERE asks for rows from a `_tp_time` on: of a stream it begins there, and not
+    when the query starts (Timeplus' documentation, "Query settings", on seek_to).
+    """
+    where, clause = select.args.get("where"), select.args.get("from_")
+    if where is None or clause is None:
+        return
+    items = [clause.this, *(join.this for join in select.args.get("joins") or [])]
+    for part in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
+        column = _from_time(part.unnest())
+        if column is None:
+            continue
+        item = next((i for i in items if not column.table or column.table == _called(i)), None)
+        if isinstance(item, exp.Table):
+            item.meta["rewound"] = True
+
+
+def _from_time(condition: exp.Expression) -> exp.Column | None:
+    """The column `_tp_time` that a condition bounds from below."""
+    if isinstance(condition, (exp.LT, exp.LTE)):
+        bounded = condition.expression
+    elif isinstance(condition, (exp.GT, exp.GTE, exp.EQ, exp.Between)):
+        bounded = condition.this
+    else:
+        return None
+    return bounded if isinstance(bounded, exp.Column) and bounded.name == TIME_COLUMN else None
+
+
+def _called(item: exp.Expression) -> str:
+    """What an item of FROM is read under."""
+    named = item.this.expressions[0] if isinstance(item.this, exp.Anonymous) and item.this.expressions else item
+    return str(item.alias or named.name)
 
 
 def _interval(node: exp.Column) -> exp.Expression | None:
@@ -155,7 +318,11 @@ def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
     if len(arguments) > 1 and not isinstance(arguments[1], exp.Column):
         arguments.insert(1, exp.Column(this=exp.to_identifier(TIME_COLUMN, quoted=True)))
     first = arguments[0] if arguments else None
-    if isinstance(first, exp.Anonymous) and str(first.this).lower() == "table" and [type(a) for a in first.expressions] == [exp.Column]:
+    if (
+        isinstance(first, exp.Anonymous)
+        and str(first.this).lower() == "table"
+        and [type(a) for a in first.expressions] == [exp.Column]
+    ):
         arguments[0] = first.expressions[0]
         node.set("static", exp.Var(this="table"))
     call.set("expressions", arguments)
@@ -169,7 +336,12 @@ def _read_relation_function(node: exp.Table) -> None:
     if name in ("tumble", "hop"):
         _read_window_function(node, call)
         return
-    if name == "table" and len(arguments) == 1 and isinstance(arguments[0], exp.Anonymous) and str(arguments[0].this).lower() == "changelog":
+    if (
+        name == "table"
+        and len(arguments) == 1
+        and isinstance(arguments[0], exp.Anonymous)
+        and str(arguments[0].this).lower() == "changelog"
+    ):
         node.set("this", arguments[0])
         _read_relation_function(node)
         node.set("static", exp.Var(this="table"))

@@ -1,4 +1,7 @@
-"""Timeplus' type names: `int32`, `nullable(string)`, `array(float64)`, `datetime64(3)`. Document 003, all listings (TP-63)."""
+"""Timeplus' type names: `int32`, `nullable(string)`, `array(float64)`, `datetime64(3)`.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", all listings (TP-63).
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,43 @@ from watersmeet.types import SqlType
 #: Unsigned types are the next larger signed ones: every value has room, sums and differences are as in the others.
 _NAMES: Final[dict[str, str]] = {
     "bool": "boolean",
-    "int8": "smallint", "int16": "smallint", "int32": "integer", "int": "integer", "integer": "integer", "int64": "bigint",
-    "bigint": "bigint", "smallint": "smallint", "uint8": "smallint", "uint16": "integer", "uint32": "bigint", "uint": "bigint",
+    "int8": "smallint", "int16": "smallint", "int32": "integer", "int": "integer", "integer": "integer",
+    "int64": "bigint",
+    "bigint": "bigint", "smallint": "smallint", "uint8": "smallint", "uint16": "integer", "uint32": "bigint",
+    "uint": "bigint",
     "float32": "real", "float": "real", "float64": "double precision", "double": "double precision",
     "string": "varchar", "fixed_string": "varchar",
     "date": "date", "date32": "date", "datetime": "timestamp", "datetime64": "timestamp",
     "json": "jsonb",
 }  # fmt: skip
 _LARGE: Final = {"uint64": 20, "int128": 38, "uint128": 38}
-_LACKING: Final = {"uuid": "Use string.", "ipv4": "Use string.", "ipv6": "Use string.", "map": "Use json.", "tuple": "Use json.",
-                   "int256": "Use int128.", "uint256": "Use int128.", "enum8": "Use string.", "enum16": "Use string.", "enum": "Use string."}
+_LACKING: Final = {
+    "uuid": "Use string.",
+    "ipv4": "Use string.",
+    "ipv6": "Use string.",
+    "map": "Use json.",
+    "tuple": "Use json.",
+    "int256": "Use int128.",
+    "uint256": "Use int128.",
+    "enum8": "Use string.",
+    "enum16": "Use string.",
+    "enum": "Use string.",
+}
 
 #: The numbers that a column of these types takes.
 _RANGES: Final[dict[str, tuple[int, int]]] = {
-    "int8": (-(1 << 7), (1 << 7) - 1), "uint8": (0, (1 << 8) - 1), "uint16": (0, (1 << 16) - 1), "uint32": (0, (1 << 32) - 1),
+    "int8": (-(1 << 7), (1 << 7) - 1), "uint8": (0, (1 << 8) - 1), "uint16": (0, (1 << 16) - 1), "uint32": (0,
+    (1 << 32) - 1),
     "uint": (0, (1 << 32) - 1), "uint64": (0, (1 << 64) - 1), "uint128": (0, 10**38 - 1),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A type as a column has it. range: the numbers that it takes, where that are fewer than its SQL type has; digits: of a second."""
+    """A type as a column has it.
+
+    range: the numbers that it takes, where that are fewer than its SQL type has; digits: of a second.
+    """
 
     type: SqlType
     nullable: bool = False
@@ -59,10 +78,21 @@ def read_column_type(cursor: Cursor) -> ColumnType:
     if name in _LARGE:
         return ColumnType(SqlType("numeric", _LARGE[name], 0), range=_RANGES.get(name))
     if name in _LACKING:
-        raise error("FEATURE_NOT_SUPPORTED", f"type {name} is not supported", hint=_LACKING[name], sql=cursor.text, span=place.span)
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"type {name} is not supported",
+            hint=_LACKING[name],
+            sql=cursor.text,
+            span=place.span,
+        )
     if name not in _NAMES:
-        raise error("UNDEFINED_OBJECT", f'type "{place.name}" does not exist', hint=did_you_mean(name, [*_NAMES, *_LARGE, "array", "nullable"]),
-                    sql=cursor.text, span=place.span)
+        raise error(
+            "UNDEFINED_OBJECT",
+            f'type "{place.name}" does not exist',
+            hint=did_you_mean(name, [*_NAMES, *_LARGE, "array", "nullable"]),
+            sql=cursor.text,
+            span=place.span,
+        )
     digits = {"datetime": 0, "datetime64": 3}.get(name)
     if cursor.take("("):  # a time zone and a length change nothing
         if name == "datetime64":
@@ -105,7 +135,9 @@ def cast_type(tree: exp.DataType) -> exp.DataType:
 
 
 def _numeric(*digits: int) -> exp.DataType:
-    return exp.DataType(this=exp.DType.DECIMAL, expressions=[exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits])
+    return exp.DataType(
+        this=exp.DType.DECIMAL, expressions=[exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits]
+    )
 
 
 def _decimal(name: str, cursor: Cursor) -> ColumnType:

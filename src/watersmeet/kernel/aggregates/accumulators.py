@@ -32,7 +32,9 @@ _FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), *_DIGITS)
 
 @dataclass(frozen=True)
 class Feed:
-    """The values that an accumulator takes: column `argument` (None: the rows) where `filter` is true, maybe each once."""
+    """The values that an accumulator takes: column `argument` (None: the rows) where `filter` is true, maybe each
+    once.
+    """
 
     argument: int | None = None
     filter: int | None = None
@@ -171,7 +173,10 @@ def _add_floats(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
         tests = (np.isnan(values), np.isposinf(values), np.isneginf(values))
         special = [_plus(o, fed.sums(np.where(test, weights, 0))) for o, test in zip(old[:3], tests, strict=True)]
     rows = np.flatnonzero(finite & (weights != 0) & (values != 0))
-    return [*special, *_add_digits(exact_sum.split(fed.groups[rows], values[rows], weights[rows]), old[3:], fed, exact_sum.BINS)]
+    return [
+        *special,
+        *_add_digits(exact_sum.split(fed.groups[rows], values[rows], weights[rows]), old[3:], fed, exact_sum.BINS),
+    ]
 
 
 def _add_float_squares(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:

@@ -1,7 +1,8 @@
 """Aggregates that need all values of a group: lists, texts, first and last values, modes, percentiles, bits, jsonb.
 
-Their arguments are arranged by group. Of a touched group the rows before and after the epoch are put in the call's order
-(`ranking`: ORDER BY, then the arguments themselves, so that no order of arrival shows), and its two results computed.
+Their arguments are arranged by group. Of a touched group the rows before and after the epoch are put in the call's
+order (`ranking`: ORDER BY, then the arguments themselves, so that no order of arrival shows), and its two results
+computed.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ def collect(op: Aggregate, feeder: Feeder) -> dict[AggregateSpec, Sides]:
         orders = {c: _order(c, place, rows) for c in calls}
         for order in dict.fromkeys(orders.values()):
             ranked = rank(rows.groups, rows.arrays, order).order
-            sides = [_Members(rows, np.repeat(ranked, _times(counts, source)[ranked]), feeder.groups.count, place)
-                     for counts in (rows.before, rows.after)]
+            sides = [
+                _Members(rows, np.repeat(ranked, _times(counts, source)[ranked]), feeder.groups.count, place)
+                for counts in (rows.before, rows.after)
+            ]
             for call in calls:
                 if orders[call] == order:
                     found[call] = (COLLECTED[call.function](sides[0], call), COLLECTED[call.function](sides[1], call))
@@ -108,7 +111,10 @@ def _touched(source: _Source, feeder: Feeder) -> Touched:
 
 @dataclass(frozen=True, eq=False)
 class _Members:
-    """The members of all groups, in order. places: rows of `rows`, group by group; column c of the input is at place[c]."""
+    """The members of all groups, in order.
+
+    places: rows of `rows`, group by group; column c of the input is at place[c].
+    """
 
     rows: Touched
     places: Ints
@@ -200,7 +206,10 @@ def _jsonb_agg(members: _Members, call: AggregateSpec) -> pa.Array:
 
 
 def _jsonb_object_agg(members: _Members, call: AggregateSpec) -> pa.Array:
-    """The argument is the key as jsonb text, `extra` the value as jsonb. Keys ascend; of equal ones the last in order counts."""
+    """The argument is the key as jsonb text, `extra` the value as jsonb.
+
+    Keys ascend; of equal ones the last in order counts.
+    """
     members = members.present(call.argument)
     keys = members.values(call.argument)
     sorted_places = np.lexsort((order_keys(keys), members.owner))
@@ -262,7 +271,9 @@ def _bits(combine: np.ufunc) -> Callable[[_Members, AggregateSpec], pa.Array]:
         array = members.values(call.argument)
         result = np.zeros(members.num_groups, np.int64)
         if len(array):
-            result[members.filled] = combine.reduceat(col.words(array).astype(np.int64), members.bounds[:-1][members.filled])
+            result[members.filled] = combine.reduceat(
+                col.words(array).astype(np.int64), members.bounds[:-1][members.filled]
+            )
         return pa.array(result, mask=~members.filled).cast(array.type)
 
     return combined

@@ -1,9 +1,8 @@
 """min and max, also when the smallest or largest value goes away.
 
-A group remembers its extremes. Where the input can retract, all values are kept as well, in runs
-sorted by group and value: the word they are sorted by has the top half of the group's hash above
-32 bits that rise with the value. When an extreme goes, the next one is looked for from that end of the
-group, and only as far as needed.
+A group remembers its extremes. Where the input can retract, all values are kept as well, in runs sorted by group and
+value: the word they are sorted by has the top half of the group's hash above 32 bits that rise with the value. When an
+extreme goes, the next one is looked for from that end of the group, and only as far as needed.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 _PIECE_ROWS: Final = 1 << 20
 
 
-def update(feed: Feed, parts: Sequence[Part], old: Sequence[pa.Array], feeder: Feeder, *,
-           append_only: bool) -> list[pa.Array]:
+def update(
+    feed: Feed, parts: Sequence[Part], old: Sequence[pa.Array], feeder: Feeder, *, append_only: bool
+) -> list[pa.Array]:
     """The new extremes of one feed: for each of `parts` (min, max) its value per group; `old` are those before."""
     assert feed.argument is not None
     groups = feeder.groups
@@ -42,8 +42,10 @@ def update(feed: Feed, parts: Sequence[Part], old: Sequence[pa.Array], feeder: F
     owner = groups.of_row[rows]
     everyone = np.arange(groups.count)
     if append_only:
-        return [_best(part, groups.count, [(everyone, before), (owner, arrays[-1])])
-                for part, before in zip(parts, old, strict=True)]
+        return [
+            _best(part, groups.count, [(everyone, before), (owner, arrays[-1])])
+            for part, before in zip(parts, old, strict=True)
+        ]
     trace = feeder.state.trace(feeder.operator_id, f"values-{feed.argument}-{feed.filter}")
     words = groups.hashes[owner] & ~_LOW | order_prefixes(arrays[-1])
     places, diff = canonical_rows(arrays, diff, words, whole_row=False)
@@ -60,8 +62,10 @@ def update(feed: Feed, parts: Sequence[Part], old: Sequence[pa.Array], feeder: F
         candidates = [(kept, col.gather(before, kept))]
         if lost.any():
             new = np.flatnonzero(~lost[fresh[0]])
-            candidates += [(fresh[0][new], col.gather(fresh[1], new)),
-                           *_Search(trace.runs, groups, largest=part.kind == "max").nearest(np.flatnonzero(lost))]
+            candidates += [
+                (fresh[0][new], col.gather(fresh[1], new)),
+                *_Search(trace.runs, groups, largest=part.kind == "max").nearest(np.flatnonzero(lost)),
+            ]
         else:
             candidates.append(fresh)
         result.append(_best(part, groups.count, candidates))
@@ -93,7 +97,9 @@ class _Search:
         return found
 
     def _look(self, wanted: Ints, look: int) -> tuple[Ints, pa.Array, col.Mask]:
-        """Looks at the outermost `look` entries of each run: values there are now, by index in `wanted`; and who is done."""
+        """Looks at the outermost `look` entries of each run: values there are now, by index in `wanted`; and who is
+        done.
+        """
         base = self.groups.hashes[wanted] & ~_LOW
         # Beyond the horizon not every run has been looked at, so a value there may have further changes.
         horizon = np.zeros(len(wanted), np.uint64) if self.largest else np.full(len(wanted), ~np.uint64(0))

@@ -17,8 +17,9 @@ from watersmeet.kernel.arrays import deviation, exact_sum, wide
 Floats = npt.NDArray[np.float64]
 
 
-def result(call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argument: pa.DataType | None,
-           kind: pa.DataType) -> tuple[pa.Array, col.Mask]:
+def result(
+    call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
+) -> tuple[pa.Array, col.Mask]:
     """The call's values as `kind`, one per row of the accumulators `state`; and where they are too large (NULL then).
 
     argument: the type of the call's argument, None for count(*).
@@ -55,8 +56,14 @@ def result(call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argumen
     return wide.to_decimal(magnitude, negative, kind, valid)
 
 
-def _deviation(call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argument: pa.DataType, kind: pa.DataType,
-               count: npt.NDArray[np.int64]) -> tuple[pa.Array, col.Mask]:
+def _deviation(
+    call: AggregateSpec,
+    plan: Layout,
+    state: Sequence[pa.Array],
+    argument: pa.DataType,
+    kind: pa.DataType,
+    count: npt.NDArray[np.int64],
+) -> tuple[pa.Array, col.Mask]:
     """Of doubles a double; of whole numbers and decimals a decimal, whose root has the precision of a double."""
     feed = feed_of(call)
     none = np.zeros(len(count), np.bool_)

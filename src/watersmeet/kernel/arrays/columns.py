@@ -37,8 +37,11 @@ def flat(column: Column) -> pa.Array:
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         if whole.num_chunks != 1:
-            raise error("INTERNAL_ERROR", "a column of one epoch is larger than 2 GiB",
-                        hint="Lower the number of rows per epoch.")
+            raise error(
+                "INTERNAL_ERROR",
+                "a column of one epoch is larger than 2 GiB",
+                hint="Lower the number of rows per epoch.",
+            )
         whole = whole.chunk(0)
     return whole
 
@@ -97,7 +100,11 @@ def words(array: pa.Array) -> npt.NDArray[Any]:
 
 def offsets(array: pa.Array) -> npt.NDArray[np.int64]:
     """The n + 1 offsets of a string, binary or list array, into its data or child."""
-    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) or pa.types.is_large_list(array.type)
+    wide = (
+        pa.types.is_large_string(array.type)
+        or pa.types.is_large_binary(array.type)
+        or pa.types.is_large_list(array.type)
+    )
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
         return np.zeros(1, np.int64)
@@ -107,8 +114,12 @@ def offsets(array: pa.Array) -> npt.NDArray[np.int64]:
 
 def is_bytes(kind: pa.DataType) -> bool:
     """True for types of bytes with offsets."""
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind)
-                or pa.types.is_large_binary(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -190,8 +201,11 @@ def _equal_lists(left: pa.Array, right: pa.Array, *, as_key: bool) -> Mask:
     counts = lengths[rows]
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
     within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
-    elements = equal(gather(left.values, np.repeat(left_offsets[rows], counts) + within),
-                     gather(right.values, np.repeat(right_offsets[rows], counts) + within), as_key=as_key)
+    elements = equal(
+        gather(left.values, np.repeat(left_offsets[rows], counts) + within),
+        gather(right.values, np.repeat(right_offsets[rows], counts) + within),
+        as_key=as_key,
+    )
     same = same.copy()
     same[rows] = np.logical_and.reduceat(elements, starts)
     return same
@@ -221,8 +235,11 @@ def one_form(column: Column) -> pa.Array:
     valid = validity(array)
     mask = None if valid is None else pa.array(~valid)
     if pa.types.is_struct(kind):
-        return pa.StructArray.from_arrays([one_form(f) for f in struct_fields(array)],
-                                          fields=[kind.field(i) for i in range(kind.num_fields)], mask=mask)
+        return pa.StructArray.from_arrays(
+            [one_form(f) for f in struct_fields(array)],
+            fields=[kind.field(i) for i in range(kind.num_fields)],
+            mask=mask,
+        )
     starts = offsets(array)
     child = one_form(array.values.slice(int(starts[0]), int(starts[-1] - starts[0])))
     return pa.ListArray.from_arrays(pa.array((starts - starts[0]).astype(np.int32)), child, type=kind, mask=mask)

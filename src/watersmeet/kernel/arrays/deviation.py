@@ -1,7 +1,7 @@
 """Variance and standard deviation from exact sums of values and of their squares.
 
-The numerator n * sum(x^2) - sum(x)^2 is computed exactly, in digits of 32 bits, and rounded once: there is no cancellation,
-and neither order nor values that are gone leave a trace.
+The numerator n * sum(x^2) - sum(x)^2 is computed exactly, in digits of 32 bits, and rounded once: there is no
+cancellation, and neither order nor values that are gone leave a trace.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ def split_squares(rows: Ints, values: Floats, weights: Ints) -> Digits:
         moved = (limb << shift) + over
         digits.append((moved & _ULOW).view(np.int64) * weights)
         over = moved >> _U32
-    return Digits(np.concatenate([rows] * len(digits)), np.concatenate([first + i for i in range(len(digits))]),
-                  np.concatenate(digits))
+    return Digits(
+        np.concatenate([rows] * len(digits)),
+        np.concatenate([first + i for i in range(len(digits))]),
+        np.concatenate(digits),
+    )
 
 
 def wide_squares(array: pa.Array) -> wide.Limbs:
@@ -67,16 +70,19 @@ def _squared(limbs: wide.Words) -> wide.Words:
     return result
 
 
-def float_numerators(counts: Ints, sums: tuple[pa.Array, pa.Array],
-                     squares: tuple[pa.Array, pa.Array]) -> tuple[Floats, Ints]:
+def float_numerators(
+    counts: Ints, sums: tuple[pa.Array, pa.Array], squares: tuple[pa.Array, pa.Array]
+) -> tuple[Floats, Ints]:
     """Numerators by group as (f, p): f * 2^p, f correctly rounded; from (first bin, digits) as `exact_sum` stores them.
 
     p is 0, or `_FAR` up or down where the number would not be a normal float.
     """
     pieces = [(np.zeros(0), np.zeros(0, np.int64))]
     for piece in _pieces(len(counts)):
-        (one,), = exact_sum.tables(_length(piece, counts), [exact_sum.stored(*(a[piece] for a in sums))])
-        (other,), = exact_sum.tables(_length(piece, counts), [exact_sum.stored(*(a[piece] for a in squares))], SQUARE_BINS)
+        ((one,),) = exact_sum.tables(_length(piece, counts), [exact_sum.stored(*(a[piece] for a in sums))])
+        ((other,),) = exact_sum.tables(
+            _length(piece, counts), [exact_sum.stored(*(a[piece] for a in squares))], SQUARE_BINS
+        )
         digits, first = _numerator(one.digits, 2 * one.first, other.digits, other.first, counts[piece])
         found = exact_sum.rounded(digits, first, 53, _SQUARE_ONE)
         power = np.where(np.isinf(found), _FAR, np.where(found < _SMALL, -_FAR, 0))
@@ -140,7 +146,9 @@ def _add(total: Ints, place: int, product: Ints) -> None:
 
 
 def deviation(function: str, counts: Ints, numerators: Floats, powers: Ints | int = 0) -> Floats:
-    """var_pop, var_samp, stddev_pop or stddev_samp of groups with numerators * 2^powers and at least 1 value (2 for samp)."""
+    """var_pop, var_samp, stddev_pop or stddev_samp of groups with numerators * 2^powers and at least 1 value (2 for
+    samp).
+    """
     others = counts - 1 if function.endswith("samp") else counts
     values: Floats = numerators / np.maximum(counts * others, 1)
     if function.startswith("stddev"):

@@ -38,8 +38,12 @@ class Digits:
     @staticmethod
     def concat(parts: list[Digits]) -> Digits:
         """All triples."""
-        return Digits(*(np.concatenate([getattr(p, name) for p in parts] or [np.zeros(0, np.int64)])
-                        for name in ("rows", "bins", "digits")))
+        return Digits(
+            *(
+                np.concatenate([getattr(p, name) for p in parts] or [np.zeros(0, np.int64)])
+                for name in ("rows", "bins", "digits")
+            )
+        )
 
 
 def split(rows: Ints, values: Floats, weights: Ints) -> Digits:
@@ -85,8 +89,10 @@ class Table:
         inside = (bins >= low[:, np.newaxis]) & (bins < high[:, np.newaxis])
         offsets = np.concatenate(([0], np.cumsum(high - low)))
         digits = pa.array(self.digits.T[inside].astype(np.int32))
-        return (pa.array(np.where(empty, 0, low + self.first).astype(np.int16)),
-                pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), digits))
+        return (
+            pa.array(np.where(empty, 0, low + self.first).astype(np.int16)),
+            pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), digits),
+        )
 
     def rounded(self, precision: int) -> Floats:
         """The sums with `precision` (53 or 24) bits, half to even, as float64; infinite if too large."""
@@ -130,7 +136,10 @@ def carry(digits: Ints) -> None:
 
 
 def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats:
-    """Digits in normal form, the first is bin `first`, with `precision` bits, half to even. one: the position of 1.0."""
+    """Digits in normal form, the first is bin `first`, with `precision` bits, half to even.
+
+    one: the position of 1.0.
+    """
     width, count = digits.shape
     columns = np.arange(count)
     # The sign is that of the highest digit; the magnitude has digits in [0, 2^32).

@@ -24,4 +24,13 @@ def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Posi
         last = int(np.searchsorted(ends, stop, side="left")) + 1 if stop < total else len(ends)
         begins = ends[first:last] - counts[first:last]
         part = np.minimum(ends[first:last], stop) - np.maximum(begins, start)
-        yield np.repeat(np.arange(first, last), part), np.arange(start, stop) + np.repeat(low[first:last] - begins, part)
+        yield (
+            np.repeat(np.arange(first, last), part),
+            np.arange(start, stop) + np.repeat(low[first:last] - begins, part),
+        )
+
+
+def cut(positions: Positions, limit: int) -> Iterator[Positions]:
+    """The positions in order, at most `limit` at a time."""
+    for start in range(0, len(positions), limit):
+        yield positions[start : start + limit]

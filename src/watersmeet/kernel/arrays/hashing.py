@@ -68,8 +68,14 @@ def row_hash(table: pa.Table, num_rows: int | None = None) -> Hashes:
 def is_bijective(kind: pa.DataType) -> bool:
     """True if two values of the type (not NULL, in `one_form`) that have equal hashes are equal."""
     t = pa.types
-    return bool(t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_time(kind) or t.is_timestamp(kind)
-                or t.is_floating(kind))
+    return bool(
+        t.is_integer(kind)
+        or t.is_boolean(kind)
+        or t.is_date(kind)
+        or t.is_time(kind)
+        or t.is_timestamp(kind)
+        or t.is_floating(kind)
+    )
 
 
 def mix(values: Hashes) -> Hashes:

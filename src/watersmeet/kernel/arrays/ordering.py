@@ -38,7 +38,9 @@ def order_keys(array: pa.Array) -> Ints:
 
 
 def order_prefixes(array: pa.Array) -> Hashes:
-    """Numbers in [0, 2^32) that never fall where the values rise; values near each other may share one. Stable for ever.
+    """Numbers in [0, 2^32) that never fall where the values rise; values near each other may share one.
+
+    Stable for ever.
 
     The array has no NULLs.
     """

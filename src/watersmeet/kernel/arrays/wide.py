@@ -54,7 +54,8 @@ def carry(limbs: Limbs) -> Limbs:
 
 
 def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[Words, col.Mask]:
-    """Gives value * 10^power / product of divisors, rounded half away from zero: its magnitude, and where it is negative.
+    """Gives value * 10^power / product of divisors, rounded half away from zero: its magnitude, and where it is
+    negative.
 
     divisors: above 0.
     """
@@ -79,7 +80,10 @@ def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[
 
 
 def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
-    """The decimal128 array of unscaled values; NULL where not `valid` or too large. Also tells where they are too large."""
+    """The decimal128 array of unscaled values; NULL where not `valid` or too large.
+
+    Also tells where they are too large.
+    """
     words = [magnitude[i] if i < len(magnitude) else np.zeros_like(magnitude[0]) for i in range(4)]
     low, high = words[0] | words[1] << _U32, words[2] | words[3] << _U32
     limit = 10**kind.precision

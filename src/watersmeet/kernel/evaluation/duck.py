@@ -1,7 +1,7 @@
 """The process's own DuckDB: one thread, no files, no network, UTC.
 
-DuckDB's defaults take all cores and most of the memory, in every worker, and let SQL text
-read files. An expression may do neither.
+DuckDB's defaults take all cores and most of the memory, in every worker, and let SQL text read files. An expression may
+do neither.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ def connect(memory_limit_bytes: int | None = None) -> duckdb.DuckDBPyConnection:
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """The rows of a query that may take long. Ctrl-C ends it at once, and the connection serves on; raises duckdb.Error.
+    """The rows of a query that may take long.
 
-    DuckDB looks for signals until the first rows are there, not while it makes the others, and leaves the query half done. So in
-    the main thread, which gets the signals, another thread runs it.
+    Ctrl-C ends it at once, and the connection serves on; raises duckdb.Error.
+
+    DuckDB looks for signals until the first rows are there, not while it makes the others, and leaves the query half
+    done. So in the main thread, which gets the signals, another thread runs it.
     """
     if threading.current_thread() is not threading.main_thread():
         return connection.execute(sql).to_arrow_table()
@@ -92,7 +94,9 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
 
 def is_interrupt(cause: BaseException) -> bool:
     """Whether an error stands for Ctrl-C: DuckDB raises one of its own then."""
-    return isinstance(cause, KeyboardInterrupt) or (isinstance(cause, RuntimeError) and isinstance(cause.__cause__, KeyboardInterrupt))
+    return isinstance(cause, KeyboardInterrupt) or (
+        isinstance(cause, RuntimeError) and isinstance(cause.__cause__, KeyboardInterrupt)
+    )
 
 
 class Source:

@@ -1,8 +1,8 @@
 """Evaluates DuckDB SQL expressions over Arrow tables, cheaply also for few rows.
 
-An expression never fails a step: a cell whose evaluation raises an error becomes NULL, a
-predicate false, and is counted. Statements are prepared once per (input types, expressions) and
-run again with other rows; columns that only pass through never enter DuckDB.
+An expression never fails a step: a cell whose evaluation raises an error becomes NULL, a predicate false, and is
+counted. Statements are prepared once per (input types, expressions) and run again with other rows; columns that only
+pass through never enter DuckDB.
 """
 
 from __future__ import annotations
@@ -79,17 +79,29 @@ class Evaluator:
         self._connections: list[duckdb.DuckDBPyConnection] = []
         self._plans: OrderedDict[_Request, _Plan] = OrderedDict()
 
-    def project(self, table: pa.Table, schema: Schema, exprs: Sequence[str], output: Schema,
-                predicate: str | None = None, counters: Counters | None = None,
-                num_rows: int | None = None) -> tuple[pa.Table, Rows | None]:
+    def project(
+        self,
+        table: pa.Table,
+        schema: Schema,
+        exprs: Sequence[str],
+        output: Schema,
+        predicate: str | None = None,
+        counters: Counters | None = None,
+        num_rows: int | None = None,
+    ) -> tuple[pa.Table, Rows | None]:
         """Rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i].
 
         `schema` gives the types of `table`'s columns; expressions use the table's column names
         (c0… or l0… and r0…). Also returns the ascending positions of the rows kept, None if all were.
         num_rows: needed if `table` has no columns, because Arrow then does not know it.
         """
-        request = _Request(tuple(table.column_names), tuple(f.type for f in schema), tuple(exprs),
-                           tuple(f.type for f in output), predicate)
+        request = _Request(
+            tuple(table.column_names),
+            tuple(f.type for f in schema),
+            tuple(exprs),
+            tuple(f.type for f in output),
+            predicate,
+        )
         count = table.num_rows if num_rows is None else num_rows
         with self._lock:
             connection = self._connection()
@@ -110,8 +122,14 @@ class Evaluator:
                 arrays.append(as_type(columns[position], kind.arrow) if columns else pa.chunked_array([], kind.arrow))
         return pa.Table.from_arrays(arrays, [f"c{i}" for i in range(len(arrays))]), rows
 
-    def mask(self, table: pa.Table, schema: Schema, predicate: str, counters: Counters | None = None,
-             num_rows: int | None = None) -> Mask:
+    def mask(
+        self,
+        table: pa.Table,
+        schema: Schema,
+        predicate: str,
+        counters: Counters | None = None,
+        num_rows: int | None = None,
+    ) -> Mask:
         """For each row of `table`: is `predicate` true? NULL and errors count as false."""
         count = table.num_rows if num_rows is None else num_rows
         _, rows = self.project(table, schema, (), (), predicate, counters, count)
@@ -148,8 +166,14 @@ class Evaluator:
         return plan
 
 
-def _compute(connection: duckdb.DuckDBPyConnection, plan: _Plan, request: _Request, table: pa.Table, count: int,
-             counters: Counters) -> tuple[Columns, Rows | None]:
+def _compute(
+    connection: duckdb.DuckDBPyConnection,
+    plan: _Plan,
+    request: _Request,
+    table: pa.Table,
+    count: int,
+    counters: Counters,
+) -> tuple[Columns, Rows | None]:
     if count == 0 or (plan.statement is None and not plan.broken):
         return [], None
     try:

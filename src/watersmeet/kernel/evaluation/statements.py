@@ -43,8 +43,15 @@ class Statement:
     numbered: bool
 
 
-def prepare(connection: duckdb.DuckDBPyConnection, names: Sequence[str], types: Sequence[SqlType],
-            exprs: Sequence[tuple[str, SqlType]], predicate: str | None, *, guarded: bool = False) -> Statement:
+def prepare(
+    connection: duckdb.DuckDBPyConnection,
+    names: Sequence[str],
+    types: Sequence[SqlType],
+    exprs: Sequence[tuple[str, SqlType]],
+    predicate: str | None,
+    *,
+    guarded: bool = False,
+) -> Statement:
     """A statement that gives `exprs`, cast to their types, for the rows where `predicate` is true.
 
     guarded: each value comes as a struct with the one field `v`, which is NULL where the expression
@@ -74,8 +81,9 @@ def prepare(connection: duckdb.DuckDBPyConnection, names: Sequence[str], types: 
     return Statement(f"{number}", source, reads, tuple(kind.arrow for _, kind in exprs), numbered)
 
 
-def run(connection: duckdb.DuckDBPyConnection, statement: Statement, table: pa.Table,
-        count: int) -> tuple[Columns, Rows | None]:
+def run(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, table: pa.Table, count: int
+) -> tuple[Columns, Rows | None]:
     """The statement's columns over `table` of `count` rows, and the positions of the rows kept if it filters."""
     arrays = [table.column(i) for i in statement.reads]
     if len(statement.source.schema) > len(arrays):
@@ -105,8 +113,9 @@ class Recovery:
     types: tuple[SqlType, ...]
     counters: Counters
 
-    def project(self, table: pa.Table, count: int, exprs: Sequence[tuple[str, SqlType]],
-                predicate: str | None) -> tuple[Columns, Rows | None]:
+    def project(
+        self, table: pa.Table, count: int, exprs: Sequence[tuple[str, SqlType]], predicate: str | None
+    ) -> tuple[Columns, Rows | None]:
         """As `run` of the statement of the same expressions, with NULL for cells that raise an error."""
         rows: Rows | None = None
         if predicate is not None:
@@ -178,5 +187,8 @@ class Recovery:
 def plan_error(problem: duckdb.Error, exprs: Sequence[str], predicate: str | None) -> Exception:
     """The error of a plan whose expressions DuckDB does not accept at all."""
     where = [] if predicate is None else [f"predicate: {predicate}"]
-    return error("INTERNAL_ERROR", "an expression of the compiled plan is not valid",
-                 detail=f"{problem}\n" + "\n".join([*exprs, *where]))
+    return error(
+        "INTERNAL_ERROR",
+        "an expression of the compiled plan is not valid",
+        detail=f"{problem}\n" + "\n".join([*exprs, *where]),
+    )

@@ -1,8 +1,8 @@
 """Conditions in which an error of one part does not hide what the others decide.
 
 DuckDB evaluates AND, OR and the conditions of CASE in an order of its own, and only for rows that are not yet decided:
-whether a part raises an error for a row depends on the rows beside it. So once there is an error each part is guarded on
-its own and counts as NULL where it raises one: then the result of a row follows from that row alone, and it is the
+whether a part raises an error for a row depends on the rows beside it. So once there is an error each part is guarded
+on its own and counts as NULL where it raises one: then the result of a row follows from that row alone, and it is the
 one that rows get as long as nothing is raised.
 """
 
@@ -45,8 +45,13 @@ def _guard(node: Any) -> bool:
 def _guarded(node: dict[str, Any]) -> dict[str, Any]:
     if node["class"] in ("CONJUNCTION", "COLUMN_REF", "CONSTANT") or _has_subquery(node):  # TRY takes no subqueries
         return node
-    return {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": "", "query_location": node["query_location"],
-            "children": [node]}
+    return {
+        "class": "OPERATOR",
+        "type": "OPERATOR_TRY",
+        "alias": "",
+        "query_location": node["query_location"],
+        "children": [node],
+    }
 
 
 def _has_subquery(node: Any) -> bool:

@@ -1,8 +1,9 @@
 """What a look-up join was answered, by key: for a while the answer serves again, whatever has become of the right side.
 
-Document 003, "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44); ruling D-003-11: an answer serves until its time is over, then the key
-is asked for again; a key for which nothing was found is asked for again each time. A trace of the join holds the right rows that
-were found with the time of the epoch that asked. Within an epoch all rows of a key have the same answer.
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44); ruling D-003-11: an
+answer serves until its time is over, then the key is asked for again; a key for which nothing was found is asked for
+again each time. A trace of the join holds the right rows that were found with the time of the epoch that asked. Within
+an epoch all rows of a key have the same answer.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _Found = list[tuple[list[pa.Array], npt.NDArray[np.int64]]]
 
 
 def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, now_us: int) -> Arranged:
-    """The rows by which the changes of `left` are answered in place of those of `right`; the state has them when this returns.
+    """The rows by which the changes of `left` are answered in place of those of `right`; the state has them when this
+    returns.
 
     left: rows that came; right: all changes of the right side came before them. now_us: the time of the epoch.
     """
@@ -54,7 +56,9 @@ def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, no
         dated = Delta(col.positional([*fresh.arrays, moment]), fresh.diff)
         Retention(len(fresh.arrays), bound_us).take_in(trace, arrange(dated, op.right_keys))
     run = arrange(_one([*serving, *asked], none.delta()), op.right_keys)
-    return Arranged(none, right.loose.take(np.zeros(0, np.int64)), lambda: (run,) if run.num_rows else (), exact=right.exact)
+    return Arranged(
+        none, right.loose.take(np.zeros(0, np.int64)), lambda: (run,) if run.num_rows else (), exact=right.exact
+    )
 
 
 def _served(probe: Probe, known: list[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:

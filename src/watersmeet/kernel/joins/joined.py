@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,14 @@ from watersmeet.kernel.runs.cancel import without_cancelling
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.sliced import Sliced, Slicing
+
+#: What a join finds, in pieces: pairs (left run, its rows, right run, its rows), or rows of the side that is not None.
+#: Then the diffs; None for the products of the rows' diffs.
+Found = tuple[Run | None, col.Positions | None, Run | None, col.Positions | None, Diffs | None]
+
+#: Rows of any width are held at once up to so many: to ask for their width would cost more than it may save.
+FEW_ROWS: Final = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,23 +81,40 @@ def is_revised(op: Join | TemporalJoin) -> bool:
 class PairOutput(Protocol):
     """Takes what a join finds."""
 
-    def add(self, left: Run | None, left_rows: col.Positions | None, right: Run | None,
-            right_rows: col.Positions | None, diff: Diffs | None = None) -> None:
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
         """Adds pairs, or rows of the side that is not None. diff: by default the product of the rows' diffs."""
         ...
 
 
 class JoinOutput:
-    """Collects output rows: pairs, or rows of one side with NULLs for the other. output: `l<i>` and `r<i>`, of `types`."""
+    """Collects output rows: pairs, or rows of one side with NULLs for the other.
+
+    output: `l<i>` and `r<i>`, of `types`.
+    """
 
     def __init__(self, output: Sequence[str], types: Sequence[pa.DataType]) -> None:
         self._columns = [(name[0] == "l", int(name[1:])) for name in output]
         self._types = types
         self._tables: list[pa.Table] = []
         self._diffs: list[Diffs] = []
+        self.num_rows = 0
+        """The rows that were added."""
 
-    def add(self, left: Run | None, left_rows: col.Positions | None, right: Run | None,
-            right_rows: col.Positions | None, diff: Diffs | None = None) -> None:
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
         """Adds pairs, or rows of the side that is not None. diff: by default the product of the rows' diffs."""
         rows = left_rows if left_rows is not None else right_rows
         assert rows is not None
@@ -106,6 +131,7 @@ class JoinOutput:
             if run is None or at is None:
                 return [None] * len(positions)
             return col.gather_all([run.arrays[p] for p in positions], at[part])
+
         self._add(columns, diff)
 
     def add_loose(self, left: Delta | None, right: Delta | None) -> None:
@@ -117,6 +143,7 @@ class JoinOutput:
         def columns(is_left: bool, positions: list[int], part: slice) -> list[pa.Array | None]:
             side = left if is_left else right
             return [None if side is None else side.arrays[p][part] for p in positions]
+
         self._add(columns, delta.diff)
 
     def delta(self) -> Delta:
@@ -131,8 +158,10 @@ class JoinOutput:
         while waiting:
             part = waiting.pop(0)
             try:
-                sides = {is_left: iter(columns(is_left, [p for side, p in self._columns if side == is_left], part))
-                         for is_left in (True, False)}
+                sides = {
+                    is_left: iter(columns(is_left, [p for side, p in self._columns if side == is_left], part))
+                    for is_left in (True, False)
+                }
             except pa.ArrowInvalid:  # strings beyond 2 GiB in one array
                 middle = (part.start + part.stop) // 2
                 if middle == part.start:
@@ -144,3 +173,61 @@ class JoinOutput:
             arrays = [pa.nulls(n, t) if a is None else a for a, t in zip(found, self._types, strict=True)]
             self._tables.append(col.positional(arrays))
             self._diffs.append(diff[part])
+            self.num_rows += n
+
+
+@dataclass(frozen=True)
+class Production:
+    """The output of a join whose size is known, before it is made.
+
+    rows: how many there are at most. find: finds them, at most so many at a time. loose:
+    rows of both sides that can't have partners, and come out. output, types: as in `JoinOutput`.
+    """
+
+    rows: int
+    find: Callable[[int], Iterable[Found]]
+    loose: tuple[Delta | None, Delta | None]
+    output: Sequence[str]
+    types: Sequence[pa.DataType]
+
+    def made(self, slicing: Slicing, left: Arranged, right: Arranged) -> Delta | Sliced:
+        """The changes: at once, or in slices if they are larger than one; rows that cancel each other are left out
+        within a slice.
+        """
+        if self.rows <= min(FEW_ROWS, slicing.rows):
+            limit = slicing.rows
+        else:
+            limit = slicing.rows_of(_row_bytes(self.output, left, right))
+        if self.rows > limit:
+            return Sliced(lambda: self._slices(limit))
+        out = JoinOutput(self.output, self.types)
+        for found in self.find(limit):
+            out.add(*found)
+        self._add_loose(out)
+        return out.delta()
+
+    def _slices(self, limit: int) -> Iterator[Delta]:
+        out = JoinOutput(self.output, self.types)
+        for found in self.find(limit):
+            out.add(*found)
+            if out.num_rows >= limit:
+                yield out.delta()
+                out = JoinOutput(self.output, self.types)
+        self._add_loose(out)
+        yield out.delta()
+
+    def _add_loose(self, out: JoinOutput) -> None:
+        left, right = self.loose
+        out.add_loose(left, None)
+        out.add_loose(None, right)
+
+
+def _row_bytes(output: Sequence[str], left: Arranged, right: Arranged) -> float:
+    """About the bytes of a row of the output, from those of the rows that it is made of."""
+    total = 8.0  # the diff
+    for side, name in ((left, "l"), (right, "r")):
+        runs = side.changes or side.old
+        rows = sum(r.num_rows for r in runs)
+        for i in (int(o[1:]) for o in output if o[0] == name):
+            total += sum(r.columns.column(i).nbytes for r in runs) / max(1, rows)
+    return total

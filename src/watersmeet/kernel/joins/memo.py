@@ -53,7 +53,13 @@ class Memo:
             if delta.num_rows:
                 arrays = delta.arrays
                 times = np.asarray(arrays.pop(self._width))
-                self._add(arrays, np.full(delta.num_rows, found), np.full(delta.num_rows, self._epoch), times, delta.diff * times)
+                self._add(
+                    arrays,
+                    np.full(delta.num_rows, found),
+                    np.full(delta.num_rows, self._epoch),
+                    times,
+                    delta.diff * times,
+                )
 
     def take_back(self, rows: Run) -> None:
         """Takes back what the consolidated left rows that go met, as often as each of them goes."""
@@ -83,7 +89,9 @@ class Memo:
         firsts = order[starts]  # one row of each look-up
         until = np.cumsum(copies[firsts])
         group_starts = np.concatenate(([True], groups[firsts][1:] != groups[firsts][:-1]))
-        base = np.repeat((until - copies[firsts])[group_starts], np.diff(np.append(np.flatnonzero(group_starts), len(firsts))))
+        base = np.repeat(
+            (until - copies[firsts])[group_starts], np.diff(np.append(np.flatnonzero(group_starts), len(firsts)))
+        )
         before = until - copies[firsts] - base
         taken = np.clip(gone[groups[firsts]] - before, 0, copies[firsts])
         left = np.empty(len(order), np.int64)
@@ -96,7 +104,9 @@ class Memo:
                 self._changes.append(Delta(col.positional([*some, pa.array(times[at])]), signed[at]))
 
     def _add(self, arrays: list[pa.Array], found: col.Mask, epochs: Ints, copies: Ints, diff: Diffs) -> None:
-        self._changes.append(Delta(col.positional([*arrays, pa.array(found), pa.array(epochs), pa.array(copies)]), diff))
+        self._changes.append(
+            Delta(col.positional([*arrays, pa.array(found), pa.array(epochs), pa.array(copies)]), diff)
+        )
 
 
 class _Met:
@@ -108,7 +118,13 @@ class _Met:
         output = [*(f"l{i}" for i in range(len(left) + 1)), *right]
         self.pairs, self.alone = JoinOutput(output, types), JoinOutput(output, types)
 
-    def add(self, left: Run | None, left_rows: col.Positions | None, right: Run | None,
-            right_rows: col.Positions | None, diff: Diffs | None = None) -> None:
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
         """As `JoinOutput.add`."""
         (self.alone if right_rows is None else self.pairs).add(left, left_rows, right, right_rows, diff)

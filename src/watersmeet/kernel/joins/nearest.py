@@ -1,4 +1,4 @@
-"""The nearest partner: for each row, the one row of its key whose value is nearest on one side."""
+"""The nearest partner: for each row, the one row of its key whose value is nearest, on one side or on both."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.circuit.operators import BACKWARD, EXACT, FORWARD, AsofComparison
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.distances import nearer_above
 from watersmeet.kernel.arrays.ordering import order_keys
 from watersmeet.kernel.runs.delta import Diffs
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.order import canonical_rows, stretches
 from watersmeet.kernel.runs.run import Run, make_run
 
-#: For `value comparison candidate`: whether the nearest candidate is the greatest one, and whether an equal one counts.
-COMPARISONS: Final = {">=": (True, True), ">": (True, False), "<=": (False, True), "<": (False, False)}
 #: No partner.
 NONE: Final = np.int64(-1)
 _MOST: Final = 1 << 62
@@ -27,11 +27,13 @@ class Candidates:
 
     Candidates have a diff above 0 in sum over `runs` and a value that is not NULL. Of rows that are equal in `ties`
     (positions of columns; NULL after all values) the first in canonical order stands for all, so that the choice never
-    depends on the order of arrival. depth: only the rows of a key count that have fewer than so many rows with a greater value; None: all.
-    Group g is the g-th key of the probe. Rows stay in their runs until they are chosen.
+    depends on the order of arrival. depth: only the rows of a key count that have fewer than so many rows with a
+    greater value; None: all. Group g is the g-th key of the probe. Rows stay in their runs until they are chosen.
     """
 
-    def __init__(self, probe: Probe, runs: Iterable[Run], value: int, ties: Sequence[int], depth: int | None = None) -> None:
+    def __init__(
+        self, probe: Probe, runs: Iterable[Run], value: int, ties: Sequence[int], depth: int | None = None
+    ) -> None:
         self._runs = list(runs)
         self._value = value
         #: Whether candidates are rows of the runs as they are given, because none takes back a row of another.
@@ -48,26 +50,41 @@ class Candidates:
             self._narrow(np.flatnonzero(valid))
         self._narrow(self._first(ties, counts, depth))
 
-    def nearest(self, groups: col.Positions, values: pa.Array, comparison: str) -> col.Positions:
+    def nearest(self, groups: col.Positions, values: pa.Array, comparison: AsofComparison) -> col.Positions:
         """For each (group, value) the candidate that is nearest among those with `value comparison candidate`, or NONE.
 
-        values: of the candidates' type. A NULL has no partner.
+        values: of the candidates' type. A NULL has no partner. Of a smaller and a greater candidate that are equally
+        near the smaller one counts.
         """
-        count = len(self._rows)
-        if not count or not len(values):
+        if not len(self._rows) or not len(values):
             return np.full(len(values), NONE)
         places, wanted = self._placed(groups, order_keys(pa.concat_arrays([self.values, values])))
-        greatest, equal = COMPARISONS[comparison]
-        if greatest:
-            found = np.searchsorted(places, wanted, side="right" if equal else "left") - 1
-        else:
-            found = np.searchsorted(places, wanted, side="left" if equal else "right")
-        inside = (found >= 0) & (found < count)
-        inside &= self.groups[np.where(inside, found, 0)] == groups
+        equal, found = comparison in EXACT, []
+        if comparison in BACKWARD:
+            found.append(np.searchsorted(places, wanted, side="right" if equal else "left") - 1)
+        if comparison in FORWARD:
+            found.append(np.searchsorted(places, wanted, side="left" if equal else "right"))
+        sides = [self._among(groups, values, places) for places in found]
+        return sides[0] if len(sides) == 1 else self._nearer(values, *sides)
+
+    def _among(self, groups: col.Positions, values: pa.Array, places: col.Positions) -> col.Positions:
+        """The candidates at `places` that there are and that have the group; else, and for NULLs, NONE."""
+        inside = (places >= 0) & (places < len(self._rows))
+        inside &= self.groups[np.where(inside, places, 0)] == groups
         valid = col.validity(values)
         if valid is not None:
             inside &= valid
-        return np.where(inside, found, NONE)
+        return np.where(inside, places, NONE)
+
+    def _nearer(self, values: pa.Array, before: col.Positions, after: col.Positions) -> col.Positions:
+        """Of two candidates, one not above the value and one not below it, the nearer one, or the only one."""
+        found = np.where(before == NONE, after, before)
+        both = np.flatnonzero((before != NONE) & (after != NONE) & (before != after))
+        if len(both):
+            low, high = (col.gather(self.values, side[both]) for side in (before, after))
+            above = both[nearer_above(col.gather(values, both), low, high)]
+            found[above] = after[above]
+        return found
 
     def chosen(self, found: col.Positions) -> tuple[Run | None, col.Positions]:
         """The candidates `found` as a run, and the row in it of each, or NONE; no run if all are NONE."""
@@ -94,7 +111,11 @@ class Candidates:
         if self.plain and other.plain:
             differs[both] = (self._of_run[one] != other._of_run[two]) | (self._rows[one] != other._rows[two])
             return differs
-        mine_there, theirs_there = ([col.gather(a, at) for a in run.arrays] for run, at in (self.chosen(one), other.chosen(two)) if run is not None)
+        mine_there, theirs_there = (
+            [col.gather(a, at) for a in run.arrays]
+            for run, at in (self.chosen(one), other.chosen(two))
+            if run is not None
+        )
         differs[both] = ~col.rows_equal(mine_there, theirs_there, len(both))
         return differs
 
@@ -104,7 +125,9 @@ class Candidates:
         every = np.arange(probe.num_groups)
         pieces = [(none, none, none, none)]
         for number, run in enumerate(self._runs):
-            pieces += [(groups, np.full(len(rows), number), rows, run.diff[rows]) for groups, rows in probe.rows_of(every, run)]
+            pieces += [
+                (groups, np.full(len(rows), number), rows, run.diff[rows]) for groups, rows in probe.rows_of(every, run)
+            ]
         groups, numbers, rows, diffs = (np.concatenate(part) for part in zip(*pieces, strict=True))
         return groups, numbers, rows, diffs
 
@@ -127,12 +150,18 @@ class Candidates:
     def _column(self, position: int, some: col.Positions) -> pa.Array:
         """The values of column `position` of `some` rows, which come by run."""
         starts = np.searchsorted(self._of_run[some], np.arange(len(self._runs) + 1))
-        found = [col.gather(run.arrays[position], self._rows[some[start:stop]])
-                 for run, start, stop in zip(self._runs, starts, starts[1:], strict=False) if start < stop]
+        found = [
+            col.gather(run.arrays[position], self._rows[some[start:stop]])
+            for run, start, stop in zip(self._runs, starts, starts[1:], strict=False)
+            if start < stop
+        ]
         return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
     def _placed(self, groups: col.Positions, keys: col.Positions) -> tuple[col.Positions, col.Positions]:
-        """Numbers that order the candidates, and (group, value) among them. keys: of the candidates' values, then of others."""
+        """Numbers that order the candidates, and (group, value) among them.
+
+        keys: of the candidates' values, then of others.
+        """
         count = len(self.values)
         low, width = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
         if int(self.groups[-1]) + 1 <= _MOST // width and int(groups.max()) + 1 <= _MOST // width:
@@ -185,7 +214,9 @@ class Candidates:
         if len(alike) > len(starts):
             alike.sort()  # by run again
             arrays = [self._column(i, some[alike]) for i in range(self._runs[0].columns.num_columns)]
-            kept, _ = canonical_rows(arrays, np.ones(len(alike), np.int64), stretch[alike].astype(np.uint64), whole_row=False)
+            kept, _ = canonical_rows(
+                arrays, np.ones(len(alike), np.int64), stretch[alike].astype(np.uint64), whole_row=False
+            )
             begins, _ = stretches(stretch[alike][kept].astype(np.uint64))
             best = some[alike[kept[begins]]]
         rows[leads & tied] = best

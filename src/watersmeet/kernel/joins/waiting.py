@@ -1,8 +1,9 @@
 """Left rows of a look-up join that have met nothing so far, and what they meet when something comes.
 
-A row waits from the epoch in which it came until the end of the first in which a right row fits it. Then it comes out with all
-right rows that fit at that time, once, and waits no more. So at the end of every epoch the waiting rows are those that
-have met nothing at the end of any epoch since they came: a right row that comes and goes within one epoch was never there.
+A row waits from the epoch in which it came until the end of the first in which a right row fits it. Then it comes out
+with all right rows that fit at that time, once, and waits no more. So at the end of every epoch the waiting rows are
+those that have met nothing at the end of any epoch since they came: a right row that comes and goes within one epoch
+was never there.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ from watersmeet.kernel.runs.state import State
 #: The trace of the rows that wait, by the left keys.
 WAITING: Final = "waiting"
 
-#: Looks left rows up as the right side is now: adds pairs, and rows that meet nothing; gives back those that can't meet any.
+#: Looks left rows up as the right side is now: adds pairs, and rows that meet nothing; gives back those that can't meet
+#: any.
 LookUp = Callable[[Delta, PairOutput], Delta]
 
 
 class Waiting:
-    """The waiting rows of a look-up join in one epoch. Only rows with keys that can match wait. left: Arrow types of left rows."""
+    """The waiting rows of a look-up join in one epoch. Only rows with keys that can match wait.
+
+    left: Arrow types of left rows.
+    """
 
     def __init__(self, op: TemporalJoin, state: State, left: list[pa.DataType], out: JoinOutput) -> None:
         self._op = op
@@ -76,8 +81,14 @@ class _Split:
         self._shown = shown
         self.alone = JoinOutput([f"l{i}" for i in range(len(left))], left)
 
-    def add(self, left: Run | None, left_rows: col.Positions | None, right: Run | None,
-            right_rows: col.Positions | None, diff: Diffs | None = None) -> None:
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
         """As `JoinOutput.add`."""
         if right_rows is not None or self._shown:
             self._out.add(left, left_rows, right, right_rows, diff)

@@ -12,6 +12,7 @@ from watersmeet.kernel.operators import (
     arrival,
     arrivals,
     asof,
+    changes,
     constant,
     cut,
     dynamicfilter,
@@ -33,10 +34,11 @@ from watersmeet.kernel.operators import (
 from watersmeet.kernel.operators import map as map_operator
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 
-#: What operators hand on: joins read arrangements, all others read changes.
-Output = Delta | Arranged
+#: What operators hand on: joins read arrangements, all others read changes, which may be too many to be held at once.
+Output = Delta | Arranged | Sliced
 
 Step = Callable[[Any, Sequence[Any], State, StepContext], Output]
 
@@ -48,6 +50,7 @@ STEPS: Final[dict[str, Step]] = {
     "arrivaljoin": arrival.step,
     "arrivals": arrivals.step,
     "asof": asof.step,
+    "changes": changes.step,
     "constant": constant.step,
     "cut": cut.step,
     "dynamicfilter": dynamicfilter.step,
@@ -69,7 +72,15 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 #: Kinds that keep state.
-STATEFUL: Final = frozenset({"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert", "versions"})
+STATEFUL: Final = frozenset(
+    {"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert", "versions"}
+)
+
+#: Kinds of one input that work on each row alone: they go from slice to slice.
+PIECEWISE: Final = frozenset({"cut", "map", "punctual", "repartition", "repeat", "unnest"})
+
+#: Kinds that know what to do with slices. All others are given their input at once.
+TAKE_SLICES: Final = frozenset({"aggregate", "arrange"})
 
 #: Kinds that step in every epoch, as what is timed does: arrangements hand on what they keep.
 UNPROMPTED: Final = frozenset({"arrange", "versions"})

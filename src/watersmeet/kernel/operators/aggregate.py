@@ -1,10 +1,10 @@
 """GROUP BY over changes: aggregate functions with FILTER and DISTINCT, and distinct rows.
 
-What adds up is kept in accumulators; what needs all values is computed anew for the touched groups (`collected`). Each group has one row of accumulators in the trace `groups`, whose newest row of a key counts.
-An epoch adds what it brings to the rows of the groups it touches; where a result changes, the
-output has the old row with diff -1 and the new one with diff 1. Everything that adds up is an
-integer, so results do not depend on the order of the input or on values that are gone.
-Per epoch and group, sums are exact while the diffs' absolute values add up to less than 2^31.
+What adds up is kept in accumulators; what needs all values is computed anew for the touched groups (`collected`). Each
+group has one row of accumulators in the trace `groups`, whose newest row of a key counts. An epoch adds what it brings
+to the rows of the groups it touches; where a result changes, the output has the old row with diff -1 and the new one
+with diff 1. Everything that adds up is an integer, so results do not depend on the order of the input or on values that
+are gone. Per epoch and group, sums are exact while the diffs' absolute values add up to less than 2^31.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from watersmeet.kernel.arrays.hashing import EMPTY_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs import latest
 from watersmeet.kernel.runs.cleaning import Retention
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.groups import Groups, group, key_form
 from watersmeet.kernel.runs.run import make_run
+from watersmeet.kernel.runs.sliced import Sliced, slices_of
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import Schema, arrow_schema
@@ -43,9 +44,14 @@ class _Side:
     exists: col.Mask
 
 
-def step(op: Aggregate, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
-    """The changes of the groups' results; consolidated. Groups that can't change any more are forgotten."""
-    out = _changed(op, inputs[0], state, ctx)
+def step(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Delta:
+    """The changes of the groups' results; consolidated. Groups that can't change any more are forgotten.
+
+    Slices are taken in one by one, as if each were an epoch; what that shows in between cancels.
+    """
+    changes = [_changed(op, delta, state, ctx) for delta in slices_of(inputs[0])]
+    changes = [c for c in changes if c.num_rows]
+    out = consolidate(Delta.concat(changes)) if len(changes) > 1 else next(iter(changes), _nothing(op))
     bound = watermarks.value(op.retain, ctx.watermarks)
     if bound is not None and op.time is not None:
         retention = Retention(op.time, bound, nulls=True)  # the keys come first in all traces
@@ -57,7 +63,7 @@ def step(op: Aggregate, inputs: Sequence[Delta], state: State, ctx: StepContext)
 def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Delta:
     only_row = not op.keys and bool(op.calls)
     if delta.num_rows == 0 and not (only_row and ctx.initial and ctx.bucket == 0):
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return _nothing(op)
     plan = layout(op, ctx.schemas[0])
     keys = [key_form(delta.columns.column(i)) for i in op.keys]
     groups = group(keys, hash_columns(keys, delta.num_rows))
@@ -78,6 +84,10 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
         old, new = (_Side(columns, columns[0].to_numpy() > 0) for columns in (before, after))
     _remember(trace, groups, plan, before, after, known, always=only_row)
     return _changes(op, plan, ctx, groups, old, new, collected)
+
+
+def _nothing(op: Aggregate) -> Delta:
+    return Delta.empty(arrow_schema(op.schema, positional=True))
 
 
 def _before(plan: Layout, found: list[pa.Array] | None, num_keys: int, count: int) -> list[pa.Array]:
@@ -111,8 +121,16 @@ def _after(plan: Layout, before: list[pa.Array], feeder: Feeder, *, append_only:
     return after
 
 
-def _remember(trace: Trace, groups: Groups, plan: Layout, before: list[pa.Array], after: list[pa.Array],
-              known: col.Mask, *, always: bool) -> None:
+def _remember(
+    trace: Trace,
+    groups: Groups,
+    plan: Layout,
+    before: list[pa.Array],
+    after: list[pa.Array],
+    known: col.Mask,
+    *,
+    always: bool,
+) -> None:
     """Writes the rows that changed; those of groups of which nothing is left say that they are gone."""
     changed = np.zeros(groups.count, np.bool_)
     alive = np.full(groups.count, always)
@@ -129,8 +147,15 @@ def _remember(trace: Trace, groups: Groups, plan: Layout, before: list[pa.Array]
     latest.append(trace, make_run(hashes, arrays, np.where(alive[rows], 1, -1), tuple(range(len(keys)))))
 
 
-def _changes(op: Aggregate, plan: Layout, ctx: StepContext, groups: Groups, old: _Side, new: _Side,
-             collected: Mapping[AggregateSpec, Sides]) -> Delta:
+def _changes(
+    op: Aggregate,
+    plan: Layout,
+    ctx: StepContext,
+    groups: Groups,
+    old: _Side,
+    new: _Side,
+    collected: Mapping[AggregateSpec, Sides],
+) -> Delta:
     schema: Schema = ctx.schemas[0]
     none = np.zeros(groups.count, np.bool_)
 

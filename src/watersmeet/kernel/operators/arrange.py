@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.hashing import is_bijective
+from watersmeet.kernel.arrays.hashing import hash_columns, is_bijective
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.best import Best
@@ -18,7 +18,9 @@ from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.newest import Newest
-from watersmeet.kernel.runs.run import Run, arrange
+from watersmeet.kernel.runs.run import Run, arrange, make_run
+from watersmeet.kernel.runs.sliced import Sliced, Slicing
+from watersmeet.kernel.runs.spool import consolidated, contiguous
 from watersmeet.kernel.runs.state import State
 from watersmeet.types import arrow_schema
 
@@ -26,13 +28,14 @@ from watersmeet.types import arrow_schema
 ROWS: Final = "rows"
 
 
-def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
+def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Arranged:
     """The change and the content before it; the state has the change when this returns, without what is of no more use.
 
-    The state is not touched if nothing changes: it is read when a join asks for it. All rows of the change are handed on, also
+    The state is not touched if nothing changes: it is read when a join asks for it. All rows of the change are handed
+    on, also
     those that are of no use after the epoch: they may be later than what the sources' numbers were before it.
     """
-    change, apart = split(inputs[0], op.keys, op.null_safe)
+    change, apart = _taken(op, inputs[0], ctx.slicing)
     exact = is_exact(op)
     bound = watermarks.value(op.retain, ctx.watermarks)
     if not change.num_rows and bound is None:
@@ -52,21 +55,50 @@ def step(op: Arrange, inputs: Sequence[Delta], state: State, ctx: StepContext) -
 
 def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:
     """(changes of the rows that can match as a run, changes of those with a NULL in the key)."""
+    matching, loose = _parted(delta, keys, null_safe)
+    return arrange(matching, tuple(keys)), loose
+
+
+def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Delta, Delta]:
+    """(changes of the rows that can match, changes of those with a NULL in the key)."""
     loose = np.zeros(delta.num_rows, np.bool_)
     for position, safe in zip(keys, null_safe, strict=True):
         valid = None if safe else col.validity(col.flat(delta.columns.column(position)))
         if valid is not None:
             loose |= ~valid
     matching = delta.take(np.flatnonzero(~loose)) if loose.any() else delta
-    return arrange(matching, tuple(keys)), delta.take(np.flatnonzero(loose))
+    return matching, delta.take(np.flatnonzero(loose))
+
+
+def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run, Delta]:
+    """As `split`. Of slices, the rows that can match are sorted in a file, which the run then is."""
+    if isinstance(changes, Delta):
+        return split(changes, op.keys, op.null_safe)
+    none = Delta.empty(arrow_schema(op.schema, positional=True))
+    apart = [none]
+
+    def matching() -> Iterator[Delta]:
+        for piece in changes:
+            kept, loose = _parted(piece, op.keys, op.null_safe)
+            apart.append(loose)
+            yield kept
+
+    found = contiguous(consolidated(matching(), op.keys, slicing), none.columns.schema, slicing)
+    arrays = found.arrays
+    hashes = hash_columns([arrays[i] for i in op.keys], found.num_rows)
+    return make_run(hashes, arrays, found.diff, op.keys), Delta.concat(apart)
 
 
 def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: Arranged) -> tuple[Arranged, Arranged]:
-    """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes came before them."""
+    """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes came before
+    them.
+    """
     change, loose = split(delta, keys, null_safe)
     nothing = other.loose.take(np.zeros(0, np.int64))
-    return (Arranged(change, loose, lambda: (), exact=other.exact),
-            Arranged(other.change.slice(0, 0), nothing, lambda: tuple(other.new), exact=other.exact))
+    return (
+        Arranged(change, loose, lambda: (), exact=other.exact),
+        Arranged(other.change.slice(0, 0), nothing, lambda: tuple(other.new), exact=other.exact),
+    )
 
 
 def told(op: Arrange | Versions, state: State, part: int, parts: int) -> Arranged:

@@ -15,7 +15,9 @@ from watersmeet.kernel.runs.state import State
 
 
 def step(op: Arrivals, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The rows that came, also those that a later one of the same epoch replaces: how epochs are cut changes nothing."""
+    """The rows that came, also those that a later one of the same epoch replaces: how epochs are cut changes
+    nothing.
+    """
     delta = inputs[0]
     kept = delta.take(np.flatnonzero(delta.diff > 0))
     *arrays, seq = (col.flat(c) for c in kept.columns.columns)

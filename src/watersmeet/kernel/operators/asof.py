@@ -5,73 +5,89 @@ With m(x, R) the nearest partner of x in R (none if the residual is not true for
     dL * m(., R + dR)   +   L * (m(., R + dR) - m(., R))
 
 in which only left rows whose key is in dR can differ. Both terms are linear in the entries of L, so its runs need no
-consolidation; R's rows of the keys concerned are consolidated first, because which row is nearest is not linear in them.
+consolidation; R's rows of the keys concerned are consolidated first, because which row is nearest is not linear in
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
-import pyarrow as pa
 
 from watersmeet.circuit.operators import ArrivalAsofJoin, AsofJoin
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.expand import cut
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins.joined import JoinOutput
+from watersmeet.kernel.joins.joined import Found, Production
 from watersmeet.kernel.joins.nearest import NONE, Candidates
 from watersmeet.kernel.joins.residual import Residual
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
+from watersmeet.types import arrow_schema
 
 
-def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The changes of the join's output; cancelled, so that no row comes with both signs, but rows may repeat."""
+def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
+    """The changes of the join's output; cancelled, so that no row of a slice comes with both signs. Rows may repeat.
+
+    A row has one partner at most, so what counts as output is each left row whose key changes, before and after. How
+    many of them really change is known only then: that is no limit for a view.
+    """
     if not any(a.num_rows for a in inputs):
-        return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
+        return Delta.empty(arrow_schema(op.schema, positional=True))
     left, right = inputs
+    rows = left.num_rows + 2 * sum(int(probe.matches(left.old).sum()) for probe in right.probes)
+    loose = left.apart if op.join_kind == "left" and left.loose.num_rows else None
+    types = [f.type.arrow for f in op.schema]
+    found = partial(_found, op, left, right, ctx)
+    return Production(rows, found, (loose, None), op.output, types).made(ctx.slicing, left, right)
+
+
+def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limit: int) -> Iterator[Found]:
+    """All that the join finds, about `limit` rows at a time."""
+    paired = _Paired(op, None if op.residual is None else Residual(op, ctx))
     depth = op.depth if isinstance(op, ArrivalAsofJoin) else None
-    out = _Output(op, None if op.residual is None else Residual(op, ctx))
     for probe in left.probes:
         now = Candidates(probe, right.new, op.right_value, op.ties, depth)
-        rows = np.arange(probe.run.num_rows)
-        found = now.nearest(probe.of_rows(np.arange(probe.num_groups)), probe.run.arrays[op.left_value], op.comparison)
-        out.add(probe.run, rows, now, found, probe.run.diff)
+        groups = probe.of_rows(np.arange(probe.num_groups))
+        nearest = now.nearest(groups, probe.run.arrays[op.left_value], op.comparison)
+        for rows in cut(np.arange(probe.run.num_rows), limit):
+            yield from paired.found(probe.run, rows, now, nearest[rows], probe.run.diff[rows])
     for probe in right.probes:
         before, now = (Candidates(probe, runs, op.right_value, op.ties) for runs in (right.old, right.new))
         every = np.arange(probe.num_groups)
         for run in left.old:
-            for groups, rows in probe.rows_of(every, run):
+            for groups, rows in probe.rows_of(every, run, limit):
                 values = col.gather(run.arrays[op.left_value], rows)
                 was, is_now = (c.nearest(groups, values, op.comparison) for c in (before, now))
                 moved = np.flatnonzero(before.differ(was, now, is_now))
                 diff = run.diff[rows[moved]]
-                out.add(run, rows[moved], before, was[moved], -diff)
-                out.add(run, rows[moved], now, is_now[moved], diff)
-    if op.join_kind == "left" and left.loose.num_rows:
-        out.joined.add_loose(left.apart, None)
-    return out.joined.delta()
+                yield from paired.found(run, rows[moved], before, was[moved], -diff)
+                yield from paired.found(run, rows[moved], now, is_now[moved], diff)
 
 
-class _Output:
+class _Paired:
     """Rows with their partner, or without if that comes out. residual: what makes a nearest row a partner."""
 
     def __init__(self, op: AsofJoin, residual: Residual | None) -> None:
-        self.joined = JoinOutput(op.output, [f.type.arrow for f in op.schema])
         self._extended = op.join_kind == "left"
         self._residual = residual
 
-    def add(self, left: Run, rows: col.Positions, candidates: Candidates, found: col.Positions, diff: Diffs) -> None:
-        """Adds rows of `left` with the candidates `found` for them."""
-        right, nearest = candidates.chosen(found)
-        met = nearest != NONE
+    def found(
+        self, left: Run, rows: col.Positions, candidates: Candidates, nearest: col.Positions, diff: Diffs
+    ) -> Iterator[Found]:
+        """Rows of `left` with the candidates `nearest` to them."""
+        right, chosen = candidates.chosen(nearest)
+        met = chosen != NONE
         if self._residual is not None and right is not None:
             some = np.flatnonzero(met)
-            met[some] = self._residual.mask((left, rows[some], right, nearest[some]))
+            met[some] = self._residual.mask((left, rows[some], right, chosen[some]))
         paired = np.flatnonzero(met)
-        self.joined.add(left, rows[paired], right, nearest[paired], diff[paired])
+        yield left, rows[paired], right, chosen[paired], diff[paired]
         if self._extended:
             alone = np.flatnonzero(~met)
-            self.joined.add(left, rows[alone], None, None, diff[alone])
+            yield left, rows[alone], None, None, diff[alone]

@@ -32,7 +32,10 @@ _LAST: Final = ~np.uint64(0)
 
 
 def step(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The changes of the rows that pass, without rows that cancel each other. INTERNAL_ERROR if there is more than one bound."""
+    """The changes of the rows that pass, without rows that cancel each other.
+
+    INTERNAL_ERROR if there is more than one bound.
+    """
     left, right = inputs
     nothing = Delta.empty(arrow_schema(op.schema, positional=True))
     if not (left.num_rows or right.num_rows):

@@ -12,7 +12,7 @@ is the mixed-radix number of one row of each input, so that a result of any size
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -24,33 +24,118 @@ from watersmeet.circuit.operators import MultiJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.joins.joined import FEW_ROWS
+from watersmeet.kernel.runs.amplification import Amplification
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cancel import without_cancelling
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
+from watersmeet.types import arrow_schema
 
 _TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
 
 
-def step(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The changes of the join's output; cancelled, so that no row comes with both signs, but rows may repeat."""
+def step(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
+    """The changes of the join's output; cancelled, so that no row of a slice comes with both signs. Rows may repeat.
+
+    TooManyRowsError before any is made.
+    """
+    terms = [t for t in _terms(inputs) if len(t.keys)]
+    made = Amplification()
+    for term in terms:
+        made.add(term.probe, term.made())
+    ctx.expect(made)
+    limit = ctx.slicing.rows
+    if made.rows > min(FEW_ROWS, limit):
+        limit = ctx.slicing.rows_of(_row_bytes(op, inputs))
+    if made.rows > limit:
+        return Sliced(lambda: _slices(op, terms, ctx, limit))
+    return _one(op, list(_found(op, terms, ctx, limit)))
+
+
+def _slices(op: MultiJoin, terms: Sequence[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
+    found: list[Delta] = []
+    rows = 0
+    for piece in _found(op, terms, ctx, limit):
+        found.append(piece)
+        rows += piece.num_rows
+        if rows >= limit:
+            yield _one(op, found)
+            found, rows = [], 0
+    yield _one(op, found)
+
+
+def _one(op: MultiJoin, found: list[Delta]) -> Delta:
+    if not found:
+        return Delta.empty(arrow_schema(op.schema, positional=True))
+    return without_cancelling(Delta.concat(found))
+
+
+def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
+    """What the join finds, at most `limit` rows at a time."""
     output = [_place(token) for token in op.output]
-    tables, diffs = [], []
+    for term in terms:
+        for matches in _matched(term):
+            for rows in matches.combinations(limit):
+                kept = _kept(op, matches, rows, ctx)
+                if kept.size:
+                    yield Delta(pa.concat_tables(_gathered(matches, kept, output)), matches.diffs(kept))
+
+
+def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
+    """About the bytes of a row of the output, from those of the rows that it is made of."""
+    total = 8.0  # the diff
+    for side, index in (_place(token) for token in op.output):
+        runs = inputs[side].changes or inputs[side].old
+        total += sum(r.columns.column(index).nbytes for r in runs) / max(1, sum(r.num_rows for r in runs))
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class _Term:
+    """The change of one input times the content of the others.
+
+    changed: the number of the input. others: runs by input. keys: groups of the probe that all others have. counts: by
+    input and group, how many rows it has.
+    """
+
+    changed: int
+    probe: Probe
+    others: dict[int, list[Run]]
+    keys: col.Positions
+    counts: dict[int, col.Positions]
+
+    def made(self) -> np.ndarray:
+        """By group, about how many combinations there are: products of many counts may be beyond 64 bits."""
+        found = np.zeros(self.probe.num_groups)
+        found[self.keys] = self.probe.lengths[self.keys]
+        for counts in self.counts.values():
+            found[self.keys] *= counts[self.keys]
+        return found
+
+
+def _terms(inputs: Sequence[Arranged]) -> Iterator[_Term]:
     for changed, arranged in enumerate(inputs):
-        others = {j: a.new if j < changed else a.old for j, a in enumerate(inputs) if j != changed and arranged.num_rows}
+        others = {
+            j: a.new if j < changed else a.old for j, a in enumerate(inputs) if j != changed and arranged.num_rows
+        }
         for probe in arranged.probes:
-            for matches in _matched(changed, probe, others):
-                for rows in matches.combinations():
-                    kept = _kept(op, matches, rows, ctx)
-                    if kept.size:
-                        tables += _gathered(matches, kept, output)
-                        diffs.append(matches.diffs(kept))
-    if not tables:
-        return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
-    return without_cancelling(Delta(pa.concat_tables(tables), np.concatenate(diffs)))
+            yield _term(changed, probe, others)
+
+
+def _term(changed: int, probe: Probe, others: dict[int, list[Run]]) -> _Term:
+    counts: dict[int, col.Positions] = {}
+    alive = np.ones(probe.num_groups, np.bool_)
+    for j in sorted(others, key=lambda j: sum(r.num_rows for r in others[j])):
+        counts[j] = probe.matches(others[j])
+        alive &= counts[j] > 0
+        if not alive.any():
+            break
+    return _Term(changed, probe, others, np.flatnonzero(alive), counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +178,12 @@ class _Matches:
             self._columns[side, index] = self.inputs[side].column(index)
         return self._columns[side, index]
 
-    def combinations(self) -> Iterator[np.ndarray]:
-        """All combinations of rows with equal keys, at most PIECE_ROWS at a time: a matrix, row i is of input i."""
+    def combinations(self, limit: int) -> Iterator[np.ndarray]:
+        """All combinations of rows with equal keys, at most `limit` at a time: a matrix, row i is of input i."""
         sizes = self.inputs[0].counts.copy()
         for rows in self.inputs[1:]:
             sizes *= rows.counts
-        for key, number in pieces(np.zeros(len(sizes), np.int64), sizes, PIECE_ROWS):
+        for key, number in pieces(np.zeros(len(sizes), np.int64), sizes, limit):
             found = np.empty((len(self.inputs), len(key)), np.int64)
             rest = number
             for side in reversed(range(len(self.inputs))):
@@ -116,26 +201,17 @@ class _Matches:
         return found
 
 
-def _matched(changed: int, probe: Probe, others: dict[int, list[Run]]) -> Iterator[_Matches]:
+def _matched(term: _Term) -> Iterator[_Matches]:
     """The keys of the change that all others have too, some at a time."""
-    counts = {j: np.zeros(probe.num_groups, np.int64) for j in others}
-    alive = np.ones(probe.num_groups, np.bool_)
-    for j in sorted(others, key=lambda j: sum(r.num_rows for r in others[j])):
-        for run in others[j]:
-            low, high = probe.ranges(run)
-            counts[j] += high - low
-        alive &= counts[j] > 0
-        if not alive.any():
-            return
-    keys = np.flatnonzero(alive)
-    weights = np.cumsum(probe.lengths[keys] + sum(counts[j][keys] for j in others))
+    probe, keys = term.probe, term.keys
+    weights = np.cumsum(probe.lengths[keys] + sum(counts[keys] for counts in term.counts.values()))
     begin = 0
     while begin < len(keys):
         before = weights[begin - 1] if begin else 0
         end = max(begin + 1, int(np.searchsorted(weights, before + PIECE_ROWS, side="right")))
         part = keys[begin:end]
-        sides = {j: _rows(part, [(run, *probe.ranges(run)) for run in others[j]]) for j in others}
-        sides[changed] = _rows(part, [(probe.run, probe.starts, probe.starts + probe.lengths)])
+        sides = {j: _rows(part, [(run, *probe.ranges(run)) for run in runs]) for j, runs in term.others.items()}
+        sides[term.changed] = _rows(part, [(probe.run, probe.starts, probe.starts + probe.lengths)])
         yield _Matches([sides[j] for j in range(len(sides))])
         begin = end
 
@@ -160,7 +236,9 @@ def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) 
     places = [_place(token) for token in tokens]
     arrays = [col.gather(matches.column(side, index), rows[side]) for side, index in places]
     schema = tuple(ctx.schemas[side][index] for side, index in places)
-    mask = ctx.evaluator.mask(pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, rows.shape[1])
+    mask = ctx.evaluator.mask(
+        pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, rows.shape[1]
+    )
     return rows[:, mask]
 
 

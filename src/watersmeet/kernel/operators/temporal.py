@@ -1,10 +1,11 @@
 """Process-time temporal joins: each left row meets the right side as it is when the row comes, and keeps what it met.
 
-Within an epoch the right side changes first: with R, dR its content and change, new left rows meet R + dR, and dR itself
-changes nothing. So rows that arrive together find each other however they were cut into epochs.
+Within an epoch the right side changes first: with R, dR its content and change, new left rows meet R + dR, and dR
+itself changes nothing. So rows that arrive together find each other however they were cut into epochs.
 
-Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`). Where those that
-met nothing wait for their first match, they are kept until then (`waiting`): those of before are looked up in R + dR like the new ones.
+Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`). Where those
+that met nothing wait for their first match, they are kept until then (`waiting`): those of before are looked up in R +
+dR like the new ones.
 """
 
 from __future__ import annotations
@@ -18,31 +19,35 @@ import numpy as np
 from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.answers import answered
-from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput
+from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput, Production
 from watersmeet.kernel.joins.memo import Memo
 from watersmeet.kernel.joins.waiting import Waiting
 from watersmeet.kernel.operators.arrange import unkept
-from watersmeet.kernel.operators.join import add_pairs
+from watersmeet.kernel.operators.join import add_pairs, production
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import arrange
+from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import PIECE_ROWS
 from watersmeet.types import arrow_schema
 from watersmeet.watermarks import NOW
 
 
-def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta:
-    """The changes of the output: of left rows that came, or that waited, what they meet now; of those that went, what they met then."""
+def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta | Sliced:
+    """The changes of the output: of left rows that came, or that waited, what they meet now; of those that went, what
+    they met then. TooManyRowsError before anything is looked up; what was changed in the state is then of no use.
+    """
     delta: Delta = inputs[0]
     right: Arranged = inputs[1]
     if not delta.num_rows and not (op.waits and right.change.num_rows):
         return Delta.empty(arrow_schema(op.schema, positional=True))
+    if not op.memo and not op.waits:
+        left, still = _sides(op, delta, right, state, ctx)
+        return _production(op, left, still, ctx).made(ctx.slicing, left, still)
     if not op.memo:
         out = JoinOutput(op.output, [f.type.arrow for f in op.schema])
-        if op.waits:
-            _wait(op, delta, right, out, state, ctx)
-        else:
-            _look_up(op, delta, right, out, state, ctx)
+        _wait(op, delta, right, out, state, ctx)
         return out.delta()
     # An update that leaves a row as it was is no change: rows are counted before they are looked up.
     rows = arrange(delta, tuple(range(delta.columns.num_columns)))
@@ -74,12 +79,27 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
 
 def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, state: State, ctx: StepContext) -> None:
     """Adds what the rows of `delta` meet, in a left join also those that meet nothing."""
-    left, still = unkept(delta, op.left_keys, op.null_safe, right)
-    if op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None:  # history has no time of its own: each of its rows asks
-        still = answered(op, left, still, state, now_us)
-    add_pairs(op, JoinSide(left, -1 if op.join_kind == "left" else 0), JoinSide(still, 0), out, ctx)
+    left, still = _sides(op, delta, right, state, ctx)
+    for found in _production(op, left, still, ctx).find(PIECE_ROWS):
+        out.add(*found)
     if op.join_kind == "left":
         _add_alone(left.apart, out)
+
+
+def _sides(
+    op: TemporalJoin, delta: Delta, right: Arranged, state: State, ctx: StepContext
+) -> tuple[Arranged, Arranged]:
+    """Left rows and what they meet."""
+    left, still = unkept(delta, op.left_keys, op.null_safe, right)
+    if (
+        op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
+    ):  # history has no time of its own: each of its rows asks
+        still = answered(op, left, still, state, now_us)
+    return left, still
+
+
+def _production(op: TemporalJoin, left: Arranged, still: Arranged, ctx: StepContext) -> Production:
+    return production(op, JoinSide(left, -1 if op.join_kind == "left" else 0), JoinSide(still, 0), ctx)
 
 
 def _add_alone(rows: Delta, out: PairOutput) -> None:

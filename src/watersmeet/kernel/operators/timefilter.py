@@ -1,13 +1,13 @@
 """Time filter: a comparison of a time with a bound that only rises: a watermark, or the clock.
 
-The rows that the bound has not passed yet are kept in runs sorted by their time, so that a bound that moves reads the rows
-between the old and the new one and no others:
+The rows that the bound has not passed yet are kept in runs sorted by their time, so that a bound that moves reads the
+rows between the old and the new one and no others:
 
     `<`, `<=`:  dL that the new bound has passed         +   L between the bounds
     `>`, `>=`:  dL that the new bound has not passed yet  -   L between the bounds
 
-What the bound has passed is of no more use and goes: at once from small runs, from large ones when it is half of them, so
-that a row is rewritten about once more in its life. The trace `passed` tells how far rows that are still there
+What the bound has passed is of no more use and goes: at once from small runs, from large ones when it is half of them,
+so that a row is rewritten about once more in its life. The trace `passed` tells how far rows that are still there
 count as gone; it is empty if there are none.
 """
 
@@ -108,7 +108,9 @@ class _Line:
 
     def stored(self) -> Run:
         """The run that remembers how far it is now."""
-        return make_run(np.zeros(1, np.uint64), [pa.array([self._now_us], pa.timestamp("us"))], np.ones(1, np.int64), ())
+        return make_run(
+            np.zeros(1, np.uint64), [pa.array([self._now_us], pa.timestamp("us"))], np.ones(1, np.int64), ()
+        )
 
     def _place(self, run: Run, bound_us: int | None) -> int:
         if bound_us is None:

@@ -118,7 +118,9 @@ def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: 
 
 @dataclass(frozen=True, eq=False)
 class _Best:
-    """entries: (groups, rows): all of the groups that are `complete`, of the others those with a word below `horizon`."""
+    """entries: (groups, rows): all of the groups that are `complete`, of the others those with a word below
+    `horizon`.
+    """
 
     entries: list[tuple[Ints, Delta]]
     horizon: Hashes

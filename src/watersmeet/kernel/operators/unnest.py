@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,33 +14,45 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import Positions, pieces
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 
-#: Results that are made at a time.
-_PIECE: Final = 1 << 20
 _COLUMN: Final = re.compile(r"\b([lr])(\d+)\b")
 
 
-def step(op: Unnest, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+def step(op: Unnest, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
     """The input's rows with their elements, in order; each result has the diff of its row."""
     delta = inputs[0]
     arrays = delta.arrays
     lists = [_Lists(arrays[i]) for i in op.arrays]
     counts = np.maximum.reduce([x.lengths for x in lists])
-    found: list[Delta] = []
+    limit = ctx.slicing.rows
+    if counts.sum() > limit:
+        limit = ctx.slicing.rows_of(sum(arrays[i].nbytes for i in op.keep) / max(1, delta.num_rows))
+        return Sliced(lambda: _slices(op, delta, arrays, lists, counts, ctx, limit))
+    return Delta.concat(list(_slices(op, delta, arrays, lists, counts, ctx, limit)))
+
+
+def _slices(
+    op: Unnest,
+    delta: Delta,
+    arrays: Sequence[pa.Array],
+    lists: Sequence[_Lists],
+    counts: Positions,
+    ctx: StepContext,
+    limit: int,
+) -> Iterator[Delta]:
+    """The results, at most `limit` rows with elements at a time; at the end the rows without any, if they come out."""
     met = np.zeros(delta.num_rows, np.bool_)
-    for parents, numbers in pieces(np.zeros(delta.num_rows, np.int64), counts, _PIECE):
+    for parents, numbers in pieces(np.zeros(delta.num_rows, np.int64), counts, limit):
         rows, made = parents, _made(op, lists, parents, numbers)
         if op.condition is not None:
             kept = np.flatnonzero(_mask(op, arrays, rows, made, ctx))
             rows, made = rows[kept], col.gather_all(made, kept)
         met[rows] = True
-        found.append(_delta(op, delta, arrays, rows, made))
-    if op.outer:
-        rows = np.flatnonzero(~met)
-        nulls = [pa.nulls(len(rows), f.type.arrow) for f in op.schema[len(op.keep) :]]
-        found.append(_delta(op, delta, arrays, rows, nulls))
-    return Delta.concat(found) if found else Delta(_table(op, arrays, np.zeros(0, np.int64), None), delta.diff[:0])
+        yield _delta(op, delta, arrays, rows, made)
+    alone = np.flatnonzero(~met) if op.outer else np.zeros(0, np.int64)
+    yield _delta(op, delta, arrays, alone, [pa.nulls(len(alone), f.type.arrow) for f in op.schema[len(op.keep) :]])
 
 
 class _Lists:
@@ -68,8 +80,13 @@ def _made(op: Unnest, lists: Sequence[_Lists], parents: Positions, numbers: Posi
     return [*made, pa.array(numbers + 1)] if op.ordinality else made
 
 
-def _mask(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array], ctx: StepContext) -> col.Mask:
-    """For which results the condition is true; errors count as false. Only the columns that it mentions are gathered."""
+def _mask(
+    op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array], ctx: StepContext
+) -> col.Mask:
+    """For which results the condition is true; errors count as false.
+
+    Only the columns that it mentions are gathered.
+    """
     assert op.condition is not None
     mentioned = sorted({(side, int(i)) for side, i in _COLUMN.findall(op.condition)})
     fields = {"l": ctx.schemas[0], "r": op.schema[len(op.keep) :]}
@@ -83,11 +100,13 @@ def _delta(op: Unnest, delta: Delta, arrays: Sequence[pa.Array], rows: Positions
     return Delta(_table(op, arrays, rows, made), delta.diff[rows])
 
 
-def _table(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array] | None) -> pa.Table:
-    """The table of the results of `rows`; made: the columns behind those that are kept, None for no rows."""
+def _table(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array]) -> pa.Table:
+    """The table of the results of `rows`; made: the columns behind those that are kept."""
     fields = op.schema[len(op.keep) :]
-    if made is None:
-        made = [pa.array([], f.type.arrow) for f in fields]
     kept = col.gather_all([arrays[i] for i in op.keep], rows)
-    return col.positional([*kept, *[m if m.type.equals(f.type.arrow) else m.cast(f.type.arrow)
-                                    for m, f in zip(made, fields, strict=True)]])
+    return col.positional(
+        [
+            *kept,
+            *[m if m.type.equals(f.type.arrow) else m.cast(f.type.arrow) for m, f in zip(made, fields, strict=True)],
+        ]
+    )

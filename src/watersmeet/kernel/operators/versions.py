@@ -1,12 +1,12 @@
 """Versions of the rows of a table: what each key had from when on, for joins with a past moment.
 
-Each change says something about its key from a time on: a row that comes, also in place of another, is the version from its
-own time on; a row that is deleted leaves a mark that from its own time on there is none. The last word about a key and a
-time counts, in the order of `_seq`. A row that another one of the same transaction replaces says nothing: it stays the
-version before the new one, unless both have one time.
+Each change says something about its key from a time on: a row that comes, also in place of another, is the version from
+its own time on; a row that is deleted leaves a mark that from its own time on there is none. The last word about a key
+and a time counts, in the order of `_seq`. A row that another one of the same transaction replaces says nothing: it
+stays the version before the new one, unless both have one time.
 
-A change whose time is below the watermark is late. What holds below the watermark is final, so that a late change can only
-count from the watermark on; and there it does unless a version of a later time counts there already.
+A change whose time is below the watermark is late. What holds below the watermark is final, so that a late change can
+only count from the watermark on; and there it does unless a version of a later time counts there already.
 
 Rows in a backfill are not history but the content as it is: each is a version, and their order says nothing.
 """
@@ -66,7 +66,9 @@ def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 
 @dataclass(frozen=True, eq=False)
 class _Said:
-    """What is said: rows of a run, of which later ones are newer, the groups and times of each, and from when it counts."""
+    """What is said: rows of a run, of which later ones are newer, the groups and times of each, and from when it
+    counts.
+    """
 
     rows: Ints
     groups: Ints
@@ -125,13 +127,19 @@ def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
     said = said.take(np.flatnonzero(~late))
     counts = (last.times >= newest[last.groups]) & ~np.isin(last.groups, said.groups[said.since == bound])
     last = last.take(np.flatnonzero(counts))
-    pairs = ((said.rows, last.rows), (said.groups, last.groups), (said.times, last.times),
-             (said.since, np.full(len(last.rows), bound)))
+    pairs = (
+        (said.rows, last.rows),
+        (said.groups, last.groups),
+        (said.times, last.times),
+        (said.since, np.full(len(last.rows), bound)),
+    )
     return _Said(*map(np.concatenate, pairs))
 
 
 def _newest(op: Versions, content: Content | None, bound: int, count: int) -> Ints:
-    """For each group, the time of the row of the last version that is valid from `bound` or earlier; the least if there is none."""
+    """For each group, the time of the row of the last version that is valid from `bound` or earlier; the least if there
+    is none.
+    """
     found = np.full(count, np.iinfo(np.int64).min)
     if content is not None:
         groups, arrays, _ = content

@@ -1,7 +1,7 @@
 """Window functions: the touched keys' rows are computed before and after the epoch, and what differs comes out.
 
-All that is kept is the input's arrangement by key. A function's values follow from the rows of its key alone: rows have a total order
-(`ranking`), and sums are exact.
+All that is kept is the input's arrangement by key. A function's values follow from the rows of its key alone: rows have
+a total order (`ranking`), and sums are exact.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
         peers = np.cumsum(ranking.leads)
         of_place = np.empty(len(peers), np.int64)
         of_place[ranking.order] = peers
-        at = np.concatenate([start[r] + n + offset for start, (r, n), offset in zip(starts, sides, (0, split), strict=True)])
+        at = np.concatenate(
+            [start[r] + n + offset for start, (r, n), offset in zip(starts, sides, (0, split), strict=True)]
+        )
         members = np.concatenate([r for r, _ in sides])
         groups = rows.groups[members]
         partition = np.concatenate([groups[:split], groups[split:] + (int(rows.groups.max(initial=-1)) + 1)])
@@ -99,7 +101,9 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
                 columns[i] = col.gather(found, back)
                 large += too_large[back]
     found_columns = [c for c in columns if c is not None]
-    return _Values(np.concatenate([r for r, _ in copies]), np.concatenate([n for _, n in copies]), split, found_columns, large)
+    return _Values(
+        np.concatenate([r for r, _ in copies]), np.concatenate([n for _, n in copies]), split, found_columns, large
+    )
 
 
 def _copies(order: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -108,8 +112,9 @@ def _copies(order: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return np.repeat(order, counts), np.arange(int(counts.sum())) - np.repeat(starts, counts)
 
 
-def _value(function: WindowSpec, rows: Rows, order: Sequence[SortKey], schema: Schema,
-           kind: pa.DataType) -> tuple[pa.Array, col.Mask]:
+def _value(
+    function: WindowSpec, rows: Rows, order: Sequence[SortKey], schema: Schema, kind: pa.DataType
+) -> tuple[pa.Array, col.Mask]:
     none = np.zeros(rows.places.count, np.bool_)
     if function.function in UNFRAMED:
         return UNFRAMED[function.function](function, rows).cast(kind), none
@@ -127,7 +132,9 @@ def _difference(rows: Touched, values: _Values, counters: Counters) -> Delta:
     pairs = np.minimum(rows.before, rows.after)
     paired = np.flatnonzero(values.numbers < pairs[values.rows])
     old, new = paired[paired < split], paired[paired >= split]
-    same = col.rows_equal([col.gather(c, old) for c in values.columns], [col.gather(c, new) for c in values.columns], len(old))
+    same = col.rows_equal(
+        [col.gather(c, old) for c in values.columns], [col.gather(c, new) for c in values.columns], len(old)
+    )
     moved = np.ones(count, np.bool_)
     moved[old[same]] = moved[new[same]] = False
     places = np.flatnonzero(moved)

@@ -1,7 +1,9 @@
-"""Forgetting all but the best rows of a key, of a relation that only grows: the versions of an ASOF join that keeps so many.
+"""Forgetting all but the best rows of a key, of a relation that only grows: the versions of an ASOF join that keeps so
+many.
 
-What is not among them will never be again. Whether it is still there changes no result, so it goes whenever runs are merged, and a
-run holds the best rows of its keys alone; all runs together have at most a few times what is of use, as those of every trace.
+What is not among them will never be again. Whether it is still there changes no result, so it goes whenever runs are
+merged, and a run holds the best rows of its keys alone; all runs together have at most a few times what is of use, as
+those of every trace.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Cleaning: what a watermark has passed leaves a trace.
 
-Whether a row that is of no more use is still there changes no result, so cleaning is only a matter of cost: a run all of whose times
-are below the bound goes without another look, a small one is rewritten without its dead rows as soon as it has any,
-a large one when a sample of its times says that half of it is dead. So a row is rewritten about once more in its life,
-at most about half of a trace is dead, and a trace is empty once the bound has passed everything. What happens depends on the
-runs and the bound alone, so that every replay cleans alike.
+Whether a row that is of no more use is still there changes no result, so cleaning is only a matter of cost: a run all
+of whose times are below the bound goes without another look, a small one is rewritten without its dead rows as soon as
+it has any, a large one when a sample of its times says that half of it is dead. So a row is rewritten about once more
+in its life, at most about half of a trace is dead, and a trace is empty once the bound has passed everything. What
+happens depends on the runs and the bound alone, so that every replay cleans alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Retention:
-    """Rows are of use while `column` (a date or timestamp) is not below `bound_us`. nulls: whether those are in which it is NULL."""
+    """Rows are of use while `column` (a date or timestamp) is not below `bound_us`.
+
+    nulls: whether those are in which it is NULL.
+    """
 
     column: int
     bound_us: int
@@ -74,7 +77,9 @@ class Retention:
         return self.live(run)
 
     def _span(self, run: Run) -> tuple[int, int]:
-        """The least and the greatest time of a run that has rows; stored with it, so that it need not be read for that."""
+        """The least and the greatest time of a run that has rows; stored with it, so that it need not be read for
+        that.
+        """
         if run.note is None:
             values = self._values(run)
             run.note = [int(values.min()), int(values.max())]

@@ -59,27 +59,35 @@ def decode(body: pa.Buffer | bytes) -> Delta:
         raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
     names = table.column_names
     if not names or names[-1] != _DIFF:
-        return Delta(table, np.ones(table.num_rows, np.int64))
+        return Delta(table, np.broadcast_to(np.int64(1), table.num_rows))
     diff = table.column(len(names) - 1).to_numpy()
     return Delta(table.select(names[:-1]), diff)
 
 
-def send(exchange: Exchange, delta: Delta, buckets: int, sender: int, channel: str = "",
-         keys: Sequence[col.Column] | None = None) -> Iterator[Frame]:
+def send(
+    exchange: Exchange,
+    delta: Delta,
+    buckets: int,
+    sender: int,
+    channel: str = "",
+    keys: Sequence[col.Column] | None = None,
+    sent: list[int] | None = None,
+) -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
-    sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they are not those of columns.
+    sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they
+    are not those of columns. sent: by bucket, the frames that the sender has sent on this channel before; raised.
     """
     if delta.num_rows == 0:
         return
     assert buckets < 1 << 16
-    numbers = [sender * _SENDER] * buckets
+    sent = [0] * buckets if sent is None else sent
     for bucket, part in _parts(exchange, delta, buckets, keys):
         for piece in _pieces(part):
             body = encode(piece)
             for target in range(buckets) if bucket is None else (bucket,):
-                yield Frame(target, channel or exchange.id, numbers[target], body)
-                numbers[target] += 1
+                yield Frame(target, channel or exchange.id, sender * _SENDER + sent[target], body)
+                sent[target] += 1
 
 
 def receive(frames: Iterable[Frame]) -> Delta:
@@ -87,7 +95,9 @@ def receive(frames: Iterable[Frame]) -> Delta:
     return Delta.concat([decode(f.body) for f in sorted(frames, key=lambda f: f.seq)])
 
 
-def _parts(exchange: Exchange, delta: Delta, buckets: int, keys: Sequence[col.Column] | None) -> Iterator[tuple[int | None, Delta]]:
+def _parts(
+    exchange: Exchange, delta: Delta, buckets: int, keys: Sequence[col.Column] | None
+) -> Iterator[tuple[int | None, Delta]]:
     if exchange.mode == "broadcast":
         yield None, delta
         return

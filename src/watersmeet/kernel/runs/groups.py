@@ -78,8 +78,9 @@ class Groups:
         """
         if hashes_agree and self.trusted and all(k.null_count == 0 for k in keys):
             return np.ones(len(group), np.bool_)
-        return col.rows_equal([col.gather(k, group) for k in self.keys], [col.gather(k, rows) for k in keys],
-                              len(group), as_key=True)
+        return col.rows_equal(
+            [col.gather(k, group) for k in self.keys], [col.gather(k, rows) for k in keys], len(group), as_key=True
+        )
 
     def take(self, groups: Ints) -> tuple[Hashes, list[pa.Array]]:
         """Hashes and keys of some groups."""
@@ -97,8 +98,12 @@ def group(keys: Sequence[pa.Array], hashes: Hashes) -> Groups:
     later = np.ones(len(order), np.bool_)
     later[starts] = False
     places = np.flatnonzero(later)
-    same = col.rows_equal([col.gather(k, order[places]) for k in keys], [col.gather(k, order[places - 1]) for k in keys],
-                          len(places), as_key=True)
+    same = col.rows_equal(
+        [col.gather(k, order[places]) for k in keys],
+        [col.gather(k, order[places - 1]) for k in keys],
+        len(places),
+        as_key=True,
+    )
     if same.all():
         return result
     return _settle(keys, ordered, order, result, np.unique(result.of_ordered[places[~same]]))
@@ -110,7 +115,10 @@ def _groups(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, starts: Ints
 
 
 def _settle(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, found: Groups, mixed: Ints) -> Groups:
-    """Splits the groups `mixed`, whose different keys have the same hash. About one in 2^64 pairs of keys comes here."""
+    """Splits the groups `mixed`, whose different keys have the same hash.
+
+    About one in 2^64 pairs of keys comes here.
+    """
     order = order.copy()
     begins = np.zeros(len(order), np.bool_)
     begins[found.starts] = True

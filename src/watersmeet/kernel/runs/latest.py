@@ -25,7 +25,10 @@ _GONE: Final = -2
 
 
 def newest(trace: Trace, groups: Groups) -> list[pa.Array] | None:
-    """The newest row of each group, all columns; NULL in every column where the trace has none. None: has none at all."""
+    """The newest row of each group, all columns; NULL in every column where the trace has none.
+
+    None: has none at all.
+    """
     place = np.full(groups.count, _UNKNOWN, np.int64)
     parts: list[list[pa.Array]] = []
     size = 0
@@ -52,7 +55,10 @@ def append(trace: Trace, run: Run) -> None:
 
 
 def merge(runs: Sequence[Run], /, *, whole: bool) -> Run:
-    """The newest row of each key of some runs, oldest first. whole: nothing lies below, so that keys that are gone go."""
+    """The newest row of each key of some runs, oldest first.
+
+    whole: nothing lies below, so that keys that are gone go.
+    """
     hashes = np.concatenate([r.hash for r in runs])
     order = np.argsort(hashes, kind="stable")
     arrays = [pa.concat_arrays([r.arrays[i] for r in runs]) for i in range(len(runs[0].arrays))]
@@ -73,8 +79,12 @@ def _last_of_key(ordered: Hashes, order: Ints, keys: Sequence[pa.Array]) -> Ints
     later = np.ones(len(order), np.bool_)
     later[starts] = False
     places = np.flatnonzero(later)
-    same = col.rows_equal([col.gather(k, order[places - 1]) for k in keys], [col.gather(k, order[places]) for k in keys],
-                          len(places), as_key=True)
+    same = col.rows_equal(
+        [col.gather(k, order[places - 1]) for k in keys],
+        [col.gather(k, order[places]) for k in keys],
+        len(places),
+        as_key=True,
+    )
     if same.all():
         return last
     # Different keys with one hash: about one in 2^64 pairs of keys comes here.

@@ -54,8 +54,12 @@ class Probe:
             hit = np.flatnonzero(high > low)
             if len(hit) and not self._exact:
                 mine, theirs = self.starts[hit], low[hit]
-                same = col.rows_equal(col.gather_all(self.run.key_arrays, mine), col.gather_all(other.key_arrays, theirs),
-                                      len(hit), as_key=True)
+                same = col.rows_equal(
+                    col.gather_all(self.run.key_arrays, mine),
+                    col.gather_all(other.key_arrays, theirs),
+                    len(hit),
+                    as_key=True,
+                )
                 high[hit[~same]] = theirs[~same]
             self._found[id(other)] = (other, low, high)  # keeps `other` alive, so its id stays its own
         return self._found[id(other)][1:]
@@ -72,15 +76,25 @@ class Probe:
                     np.add.at(total, group, other.diff[row])
         return total
 
-    def pairs(self, other: Run) -> Iterator[tuple[col.Positions, col.Positions]]:
-        """All (row here, row of `other`) with equal keys, in order, at most PIECE_ROWS at a time."""
-        low, high = self.ranges(other)
-        yield from self._expanded(np.flatnonzero(high > low), low, high)
+    def matches(self, others: Iterable[Run]) -> col.Positions:
+        """For each group, the number of rows of the pure runs `others` that have its key."""
+        total = np.zeros(self.num_groups, np.int64)
+        for other in others:
+            low, high = self.ranges(other)
+            total += high - low
+        return total
 
-    def rows_of(self, groups: col.Positions, other: Run) -> Iterator[tuple[col.Positions, col.Positions]]:
-        """All (group, row of `other`) with equal keys, of the given groups only."""
+    def pairs(self, other: Run, limit: int = PIECE_ROWS) -> Iterator[tuple[col.Positions, col.Positions]]:
+        """All (row here, row of `other`) with equal keys, in order, at most `limit` at a time."""
         low, high = self.ranges(other)
-        for index, row in pieces(low[groups], (high - low)[groups], PIECE_ROWS):
+        yield from self._expanded(np.flatnonzero(high > low), low, high, limit)
+
+    def rows_of(
+        self, groups: col.Positions, other: Run, limit: int = PIECE_ROWS
+    ) -> Iterator[tuple[col.Positions, col.Positions]]:
+        """All (group, row of `other`) with equal keys, of the given groups only, at most `limit` at a time."""
+        low, high = self.ranges(other)
+        for index, row in pieces(low[groups], (high - low)[groups], limit):
             yield groups[index], row
 
     def content(self, others: Iterable[Run]) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
@@ -101,18 +115,19 @@ class Probe:
         rows, diff = canonical_rows(arrays, np.concatenate(diffs), found.astype(np.uint64), whole_row=False)
         return found[rows], col.gather_all(arrays, rows), diff
 
-    def _expanded(self, hit: col.Positions, low: col.Positions, high: col.Positions) -> Iterator[
-            tuple[col.Positions, col.Positions]]:
-        lengths = self.lengths[hit]
+    def _expanded(
+        self, hit: col.Positions, low: col.Positions, high: col.Positions, limit: int
+    ) -> Iterator[tuple[col.Positions, col.Positions]]:
+        low, counts = low[hit], (high - low)[hit]
         if self.num_groups == self.run.num_rows:
-            mine, low, counts = self.starts[hit], low[hit], (high - low)[hit]
-        else:
-            ends = np.cumsum(lengths)
-            mine = np.arange(len(lengths) and ends[-1]) + np.repeat(self.starts[hit] - (ends - lengths), lengths)
-            low, counts = np.repeat(low[hit], lengths), np.repeat((high - low)[hit], lengths)
-        whole = len(mine) == self.run.num_rows
-        for index, row in pieces(low, counts, PIECE_ROWS):
-            yield index if whole else mine[index], row
+            mine = self.starts[hit]
+            whole = len(mine) == self.run.num_rows
+            for index, row in pieces(low, counts, limit):
+                yield index if whole else mine[index], row
+            return
+        for group, mine in pieces(self.starts[hit], self.lengths[hit], limit):  # a group may have any number of rows
+            for index, row in pieces(low[group], counts[group], limit):
+                yield mine[index], row
 
 
 def probes(runs: Iterable[Run], *, exact: bool) -> list[Probe]:

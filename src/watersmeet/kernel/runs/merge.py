@@ -94,8 +94,10 @@ def merge_in_segments(runs: Sequence[Run], merge: MergeRuns, *, whole: bool) -> 
     count = -(-size // SEGMENT_BYTES)
     bounds = np.unique(sample[(np.arange(1, count) * len(sample)) // count])
     cuts = [[0, *np.searchsorted(r.hash, bounds).tolist(), r.num_rows] for r in runs]
-    segments = [[r.slice(c[i], c[i + 1]) for r, c in zip(runs, cuts, strict=True) if c[i] < c[i + 1]]
-                for i in range(len(bounds) + 1)]
+    segments = [
+        [r.slice(c[i], c[i + 1]) for r, c in zip(runs, cuts, strict=True) if c[i] < c[i + 1]]
+        for i in range(len(bounds) + 1)
+    ]
     if any(sum(r.size_bytes for r in s) > PIECE_BYTES for s in segments):
         return None
     merged_segments = [m for s in segments if s and (m := merge(s, whole=whole)).num_rows]
@@ -122,8 +124,9 @@ def merge_runs(runs: Sequence[Run], /, *, whole: bool = False) -> Run:  # noqa: 
     return make_run(hashes[order], col.gather_all(arrays, order), diff, runs[0].keys)
 
 
-def _without_cancelled(arrays: Sequence[pa.Array], hashes: Hashes, order: col.Positions,
-                       diff: Diffs) -> tuple[col.Positions, Diffs]:
+def _without_cancelled(
+    arrays: Sequence[pa.Array], hashes: Hashes, order: col.Positions, diff: Diffs
+) -> tuple[col.Positions, Diffs]:
     starts, lengths = stretches(hashes[order])
     touched = np.repeat(np.minimum.reduceat(diff, starts) < 0, lengths)
     rows = order[touched]

@@ -1,10 +1,12 @@
-"""Forgetting by watermarks where of what has passed the newest is still asked for: the right side of ASOF joins, versions of rows.
+"""Forgetting by watermarks where of what has passed the newest is still asked for: the right side of ASOF joins,
+versions of rows.
 
-Below the bound nothing changes any more, and nobody asks for anything there but the newest rows of a key: older ones are of no
-more use. Whether they are still there changes no result, so they go when it costs little: whenever runs are merged, and
-when enough of a trace is of no use, which each run tells by samples of its times that are stored with it. So in each
-epoch only these are looked at, a row is rewritten about once more in its life, and a trace without new rows ends with
-at most about two rows a key (one in a small trace). All depends on the runs and the bound alone: every replay forgets alike.
+Below the bound nothing changes any more, and nobody asks for anything there but the newest rows of a key: older ones
+are of no more use. Whether they are still there changes no result, so they go when it costs little: whenever runs are
+merged, and when enough of a trace is of no use, which each run tells by samples of its times that are stored with it.
+So in each epoch only these are looked at, a row is rewritten about once more in its life, and a trace without new rows
+ends with at most about two rows a key (one in a small trace). All depends on the runs and the bound alone: every replay
+forgets alike.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _NEVER: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Newest:
-    """Of use are rows whose `column` (a date or timestamp) is not below `bound_us`, and of each key the `depth` newest others.
+    """Of use are rows whose `column` (a date or timestamp) is not below `bound_us`, and of each key the `depth` newest
+    others.
 
     Those of one time as the last of these are of use, too. Rows with NULL in the column are of no use.
     """
@@ -100,8 +103,8 @@ class Newest:
 class _Told:
     """What a run tells of its times: samples, ascending, and of how many rows each is.
 
-    times: of all rows; successors: of the row of the same key in the run that makes it of no use, where there is one: the next
-    newer one, or the one that is `depth` places newer.
+    times: of all rows; successors: of the row of the same key in the run that makes it of no use, where there is one:
+    the next newer one, or the one that is `depth` places newer.
     """
 
     times: Ints

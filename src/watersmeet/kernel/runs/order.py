@@ -14,8 +14,9 @@ from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 Diffs = npt.NDArray[np.int64]
 
 
-def canonical_rows(arrays: Sequence[pa.Array], diff: Diffs, key_hash: Hashes, *,
-                   whole_row: bool) -> tuple[col.Positions, Diffs]:
+def canonical_rows(
+    arrays: Sequence[pa.Array], diff: Diffs, key_hash: Hashes, *, whole_row: bool
+) -> tuple[col.Positions, Diffs]:
     """(positions, diffs) of the consolidated changes in canonical order.
 
     arrays: the columns in `one_form`. key_hash: of the key columns, or of the whole rows if
@@ -54,8 +55,9 @@ def _same_as_next(values: Hashes) -> col.Mask:
     return same
 
 
-def _settle(arrays: Sequence[pa.Array], rows: col.Positions, key_hash: Hashes, *,
-            whole_row: bool) -> tuple[col.Positions, col.Mask]:
+def _settle(
+    arrays: Sequence[pa.Array], rows: col.Positions, key_hash: Hashes, *, whole_row: bool
+) -> tuple[col.Positions, col.Mask]:
     """Sorts `rows`, sorted by key hash and all tied in it, by row hash; marks the first of equal rows."""
     groups = key_hash[rows]
     if whole_row:
@@ -98,7 +100,9 @@ def _sorted_within(groups: Hashes, hashes: Hashes) -> col.Positions:
     return places
 
 
-def _settle_collisions(arrays: Sequence[pa.Array], rows: col.Positions, groups: Hashes, hashes: Hashes) -> col.Positions:
+def _settle_collisions(
+    arrays: Sequence[pa.Array], rows: col.Positions, groups: Hashes, hashes: Hashes
+) -> col.Positions:
     """Orders different rows that have the same hashes by their text: about one in 2^64 pairs of rows comes here."""
     rows = rows.copy()
     changes = ~(_same_as_next(groups) & _same_as_next(hashes))

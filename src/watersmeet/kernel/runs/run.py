@@ -36,8 +36,18 @@ class Run:
 
     __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "note", "pure", "ref", "weights")
 
-    def __init__(self, hashes: Hashes, columns: pa.Table, weights: Diffs | None, keys: tuple[int, ...], *,
-                 pure: bool, ref: Any = None, continues: bool = False, note: Any = None) -> None:
+    def __init__(
+        self,
+        hashes: Hashes,
+        columns: pa.Table,
+        weights: Diffs | None,
+        keys: tuple[int, ...],
+        *,
+        pure: bool,
+        ref: Any = None,
+        continues: bool = False,
+        note: Any = None,
+    ) -> None:
         self.hash = hashes
         self.columns = columns
         self.weights = weights
@@ -134,8 +144,16 @@ class Run:
         hashes = col.words(col.flat(table.column(0)))
         weights = col.words(col.flat(table.column("_diff"))) if names[-1] == "_diff" else None
         columns = table.select([n for n in names if n not in ("_h", "_diff")]).replace_schema_metadata(None)
-        run = Run(hashes, columns, weights, tuple(meta["keys"]), pure=meta["pure"], ref=ref, continues=meta["continues"],
-                  note=meta.get("note"))
+        run = Run(
+            hashes,
+            columns,
+            weights,
+            tuple(meta["keys"]),
+            pure=meta["pure"],
+            ref=ref,
+            continues=meta["continues"],
+            note=meta.get("note"),
+        )
         run.has_negative = meta["negative"]  # known without reading the diffs
         return run
 
@@ -165,7 +183,9 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     same = np.ones(len(hashes), np.bool_)
     same[starts] = False
     later = np.flatnonzero(same)
-    return bool(col.rows_equal(col.gather_all(keys, later), col.gather_all(keys, later - 1), len(later), as_key=True).all())
+    return bool(
+        col.rows_equal(col.gather_all(keys, later), col.gather_all(keys, later - 1), len(later), as_key=True).all()
+    )
 
 
 def _split(run: Run) -> list[Run]:
@@ -175,8 +195,9 @@ def _split(run: Run) -> list[Run]:
     while len(rest):
         starts, lengths = stretches(run.hash[rest])
         firsts = np.repeat(rest[starts], lengths)
-        same = col.rows_equal(col.gather_all(run.key_arrays, rest), col.gather_all(run.key_arrays, firsts), len(rest),
-                              as_key=True)
+        same = col.rows_equal(
+            col.gather_all(run.key_arrays, rest), col.gather_all(run.key_arrays, firsts), len(rest), as_key=True
+        )
         part = run.take(rest[same])
         part.pure = True
         parts.append(part)

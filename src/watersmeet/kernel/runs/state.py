@@ -88,13 +88,17 @@ class StageState:
     Raises Error STATE_MISMATCH if the manifest has another state format.
     """
 
-    def __init__(self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None,
-                 cache: RunCache | None = None) -> None:
+    def __init__(
+        self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None, cache: RunCache | None = None
+    ) -> None:
         if manifest is not None and manifest.get("format") != STATE_FORMAT_VERSION:
-            raise error("STATE_MISMATCH", f"the state has format {manifest.get('format')}, this is {STATE_FORMAT_VERSION}")
+            raise error(
+                "STATE_MISMATCH", f"the state has format {manifest.get('format')}, this is {STATE_FORMAT_VERSION}"
+            )
         operators = {} if manifest is None else manifest["operators"]
         self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {
-            o: {n: tuple(RunRef.from_json(r) for r in refs) for n, refs in traces.items()} for o, traces in operators.items()
+            o: {n: tuple(RunRef.from_json(r) for r in refs) for n, refs in traces.items()}
+            for o, traces in operators.items()
         }
         self._before = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
         self._loaded: dict[tuple[str, str], Trace] = {}
@@ -170,7 +174,9 @@ class StageState:
             return cached
         run = Run.from_ipc(self._blobs.read(ref), ref)
         if run.num_rows != ref.rows:
-            raise error("STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.rows}", detail=f"{ref}.")
+            raise error(
+                "STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.rows}", detail=f"{ref}."
+            )
         self._cache.put(ref, run)
         return run
 

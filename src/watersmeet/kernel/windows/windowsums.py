@@ -27,8 +27,9 @@ from watersmeet.types import Schema
 _GREATEST: Final = np.iinfo(np.int64).max
 
 
-def framed(op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch],
-           kind: pa.DataType) -> tuple[pa.Array, col.Mask]:
+def framed(
+    op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch], kind: pa.DataType
+) -> tuple[pa.Array, col.Mask]:
     """The one call of `op` over each frame as `kind`, and where it is too large (NULL then).
 
     arrays, schema: of the rows in the order of the window.
@@ -45,8 +46,12 @@ def framed(op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Seq
         weights &= valid
     state: list[pa.Array] = []
     for part in plan.parts:
-        state += _accumulated(part, values, np.ones(count, np.bool_) if part.feed.argument is None and
-                              part.feed.filter is None else weights, frame)
+        state += _accumulated(
+            part,
+            values,
+            np.ones(count, np.bool_) if part.feed.argument is None and part.feed.filter is None else weights,
+            frame,
+        )
     return result(call, plan, state, None if values is None else values.type, kind)
 
 
@@ -115,7 +120,9 @@ def _extreme(values: pa.Array, weights: col.Mask, frame: Sequence[Stretch], *, l
 
 
 def _least(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for none."""
+    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for
+    none.
+    """
     result = np.full(len(low), _GREATEST)
     lengths = high - low
     level = np.where(lengths > 0, np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1, -1)
@@ -131,4 +138,6 @@ def _least(values: Ints, low: Ints, high: Ints) -> Ints:
 
 def aggregate_of(function: str, argument: int | None, condition: int | None) -> Aggregate:
     """The aggregate operator whose layout a window aggregate uses."""
-    return Aggregate((), (), append_only=False, keys=(), calls=(AggregateSpec(function, argument, condition, distinct=False),))
+    return Aggregate(
+        (), (), append_only=False, keys=(), calls=(AggregateSpec(function, argument, condition, distinct=False),)
+    )

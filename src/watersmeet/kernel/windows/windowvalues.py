@@ -74,8 +74,14 @@ def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
 
 #: Functions that need no frame.
 UNFRAMED: Final[dict[str, Callable[[WindowSpec, Rows], pa.Array]]] = {
-    "row_number": _row_number, "rank": _rank, "dense_rank": _dense_rank, "percent_rank": _percent_rank,
-    "cume_dist": _cume_dist, "ntile": _ntile, "lag": _neighbour(-1), "lead": _neighbour(1),
+    "row_number": _row_number,
+    "rank": _rank,
+    "dense_rank": _dense_rank,
+    "percent_rank": _percent_rank,
+    "cume_dist": _cume_dist,
+    "ntile": _ntile,
+    "lag": _neighbour(-1),
+    "lead": _neighbour(1),
 }
 
 

@@ -1,7 +1,7 @@
 """The daemon that forks Spark's Python workers: with the libraries loaded, and without needless re-reading.
 
-Every task of PySpark calls `importlib.invalidate_caches()`, which makes zipimport read the directory of pyspark.zip again:
-85 ms a task (measured). Here it happens only when the search path has changed.
+Every task of PySpark calls `importlib.invalidate_caches()`, which makes zipimport read the directory of pyspark.zip
+again: 85 ms a task (measured). Here it happens only when the search path has changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from pyspark import daemon
 #: Spark starts one daemon for each kind of worker; this is the kind that runs tasks.
 _TASKS: Final = "pyspark.worker"
 #: pandas is what PyArrow imports when it makes its first array: 0.4 s for every worker that was forked without it.
-_LOADED: Final = ("duckdb", "numpy", "pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "watersmeet.runtime.spark.worker")
+_LOADED: Final = (
+    "duckdb",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "watersmeet.runtime.spark.worker",
+)
 
 _invalidate = importlib.invalidate_caches
 _seen_path: list[tuple[str, ...]] = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.jobs import EpochRunner
-from watersmeet.runtime.spark.query import ATTEMPTS, came_late, start_query
+from watersmeet.runtime.spark.query import ATTEMPTS, start_query
 from watersmeet.runtime.spark.session import acquire, is_local, release
 from watersmeet.runtime.status import database_status
 from watersmeet.store import files
@@ -39,6 +40,8 @@ _IDLE_S: Final = 1.0
 _KEPT_INTENTS: Final = 16
 _STOP_S: Final = 30.0
 
+_logger = logging.getLogger(__name__)
+
 
 class SparkEngine:
     """An `Engine` whose tasks run on Spark, always, in the background. Safe for several threads.
@@ -47,8 +50,14 @@ class SparkEngine:
     alone, so there is nothing in it that could be lost, or that could contradict.
     """
 
-    def __init__(self, db: Database, spark: SparkSession | None = None, *, parallelism: int = 1,
-                 make_coordinator: Callable[[Database], Coordinator] = Coordinator) -> None:
+    def __init__(
+        self,
+        db: Database,
+        spark: SparkSession | None = None,
+        *,
+        parallelism: int = 1,
+        make_coordinator: Callable[[Database], Coordinator] = Coordinator,
+    ) -> None:
         self._db = db
         self._given = spark
         self._parallelism = parallelism
@@ -69,12 +78,13 @@ class SparkEngine:
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
         self._attempts = 0
-        """How often the query may still be started again."""
+        """How often the query may still be started again before an epoch is committed."""
         self._thread: threading.Thread | None = None
 
     @property
     def circuit(self) -> Circuit | None:
-        return self._running().circuit
+        coordinator = self._coordinator or self._running()
+        return coordinator.circuit
 
     @property
     def live_views(self) -> frozenset[str]:
@@ -100,11 +110,10 @@ class SparkEngine:
 
     def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
         wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
-        if self._failure is not None:
-            self.start()  # What failed may be what this call takes out.
-        with self._changed:
-            self._installing += 1
-            try:
+        with self._planning_held():
+            if self._failure is not None:
+                self.start()  # What failed may be what this call takes out.
+            with self._changed:
                 while True:
                     coordinator = self._drained()
                     coordinator.install(circuit)
@@ -112,9 +121,6 @@ class SparkEngine:
                     coordinator.check_filled(new_views)
                     if coordinator.shows(wanted) and coordinator.runs(circuit):
                         return
-            finally:
-                self._installing -= 1
-                self._woken.set()
 
     def notify(self) -> None:
         self._woken.set()
@@ -124,8 +130,7 @@ class SparkEngine:
             self._running().lift(relation_id, time_us)
         self._woken.set()
 
-    def flush(self, transaction: int | None = None) -> Commit | None:
-        del transaction
+    def flush(self) -> Commit | None:
         flushing = _Flushing()
         with self._changed:
             coordinator = self._running()
@@ -146,16 +151,11 @@ class SparkEngine:
         return {"runtime": "spark", "state": state, "error": failure, **database_status(self._db, sources=sources)}
 
     def rebuild(self, circuit: Circuit) -> None:
-        with self._changed:
-            self._installing += 1
-            try:
-                coordinator = self._drained()
-                self._work_off(coordinator)
-                coordinator.rebuild(circuit)
-                self._work_off(coordinator)
-            finally:
-                self._installing -= 1
-                self._woken.set()
+        with self._planning_held(), self._changed:
+            coordinator = self._drained()
+            self._work_off(coordinator)
+            coordinator.rebuild(circuit)
+            self._work_off(coordinator)
 
     def stop(self) -> None:
         with self._changed:
@@ -182,9 +182,12 @@ class SparkEngine:
     def _begin(self, session: SparkSession) -> None:
         layout = self._db.layout
         if not is_local(session) and not layout.durable:
-            raise error("RUNTIME_UNAVAILABLE", "a temporary database can't be used on a cluster",
-                        detail=f"Spark's master is {session.sparkContext.master}.",
-                        hint="Connect with a path on storage that the driver and all executors share.")
+            raise error(
+                "RUNTIME_UNAVAILABLE",
+                "a temporary database can't be used on a cluster",
+                detail=f"Spark's master is {session.sparkContext.master}.",
+                hint="Connect with a path on storage that the driver and all executors share.",
+            )
         _empty(self._db)
         self._runner = EpochRunner(session, self._db)
         # Beside the start of the query; if it fails, the first epoch says why.
@@ -194,6 +197,18 @@ class SparkEngine:
         self._attempts = ATTEMPTS
         self._thread = threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True)
         self._thread.start()
+
+    @contextlib.contextmanager
+    def _planning_held(self) -> Iterator[None]:
+        """The planning thread plans nothing meanwhile, not even in an engine that is started inside."""
+        with self._changed:
+            self._installing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._installing -= 1
+            self._woken.set()
 
     def _running(self) -> Coordinator:
         if self._failure is not None:
@@ -274,7 +289,9 @@ class SparkEngine:
             self._ask_at = now + min(max(_CADENCE_S, 2 * self._duration_s), _MAX_CADENCE_S)
         if intent is not None:
             return 0.0
-        return max(0.001, self._ask_at - now) if coordinator.inputs.sources else min(_IDLE_S, self._db.clock.tick_us / 1e6)
+        return (
+            max(0.001, self._ask_at - now) if coordinator.inputs.sources else min(_IDLE_S, self._db.clock.tick_us / 1e6)
+        )
 
     def _add(self, intent: Intent | None) -> None:
         """Hands a planned epoch to the query: its file is what the query waits for."""
@@ -312,6 +329,7 @@ class SparkEngine:
         with self._changed:
             coordinator.done(commit, duration_s)
             self._duration_s = duration_s
+            self._attempts = ATTEMPTS
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()
@@ -321,26 +339,42 @@ class SparkEngine:
     def _fail(self, cause: Exception) -> None:
         with self._changed:
             if self._failure is None and not self._stopping:
-                self._failure = view_failed(cause)
+                self._failure = view_failed(self._db.log.explain(cause))
             self._changed.notify_all()
         self._woken.set()
 
     def _check_query(self) -> None:
         """Notices a query that Spark ended by itself."""
         query, session, coordinator = self._query, self._session, self._coordinator
-        if query is None or session is None or coordinator is None or self._stopping or self._failure is not None or query.isActive:
+        if (
+            query is None
+            or session is None
+            or coordinator is None
+            or self._stopping
+            or self._failure is not None
+            or query.isActive
+        ):
             return
         cause = query.exception()
-        if came_late(cause) and self._attempts > 0:
-            # It has run nothing that is not committed, and what is planned is still there to be run.
+        if self._attempts > 0:
+            # Its process of Python came too late, or died. The query carries nothing but numbers: it has run nothing
+            # that is not committed, and what is planned is still there to be run.
             self._attempts -= 1
+            _logger.warning("Spark ended the query, which is started again: %s", str(cause).partition("\n")[0][:200])
             try:
                 self._query = start_query(session, self._db.layout, coordinator.committed_epoch, self._run_planned)
             except Exception as again:
-                self._fail(again)
-            return
-        self._fail(error("VIEW_FAILED", "Spark ended the query", detail=str(cause or "")[:2000] or None,
-                         hint="Open the database again: nothing that was committed is lost."))
+                cause = again
+            else:
+                return
+        self._fail(
+            error(
+                "VIEW_FAILED",
+                "Spark ended the query",
+                detail=str(cause or "")[:2000] or None,
+                hint="Open the database again: nothing that was committed is lost.",
+            )
+        )
 
 
 class _Flushing:

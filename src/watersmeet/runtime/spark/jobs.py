@@ -11,13 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import CONDITIONS, Error, error
-from watersmeet.runtime.committer import numbers_before, packs_before
+from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.runtime.spark.worker import ERROR, FRAMES, JOB, BucketStage, pack_job, read, run_all
-from watersmeet.runtime.tasks import Job
 
 #: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
 #: behind it cost about 0.2 seconds, more than these rows do.
@@ -45,8 +44,7 @@ class EpochRunner:
         """The receipts of all tasks. Raises the error of the first that failed for good."""
         if not intent.has_work:
             return []
-        job = Job(str(self._db.layout.root), self._db.layout.durable, intent, packs_before(self._db, intent),
-                  numbers_before(self._db))
+        job = job_of(self._db, circuit, intent)
         single = self._is_single(circuit, intent)
         frames = self._single_task() if single else self._stages(circuit, intent)
         context = self._spark.sparkContext
@@ -99,9 +97,12 @@ def _described(value: dict[str, Any]) -> Error:
     if value["condition"] in CONDITIONS:
         found = error(value["condition"], value["message"], detail=value["detail"] or notes or None, hint=value["hint"])
         return view_failed(found)
-    return error("VIEW_FAILED", f"the views can't go on: {value['message']}",
-                 detail=f"A task failed ({notes or 'see the trace'}). Nothing of the epoch was kept.\n{value['trace']}",
-                 hint="The content is as of the epoch before. Open the database again to try once more.")
+    return error(
+        "VIEW_FAILED",
+        f"the views can't go on: {value['message']}",
+        detail=f"A task failed ({notes or 'see the trace'}). Nothing of the epoch was kept.\n{value['trace']}",
+        hint="The content is as of the epoch before. Open the database again to try once more.",
+    )
 
 
 def _failure(cause: Exception) -> Error:
@@ -111,7 +112,13 @@ def _failure(cause: Exception) -> Error:
     if found and found.group(1) in CONDITIONS:
         return view_failed(error(found.group(1), found.group(2).strip()))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    reason = next((line for line in reversed(lines) if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)), lines[0] if lines else "")
-    return error("VIEW_FAILED", f"the views can't go on: {reason[:300]}",
-                 detail="Spark gave up the epoch after several attempts. Nothing of it was kept.",
-                 hint="The content is as of the epoch before. Open the database again to try once more.")
+    reason = next(
+        (line for line in reversed(lines) if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)),
+        lines[0] if lines else "",
+    )
+    return error(
+        "VIEW_FAILED",
+        f"the views can't go on: {reason[:300]}",
+        detail="Spark gave up the epoch after several attempts. Nothing of it was kept.",
+        hint="The content is as of the epoch before. Open the database again to try once more.",
+    )

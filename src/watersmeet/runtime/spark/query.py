@@ -28,24 +28,31 @@ _OPTIONS: Final = {
 _logger = logging.getLogger(__name__)
 
 
-def start_query(session: SparkSession, layout: Layout, first: int, run: Callable[[DataFrame, int], None]) -> StreamingQuery:
-    """Starts the query, which calls `run` when there are intents above `first`. Tries again if a process of Python came too late."""
+def start_query(
+    session: SparkSession, layout: Layout, first: int, run: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
+    """Starts the query, which calls `run` when there are intents above `first`.
+
+    Tries again if a process of Python came too late.
+    """
     for attempt in range(1, ATTEMPTS):
         try:
             return _started(session, layout, first, run)
         except Exception as cause:
-            if not came_late(cause):
+            if not _came_late(cause):
                 raise
             _logger.warning("a Python process of Spark came too late, attempt %d of %d", attempt, ATTEMPTS)
     return _started(session, layout, first, run)
 
 
-def came_late(cause: object) -> bool:
+def _came_late(cause: object) -> bool:
     """True for the failure of a query whose Python process was not there in time: another start may do."""
     return _LATE in str(cause)
 
 
-def _started(session: SparkSession, layout: Layout, first: int, run: Callable[[DataFrame, int], None]) -> StreamingQuery:
+def _started(
+    session: SparkSession, layout: Layout, first: int, run: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
     stream = session.readStream.format(NAME).option("directory", str(layout.intents)).option("first", str(first))
     writer = stream.load().writeStream.foreachBatch(run).options(**_OPTIONS)
     checkpoint = layout.checkpoint / uuid.uuid4().hex

@@ -12,11 +12,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import error
@@ -151,8 +152,12 @@ def check_java() -> None:
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if found is None or int(found.group(1)) < MIN_JAVA:
         version = found.group(1) if found else "of unknown version"
-        raise error("RUNTIME_UNAVAILABLE", f"Spark needs Java {MIN_JAVA} or newer, this one is {version}",
-                    detail=f"It is {java}.", hint=_JAVA_HINT)
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            f"Spark needs Java {MIN_JAVA} or newer, this one is {version}",
+            detail=f"It is {java}.",
+            hint=_JAVA_HINT,
+        )
 
 
 def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
@@ -167,7 +172,8 @@ def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
 def _register(session: SparkSession) -> None:
     """Lets the session read epochs.
 
-    Whether it has such a source already Spark asks the session that is active in this thread, and that may be one of ours which
+    Whether it has such a source already Spark asks the session that is active in this thread, and that may be one of
+    ours which
     has it: createDataFrame makes its session the active one. So the new one, which has none, is active meanwhile.
     """
     sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
@@ -196,8 +202,11 @@ def _adopt(spark: SparkSession) -> Shared:
     zipped = make_zip()
     spark.sparkContext.addPyFile(str(zipped))
     if spark.sparkContext.getConf().get("spark.python.daemon.module", "") != DAEMON:
-        _logger.warning("this SparkSession uses its own Python daemon: each task takes about 0.1 s longer; "
-                        "spark.python.daemon.module = %s avoids that", DAEMON)
+        _logger.warning(
+            "this SparkSession uses its own Python daemon: each task takes about 0.1 s longer; "
+            "spark.python.daemon.module = %s avoids that",
+            DAEMON,
+        )
     return Shared(spark, made=False, shipped=zipped)
 
 
@@ -227,21 +236,30 @@ def _can_run(spark: SparkSession) -> bool:
 
 def _start(parallelism: int, *, own_daemon: bool) -> Shared:
     directory = Path(tempfile.mkdtemp(prefix="watersmeet-spark-"))
-    (directory / "log4j2.properties").write_text(_LOG4J)
+    (directory / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
     master = _master(parallelism)
     zipped = None if master is not None and master.startswith("local") else make_zip()
     builder: Any = SparkSession.builder
     for name, value in _context_settings(master, directory, zipped, own_daemon=own_daemon).items():
         builder = builder.config(name, value)
     log = directory / "spark.log"
+    # What fails in a call to the JVM is raised. py4j would print it as well, an interrupted call with its traceback.
+    logging.getLogger().addFilter(_not_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with _output_to(log):
-            spark = builder.getOrCreate()
-    except Exception as cause:
-        tail = log.read_text(errors="replace")[-2000:].strip() if log.exists() else ""
+            spark = _get_or_create(builder)
+    except BaseException as cause:
+        tail = log.read_text(errors="replace", encoding="utf-8")[-2000:].strip() if log.exists() else ""
         shutil.rmtree(directory, ignore_errors=True)
-        raise error("RUNTIME_UNAVAILABLE", f"Spark did not start: {_first_line(cause)}", detail=tail or None,
-                    hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.") from cause
+        if not isinstance(cause, Exception):
+            raise
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            f"Spark did not start: {_first_line(cause)}",
+            detail=tail or None,
+            hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.",
+        ) from cause
     return Shared(spark, made=True, directory=directory, shipped=zipped)
 
 
@@ -255,21 +273,73 @@ def _master(parallelism: int) -> str | None:
 
 
 def _context_settings(master: str | None, directory: Path, zipped: Path | None, *, own_daemon: bool) -> dict[str, str]:
-    settings = {**_CONTEXT, "spark.local.dir": str(directory / "local"),
-                "spark.sql.warehouse.dir": str(directory / "warehouse"),
-                "spark.executorEnv.PYTHONPATH": python_path(local=zipped is None),
-                "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{directory}/log4j2.properties {_JVM}"}
+    logging_uri = (directory / "log4j2.properties").as_uri()  # the directory of temporary files may have spaces
+    settings = {
+        **_CONTEXT,
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.executorEnv.PYTHONPATH": python_path(local=zipped is None),
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={logging_uri}" {_JVM}',
+    }
     if own_daemon:
         settings["spark.python.daemon.module"] = DAEMON
     if master is not None:
         settings["spark.master"] = master
     if zipped is None:
         # One machine: shuffled frames stay in the page cache, where compressing them only costs time.
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-                     "spark.shuffle.compress": "false"}
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.shuffle.compress": "false",
+        }
     else:
         settings["spark.submit.pyFiles"] = str(zipped)
     return settings
+
+
+def _get_or_create(builder: Any) -> SparkSession:
+    """The session. If this fails or is interrupted, the JVM that it launched is killed: PySpark forgets one that has
+    not answered yet, which would live on.
+
+    Spark starts in a thread of its own. So an interrupt reaches this one at once, and never a call to the JVM halfway,
+    and PySpark leaves the handler of SIGINT alone.
+    """
+    launched: list[subprocess.Popen[bytes]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            launched.append(self)
+            super().__init__(*args, **options)
+
+    before = java_gateway.Popen
+    java_gateway.Popen = Recorded
+    starter = ThreadPoolExecutor(1, "watersmeet-spark")
+    started: Future[SparkSession] = starter.submit(builder.getOrCreate)
+    try:
+        spark = started.result()
+        # As it would be if this thread had started it.
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        return spark  # noqa: TRY300 - an interrupt until here ends the JVM
+    except BaseException:
+        while True:  # also what is only launched now
+            for process in launched:
+                if getattr(process, "pid", None) is not None:
+                    process.kill()
+            if started.done():
+                break
+            wait([started], timeout=0.05)
+        for process in launched:
+            process.wait()
+        _forget_context()
+        raise
+    finally:
+        java_gateway.Popen = before
+        starter.shutdown(wait=False)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger is not py4j's."""
+    return record.module != "java_gateway"
 
 
 @contextlib.contextmanager
@@ -283,7 +353,7 @@ def _output_to(path: Path) -> Iterator[None]:
     before = sys.stderr
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        with os.fdopen(os.dup(own), "w", buffering=1) as printed:
+        with os.fdopen(os.dup(own), "w", buffering=1, encoding="locale", errors="backslashreplace") as printed:
             sys.stderr = printed
             os.dup2(handle, 2)
             try:
@@ -322,7 +392,11 @@ def _stop_java(spark: SparkSession) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(timeout=5)
-    # Also when the JVM is dead, which `stop` does not survive: the next session must start from nothing.
+    _forget_context()
+
+
+def _forget_context() -> None:
+    """Also when the JVM is dead, which `stop` does not survive: the next session must start from nothing."""
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None

@@ -65,6 +65,7 @@ class EpochSource(DataSource):  # type: ignore[misc]
         return "epoch long"
 
     def streamReader(self, schema: Any) -> EpochReader:  # noqa: ARG002, N802 - Spark's signature
-        # This runs in the source's own process. Ctrl-C in a terminal reaches it, too, but is meant for the driver alone.
+        # This runs in the source's own process. Ctrl-C in a terminal reaches it, too, but is meant for the driver
+        # alone.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EpochReader(self.options["directory"], int(self.options["first"]))

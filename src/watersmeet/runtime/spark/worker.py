@@ -1,14 +1,12 @@
 """What runs in Spark's Python workers: tasks as functions of Arrow batches.
 
-The job (one epoch) comes as a property of the Spark job, so that the functions, and with them Spark's plan, are the same
-for every epoch. Batches between stages hold frames.
+The job (one epoch) comes as a property of the Spark job, so that the functions, and with them Spark's plan, are the
+same for every epoch. Batches between stages hold frames.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import ctypes
 import json
 import traceback
 import zlib
@@ -23,7 +21,7 @@ from pyspark import TaskContext
 
 from watersmeet.errors import Error
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.receipts import RECEIPT
+from watersmeet.runtime.memory import give_back
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
 
 #: The local property with the job.
@@ -33,7 +31,9 @@ ERROR: Final = "error"
 #: Spark's schema of frames.
 FRAMES: Final = "bucket int, channel string, seq long, body binary"
 
-_SCHEMA: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.string()), ("seq", pa.int64()), ("body", pa.binary())])
+_SCHEMA: Final = pa.schema(
+    [("bucket", pa.int32()), ("channel", pa.string()), ("seq", pa.int64()), ("body", pa.binary())]
+)
 #: Frames of one batch have about this size together: Spark copies batches as a whole.
 _BATCH_BYTES: Final = 16 << 20
 #: After an epoch with more input than this, a worker gives memory back.
@@ -100,14 +100,7 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[pa
     yield from _batches(frames)
     if job.intent.bytes > _MUCH_BYTES:
         del frames
-        _give_back_memory()
-
-
-def _give_back_memory() -> None:
-    """Returns what a large epoch took: the worker lives on, and a smaller one may be next for long."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # glibc only
-        ctypes.CDLL(None).malloc_trim(0)
+        give_back()  # the worker lives on, and a smaller epoch may be next for long
 
 
 def describe(cause: Exception) -> dict[str, Any]:
@@ -115,8 +108,12 @@ def describe(cause: Exception) -> dict[str, Any]:
     notes = [str(n) for n in getattr(cause, "__notes__", ())]
     if isinstance(cause, Error):
         return {**cause.to_json(), "notes": notes}
-    return {"condition": None, "message": f"{type(cause).__name__}: {cause}", "notes": notes,
-            "trace": "".join(traceback.format_exception(cause))[-4000:]}
+    return {
+        "condition": None,
+        "message": f"{type(cause).__name__}: {cause}",
+        "notes": notes,
+        "trace": "".join(traceback.format_exception(cause))[-4000:],
+    }
 
 
 def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
@@ -141,12 +138,15 @@ def _batches(frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(frames: list[Frame]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([
-        pa.array([f.bucket for f in frames], pa.int32()),
-        pa.array([f.channel for f in frames], pa.string()),
-        pa.array([f.seq for f in frames], pa.int64()),
-        _binary([f.body for f in frames]),
-    ], schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([f.bucket for f in frames], pa.int32()),
+            pa.array([f.channel for f in frames], pa.string()),
+            pa.array([f.seq for f in frames], pa.int64()),
+            _binary([f.body for f in frames]),
+        ],
+        schema=_SCHEMA,
+    )
 
 
 def _binary(bodies: list[pa.Buffer | bytes]) -> pa.Array:
@@ -156,8 +156,3 @@ def _binary(bodies: list[pa.Buffer | bytes]) -> pa.Array:
     np.cumsum([len(v) for v in views], out=offsets[1:])
     data = pa.py_buffer(bodies[0] if len(bodies) == 1 else b"".join(views))
     return pa.Array.from_buffers(pa.binary(), len(views), [None, pa.py_buffer(offsets), data])
-
-
-def is_result(channel: str) -> bool:
-    """True for frames that are for the driver."""
-    return channel in (RECEIPT, ERROR)

@@ -63,8 +63,13 @@ class Keyed:
     def over(self, outputs: Sequence[Column]) -> list[Scalar]:
         """The conditions of a join with the columns `outputs` in the place of `keys`."""
         keys = self.keys
-        return [*self.pure, *[equals(read(outputs[keys.index(e.inner)]), Scalar(e.outer, e.inner.type), null_safe=e.null_safe)
-                              for e in self.equalities]]
+        return [
+            *self.pure,
+            *[
+                equals(read(outputs[keys.index(e.inner)]), Scalar(e.outer, e.inner.type), null_safe=e.null_safe)
+                for e in self.equalities
+            ],
+        ]
 
 
 class Joining:
@@ -109,7 +114,9 @@ class Joining:
         if is_one_constant_row(lifted.relation) and (node.kind == "inner" or not lifted.conditions):
             row = lifted.relation
             assert isinstance(row, Values)
-            constants = Project(self.left, self.left.columns + row.outputs, (*[read(c) for c in self.left.columns], *row.rows[0]))
+            constants = Project(
+                self.left, self.left.columns + row.outputs, (*[read(c) for c in self.left.columns], *row.rows[0])
+            )
             return self._outputs(filtered(constants, lifted.conditions), lifted, None)
         if node.kind == "inner" and not lifted.total:
             return self._outputs(self._join(self.left, lifted.relation, "inner", lifted.conditions), lifted, None)
@@ -135,7 +142,9 @@ class Joining:
         node = self.node
         joined = self._join(self.left, self.lifted.relation, "left", self.lifted.conditions)
         equal = conjunction([equals(a, b) for a, b in self.pairs]) or _TRUE
-        known = Scalar(exp.Coalesce(this=exp.paren(equal.expression), expressions=[exp.false()]), BOOLEAN, nullable=False)
+        known = Scalar(
+            exp.Coalesce(this=exp.paren(equal.expression), expressions=[exp.false()]), BOOLEAN, nullable=False
+        )
         if node.kind == "mark":
             return self._with_mark(joined, equal if node.null_aware else known)
         if node.kind == "semi":
@@ -145,22 +154,34 @@ class Joining:
 
     # -- semi and anti joins ------------------------------------------------------------------------------------
 
-    def _join(self, left: Relation, right: Relation, kind: JoinKind, parts: Iterable[Scalar], *, broadcast: bool = False) -> Relation:
-        """A join of the left side. Rows that ask when they come, or what will never have another answer, are not kept for later."""
+    def _join(
+        self, left: Relation, right: Relation, kind: JoinKind, parts: Iterable[Scalar], *, broadcast: bool = False
+    ) -> Relation:
+        """A join of the left side.
+
+        Rows that ask when they come, or what will never have another answer, are not kept for later.
+        """
         condition = conjunction(list(parts))
         if self.arrival and kind in ("inner", "left"):
             return TemporalJoin(left, right, "left" if kind == "left" else "inner", (), condition, None, self.node.span)
         arrival = self.arrival and kind in ("semi", "anti")
-        return Join(left, right, kind, (), condition, broadcast or isinstance(right, Values), self.node.span, arrival=arrival)
+        return Join(
+            left, right, kind, (), condition, broadcast or isinstance(right, Values), self.node.span, arrival=arrival
+        )
 
     def _existence(self, left: Relation, right: Relation, kind: JoinKind, parts: Sequence[Scalar]) -> Relation:
-        """The rows of `left` for which some, or no, row of `right` meets all parts. One row decides if none link the sides."""
+        """The rows of `left` for which some, or no, row of `right` meets all parts.
+
+        One row decides if none link the sides.
+        """
         right, linking = _own_parts(left, right, parts)
         if not any(p.columns & right.ids for p in linking):
             return self._join(left, one_row(right, self.names), kind, linking, broadcast=True)
         return self._by_extreme(left, right, kind, linking) or self._join(left, right, kind, linking)
 
-    def _by_extreme(self, left: Relation, right: Relation, kind: JoinKind, linking: Sequence[Scalar]) -> Relation | None:
+    def _by_extreme(
+        self, left: Relation, right: Relation, kind: JoinKind, linking: Sequence[Scalar]
+    ) -> Relation | None:
         """Some y of `right` is above x if the greatest is: one row decides where only an inequality links the sides."""
         found = [(p, inequality(p, right)) for p in linking if p.columns & right.ids]
         if len(found) != 1 or found[0][1] is None:
@@ -200,14 +221,22 @@ class Joining:
         parts = []
         for a, b in self.pairs:
             choices = [equals(a, b), *[is_null(v) for v in (a, b) if v.nullable]]
-            either = exp.paren(exp.or_(*[c.expression for c in choices], copy=True)) if len(choices) > 1 else choices[0].expression
+            either = (
+                exp.paren(exp.or_(*[c.expression for c in choices], copy=True))
+                if len(choices) > 1
+                else choices[0].expression
+            )
             parts.append(Scalar(either, BOOLEAN))
         return parts
 
     def _refuse_rows(self) -> None:
         if len(self.pairs) > 1:
-            raise error("FEATURE_NOT_SUPPORTED", "NOT IN of rows that can be NULL is not supported", span=self.node.span,
-                        hint="Write NOT EXISTS, or add IS NOT NULL to both sides.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "NOT IN of rows that can be NULL is not supported",
+                span=self.node.span,
+                hint="Write NOT EXISTS, or add IS NOT NULL to both sides.",
+            )
 
     # -- marks --------------------------------------------------------------------------------------------------
 
@@ -228,7 +257,7 @@ class Joining:
             relation, found = self._found(relation, lifted, [*lifted.conditions, *self._not_unequal()])
             unknown = is_not_null(read(found))
         else:
-            (left, right), = self.pairs
+            ((left, right),) = self.pairs
             relation, unknown = self._unknown(relation, left, right)
         return relation, case([(value, exp.true()), (unknown, exp.null())], exp.false(), BOOLEAN)
 
@@ -244,13 +273,17 @@ class Joining:
         return self._join(left, right, "left", keyed.over(outputs)), found
 
     def _unknown(self, left: Relation, one: Scalar, other: Scalar) -> tuple[Relation, Scalar]:
-        """`left`, and whether a comparison of `one` with the value `other` of a row that meets the conditions is NULL."""
+        """`left`, and whether a comparison of `one` with the value `other` of a row that meets the conditions is
+        NULL.
+        """
         keyed = self._keyed(self.lifted, self.lifted.conditions, [other])
         other = other.substitute({i: s.expression for i, s in keyed.mapping.items()})
         outputs = self._key_columns(keyed)
         rows, known = (self.names.new("count", BIGINT, nullable=False) for _ in range(2))
-        calls = (AggregateCall("count", None, None, distinct=False, type=BIGINT),
-                 AggregateCall("count", other, None, distinct=False, type=BIGINT))
+        calls = (
+            AggregateCall("count", None, None, distinct=False, type=BIGINT),
+            AggregateCall("count", other, None, distinct=False, type=BIGINT),
+        )
         counted = Aggregate(keyed.right, keyed.keys, calls, (*outputs, rows, known))
         joined = self._join(left, counted, "left", keyed.over(outputs))
         some_null = exp.GT(this=reference(rows), expression=reference(known))
@@ -258,7 +291,8 @@ class Joining:
         return joined, Scalar(exp.or_(some_null, exp.and_(is_null(one).expression, some_row)), BOOLEAN)
 
     def _keyed(self, lifted: Lifted, parts: Sequence[Scalar], more: Sequence[Scalar] = ()) -> Keyed:
-        """The right side with only equalities to link it to the left one; other links are settled by joining the domain.
+        """The right side with only equalities to link it to the left one; other links are settled by joining the
+        domain.
 
         more: expressions that are wanted too, as far as they read the left side.
         """

@@ -1,10 +1,10 @@
 """Frees a dependent relation of the columns of its domain, node by node from the leaves.
 
-Conditions on the domain are taken up: past filters, projections and joins as they are, past an aggregate if
-they are equalities, whose inner sides become group keys. Where one can go no further, the distinct
-values of the domain's columns are joined in, and the only condition left is that the row
-belongs to these values (Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015: the
-domain D, which an equality replaces by the inner column). So the usual queries need no domain.
+Conditions on the domain are taken up: past filters, projections and joins as they are, past an aggregate if they are
+equalities, whose inner sides become group keys. Where one can go no further, the distinct values of the domain's
+columns are joined in, and the only condition left is that the row belongs to these values (Neumann and Kemper,
+"Unnesting Arbitrary Queries", BTW 2015: the domain D, which an equality replaces by the inner column). So the usual
+queries need no domain.
 
     Filter(b.k = d.k, b)                          ->  b                     if b.k = d.k
     Aggregate([], sum(b.x), Filter(b.k = d.k, b)) ->  Aggregate([b.k], sum(b.x), b)  if b.k = d.k, total
@@ -62,7 +62,7 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
     source_of,
 )
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import filtered, read, with_scalars
+from watersmeet.algebra.trees import filtered, read, with_inputs, with_scalars
 from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 
@@ -93,8 +93,12 @@ class Lifting:
     @singledispatchmethod
     def _lift(self, node: Relation) -> Lifted:
         if isinstance(node, TemporalJoin):
-            raise error("FEATURE_NOT_SUPPORTED", "a temporal join that reads columns of the query around it is not supported",
-                        span=node.span, hint="Join the two relations without them, and compare with them outside.")
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a temporal join that reads columns of the query around it is not supported",
+                span=node.span,
+                hint="Join the two relations without them, and compare with them outside.",
+            )
         raise AssertionError(type(node).__name__)
 
     # -- the domain ---------------------------------------------------------------------------------------------
@@ -140,7 +144,12 @@ class Lifting:
         for condition in below.conditions:
             found = equality(condition, below.relation)
             column = None if found is None else outer_column(found)
-            if found is not None and column in self.domain_ids and found.inner.type == types[column] and is_identity(types[column]):
+            if (
+                found is not None
+                and column in self.domain_ids
+                and found.inner.type == types[column]
+                and is_identity(types[column])
+            ):
                 bound.setdefault(column, found)
         return bound
 
@@ -162,6 +171,9 @@ class Lifting:
 
     @_lift.register
     def _(self, node: Filter) -> Lifted:
+        pushed = self._below_outer_join(node)
+        if pushed is not node:
+            return self.lift(pushed)
         below = self.lift(node.input)
         parts = [below.resolve(p) for p in conjuncts(node.predicate)]
         if below.total:
@@ -204,8 +216,10 @@ class Lifting:
             if len(choices) == 1:
                 chosen = choices[0].copy()
             else:
-                chosen = exp.Case(this=reference(number), ifs=[
-                    exp.If(this=exp.Literal.number(n), true=c.copy()) for n, c in enumerate(choices)])
+                chosen = exp.Case(
+                    this=reference(number),
+                    ifs=[exp.If(this=exp.Literal.number(n), true=c.copy()) for n, c in enumerate(choices)],
+                )
             deferred[column.id] = (column, Scalar(chosen, column.type, column.nullable))
         return Lifted(Values(numbers, (number,)), (), deferred)
 
@@ -213,8 +227,9 @@ class Lifting:
     def _(self, node: Aggregate) -> Lifted:
         below = self._settled(self.lift(node.input))
         equalities = [equality(c, below.relation) for c in below.conditions]
-        stuck = [c for c, e in zip(below.conditions, equalities, strict=True)
-                 if e is None and c.columns & below.relation.ids]
+        stuck = [
+            c for c, e in zip(below.conditions, equalities, strict=True) if e is None and c.columns & below.relation.ids
+        ]
         own = [below.resolve(s) for s in node.scalars]
         if stuck or self.reads(own):
             below, mapping = self.grounded(below, self.reads(own))
@@ -231,7 +246,9 @@ class Lifting:
                 continue
             if found.inner not in keys:
                 keys.append(found.inner)
-                outputs.append(self.names.new(_name(found.inner, below.relation), found.inner.type, found.inner.nullable))
+                outputs.append(
+                    self.names.new(_name(found.inner, below.relation), found.inner.type, found.inner.nullable)
+                )
             key = read(outputs[keys.index(found.inner)])
             outer = Scalar(found.outer, found.inner.type)
             conditions.append(equals(key, outer, null_safe=found.null_safe))
@@ -239,15 +256,30 @@ class Lifting:
         made = Aggregate(below.relation, tuple(keys), node.calls, (*outputs, *calls))
         if node.keys or not node.calls:
             return Lifted(made, tuple(conditions))
-        zeros = {c.id: (c, Scalar(exp.Coalesce(this=reference(c), expressions=[exp.Literal.number(0)]), c.type, nullable=False))
-                 for c, call in zip(calls, node.calls, strict=True) if call.function in ZERO_IF_EMPTY}
+        zeros = {
+            c.id: (
+                c,
+                Scalar(exp.Coalesce(this=reference(c), expressions=[exp.Literal.number(0)]), c.type, nullable=False),
+            )
+            for c, call in zip(calls, node.calls, strict=True)
+            if call.function in ZERO_IF_EMPTY
+        }
         return Lifted(made, tuple(conditions), zeros, total=bool(conditions))
 
     @_lift.register
     def _(self, node: Join) -> Lifted:
         if node.kind == "right":
-            return self.lift(Join(node.right, node.left, "left", tuple(KeyPair(k.right, k.left, k.null_safe) for k in node.keys),
-                                  node.residual, node.broadcast, node.span))
+            return self.lift(
+                Join(
+                    node.right,
+                    node.left,
+                    "left",
+                    tuple(KeyPair(k.right, k.left, k.null_safe) for k in node.keys),
+                    node.residual,
+                    node.broadcast,
+                    node.span,
+                )
+            )
         left, right = self._settled(self.lift(node.left)), self._settled(self.lift(node.right))
         parts = [*[equals(k.left, k.right, null_safe=k.null_safe) for k in node.keys], *conjuncts(node.residual)]
         if node.kind == "inner":
@@ -281,32 +313,76 @@ class Lifting:
         right, theirs = self.grounded(right, ids)
         keys = [KeyPair(_mapped(k.left, mine), _mapped(k.right, theirs), k.null_safe) for k in node.keys]
         keys += [KeyPair(mine[i], theirs[i], null_safe=_is_null_safe(right, theirs[i])) for i in sorted(ids)]
-        made = replace(node, left=left.relation, right=right.relation, keys=tuple(keys),
-                       left_value=_mapped(node.left_value, mine), right_value=_mapped(node.right_value, theirs),
-                       residual=None if node.residual is None else _mapped(node.residual, mine))
+        made = replace(
+            node,
+            left=left.relation,
+            right=right.relation,
+            keys=tuple(keys),
+            left_value=_mapped(node.left_value, mine),
+            right_value=_mapped(node.right_value, theirs),
+            residual=None if node.residual is None else _mapped(node.residual, mine),
+        )
         return replace(left, relation=made)
+
+    def _below_outer_join(self, node: Filter) -> Relation:
+        """The filter's conditions on the domain that read nothing but the side of an outer join that is kept, put below
+        the join: its own condition may need what they are equal to.
+        """
+        join = node.input
+        if not isinstance(join, Join) or join.kind not in ("left", "right"):
+            return node
+        kept = join.left if join.kind == "left" else join.right
+        parts = conjuncts(node.predicate)
+        down = [p for p in parts if p.columns & self.domain_ids and p.columns & join.ids <= kept.ids]
+        if not down:
+            return node
+        inputs = [filtered(i, down) if i is kept else i for i in join.inputs]
+        return filtered(with_inputs(join, inputs), [p for p in parts if p not in down])
 
     def _meeting(self, left: Lifted, right: Lifted) -> list[Scalar]:
         """Rows that belong to one row of the domain have equal values where both sides are equal to a column of it."""
         ours, theirs = self._bound(left), self._bound(right)
-        return [equals(ours[i].inner, theirs[i].inner, null_safe=ours[i].null_safe and theirs[i].null_safe)
-                for i in sorted(ours.keys() & theirs.keys())]
+        return [
+            equals(ours[i].inner, theirs[i].inner, null_safe=ours[i].null_safe and theirs[i].null_safe)
+            for i in sorted(ours.keys() & theirs.keys())
+        ]
 
     def _full(self, left: Lifted, right: Lifted, parts: Sequence[Scalar]) -> Lifted:
         """Both sides with a domain of their own; a row belongs where either side does."""
-        ids = self.reads([*parts, *left.conditions, *right.conditions,
-                          *[s for _, s in (*left.deferred.values(), *right.deferred.values())]])
+        ids = self.reads(
+            [
+                *parts,
+                *left.conditions,
+                *right.conditions,
+                *[s for _, s in (*left.deferred.values(), *right.deferred.values())],
+            ]
+        )
         left, mine = self.grounded(left, ids, anew=True)
         right, theirs = self.grounded(right, ids, anew=True)
         order = sorted(ids)
         pairs = [equals(mine[i], theirs[i], null_safe=True) for i in order]
-        joined = Join(left.relation, right.relation, "full", (), conjunction([*pairs, *[_mapped(p, mine) for p in parts]]),
-                      span=self.span)
-        either = [(self.names.new("domain", mine[i].type, nullable=True),
-                   Scalar(exp.Coalesce(this=mine[i].expression.copy(), expressions=[theirs[i].expression.copy()]), mine[i].type))
-                  for i in order]
+        joined = Join(
+            left.relation,
+            right.relation,
+            "full",
+            (),
+            conjunction([*pairs, *[_mapped(p, mine) for p in parts]]),
+            span=self.span,
+        )
+        either = [
+            (
+                self.names.new("domain", mine[i].type, nullable=True),
+                Scalar(
+                    exp.Coalesce(this=mine[i].expression.copy(), expressions=[theirs[i].expression.copy()]),
+                    mine[i].type,
+                ),
+            )
+            for i in order
+        ]
         columns = joined.columns
-        relation = Project(joined, (*columns, *[c for c, _ in either]), (*[read(c) for c in columns], *[s for _, s in either]))
+        relation = Project(
+            joined, (*columns, *[c for c, _ in either]), (*[read(c) for c in columns], *[s for _, s in either])
+        )
         return Lifted(relation, self._belongs((i, c) for i, (c, _) in zip(order, either, strict=True)))
 
     @_lift.register
@@ -324,14 +400,17 @@ class Lifting:
             exprs = (*[read(c) for c in given.columns], *[mapping[i] for i in order])
             parts.append(Project(filtered(part.relation, strict), outputs, exprs))
         columns = [self.names.new("domain", types[i].type, nullable=True) for i in order]
-        conditions = tuple(equals(read(c), read(types[i]), null_safe=safe[i]) for i, c in zip(order, columns, strict=True))
+        conditions = tuple(
+            equals(read(c), read(types[i]), null_safe=safe[i]) for i, c in zip(order, columns, strict=True)
+        )
         return Lifted(Union(tuple(parts), (*node.outputs, *columns)), conditions)
-
 
     @_lift.register(Window)
     @_lift.register(TopN)
     def _(self, node: Window | TopN) -> Lifted:
-        """What equalities with the domain tell apart belongs to the key: each row of the domain has a key of its own."""
+        """What equalities with the domain tell apart belongs to the key: each row of the domain has a key of its
+        own.
+        """
         if isinstance(node, TopN) and node.limit != 0 and not node.offset and is_single_row(node.input):
             return self.lift(node.input)
         below = self._settled(self.lift(node.input))
@@ -385,8 +464,12 @@ class Lifting:
         if self.reads(own):
             below, mapping = self.grounded(below, self.reads(own))
             own = [_mapped(s, mapping) for s in (*node.arrays, *([] if node.condition is None else [node.condition]))]
-        made = replace(node, input=below.relation, arrays=tuple(own[: len(node.arrays)]),
-                       condition=None if node.condition is None else own[-1])
+        made = replace(
+            node,
+            input=below.relation,
+            arrays=tuple(own[: len(node.arrays)]),
+            condition=None if node.condition is None else own[-1],
+        )
         return replace(below, relation=made)
 
 

@@ -11,18 +11,27 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 
 from watersmeet import types as t
-from watersmeet.sources import convert
+from watersmeet.sources import scalars
 from watersmeet.types import SqlType
 
-NUMBER = st.one_of(st.text(alphabet="0123456789.-", min_size=1, max_size=45), st.floats(width=64).map(repr),
-                   st.integers(-(2**70), 2**70).map(str))
-MOMENT = st.datetimes().map(str) | st.datetimes().map(lambda d: d.isoformat(timespec="minutes")) | \
-    st.text(alphabet="0123456789-: .T", min_size=8, max_size=26) | st.dates().map(str)
+NUMBER = st.one_of(
+    st.text(alphabet="0123456789.-", min_size=1, max_size=45),
+    st.floats(width=64).map(repr),
+    st.integers(-(2**70), 2**70).map(str),
+)
+MOMENT = (
+    st.datetimes().map(str)
+    | st.datetimes().map(lambda d: d.isoformat(timespec="minutes"))
+    | st.text(alphabet="0123456789-: .T", min_size=8, max_size=26)
+    | st.dates().map(str)
+)
 
 
 @examples(400)
-@given(st.sampled_from([t.DOUBLE, t.REAL, t.INTEGER, t.BIGINT, t.SMALLINT, t.NUMERIC, SqlType("numeric", 10, 2)]),
-       st.lists(NUMBER, min_size=1, max_size=3))
+@given(
+    st.sampled_from([t.DOUBLE, t.REAL, t.INTEGER, t.BIGINT, t.SMALLINT, t.NUMERIC, SqlType("numeric", 10, 2)]),
+    st.lists(NUMBER, min_size=1, max_size=3),
+)
 def test_numbers(kind: SqlType, texts: list[str]) -> None:
     same(kind, texts)
 
@@ -40,11 +49,11 @@ def test_booleans(text: str) -> None:
 
 def same(kind: SqlType, texts: list[str]) -> None:
     array = pa.array([*texts, None])
-    short = convert._without_duckdb(array, kind)
+    short = scalars._without_duckdb(array, kind)
     if short is None:
         return
-    (column,) = convert.evaluate([array], [convert._expression(kind, "t0")])
-    long = convert._checked(array, column, kind)
+    (column,) = scalars.evaluate([array], [scalars._expression(kind, "t0")])
+    long = scalars._checked(array, column, kind)
     assert long.bad is None
     assert raw(short.column) == raw(long.column)
 

@@ -1,0 +1,70 @@
+"""In which columns a row has NULLs because outer joins found no partner for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Apply,
+    AsofJoin,
+    Column,
+    Join,
+    Project,
+    Relation,
+    TemporalJoin,
+    Union,
+    Unnest,
+)
+from watersmeet.algebra.scalars import Scalar
+
+_NONE = frozenset[str]()
+
+#: Ids of columns that are NULL together, for each way in which rows may lack partners.
+Paddings = frozenset[frozenset[str]]
+
+
+def paddings(node: Relation) -> Paddings:
+    """The columns of `node` that are NULL in rows without partners, for each way of having none.
+
+    Only the greatest: what is NULL where some partners are missing is NULL where more are.
+
+        Join full, a, b           ->  {columns of a}, {columns of b}
+        Join left, a, b           ->  {columns of b}
+    """
+    if isinstance(node, Project):
+        return _greatest(_made(node.outputs, node.exprs, p) for p in paddings(node.input))
+    if isinstance(node, Aggregate):
+        return _greatest(_made(node.outputs[: len(node.keys)], node.keys, p) for p in paddings(node.input))
+    if isinstance(node, Union):
+        return _greatest(
+            frozenset(o.id for c, o in zip(part.columns, node.outputs, strict=True) if c.id in p)
+            for part in node.parts
+            for p in paddings(part)
+        )
+    if isinstance(node, Unnest) and node.outer:
+        made = frozenset(c.id for c in node.elements)
+        return _greatest(p | made for p in paddings(node.input))
+    if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
+        return _joined(node)
+    return paddings(node.inputs[0]) if node.inputs else frozenset([_NONE])
+
+
+def _joined(node: Join | AsofJoin | TemporalJoin | Apply) -> Paddings:
+    left, right = paddings(node.left), paddings(node.right)
+    if node.kind in ("semi", "anti", "mark"):
+        return left
+    found = [p | node.right.ids for p in left] if node.kind in ("left", "full") else []
+    if node.kind in ("right", "full"):
+        found += [p | node.left.ids for p in right]
+    return _greatest(found or [a | b for a in left for b in right])
+
+
+def _made(outputs: Iterable[Column], exprs: Iterable[Scalar], padding: frozenset[str]) -> frozenset[str]:
+    """The outputs that are NULL where the columns of `padding` are: those that read no others."""
+    return frozenset(c.id for c, e in zip(outputs, exprs, strict=True) if e.columns and e.columns <= padding)
+
+
+def _greatest(found: Iterable[frozenset[str]]) -> Paddings:
+    distinct = set(found)
+    return frozenset(p for p in distinct if not any(p < q for q in distinct))

@@ -1,0 +1,54 @@
+"""An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, and a pump that inserts into ROWTIME.
+
+s-Server's "Using ROWTIME to promote an event time": a stream's rowtimes do not go down, so a row whose time is before
+that of a row which came earlier is rejected, and counted. All rows of the stream below move that clock, also those that
+WHERE drops (D-001-18).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Filter, Project, Punctual, Relation
+from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.latecomers import clock_of
+from watersmeet.binder.newest import arrivals
+from watersmeet.binder.rowtimes import ROWTIME
+from watersmeet.binder.scope import ScopeContext
+from watersmeet.binder.shared import Binding
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.types import TIMESTAMP
+from watersmeet.watermarks import Term
+
+
+def with_promoted(node: exp.Select, relation: Relation, ctx: ScopeContext, binding: Binding) -> Relation:
+    """The relation below a SELECT over a stream so that the column which an item calls ROWTIME rises: without the rows
+    that are late.
+
+    As it is where no such item is a column, where that rises anyway, and where its times can't be followed.
+    """
+    for item in node.expressions:
+        if isinstance(item, exp.Alias) and item.alias.upper() == ROWTIME and isinstance(item.this, exp.Column):
+            time = bind_value(item.this, ctx).finish()
+            if time.column is None or time.type != TIMESTAMP or of_scalar(time, watermarks(relation)):
+                return relation
+            return _promoted(relation, time.column, binding) or relation
+    return relation
+
+
+def _promoted(node: Relation, column: str, binding: Binding) -> Relation | None:
+    if isinstance(node, (Filter, Project)):
+        if isinstance(node, Project):
+            passed = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
+            if passed is None or passed.column is None:
+                return None
+            column = passed.column
+        below = _promoted(node.input, column, binding)
+        return None if below is None else replace(node, input=below)
+    clock, found = clock_of(node, column, binding), arrivals(node, binding)
+    if clock is None or found is None:
+        return None
+    rows, age = found
+    return Punctual(rows, column, (Term(clock[2]),), *clock, age=tuple(c.id for c in age))

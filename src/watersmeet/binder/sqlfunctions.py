@@ -1,0 +1,238 @@
+"""Functions of SQL: calls become the body of the function, before the query around them is bound.
+
+RisingWave, "SQL UDFs". So views and bounded queries know nothing of them, and a view keeps the bodies that it was made
+with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.catalog import Catalog, SqlFunction
+from watersmeet.dialects.queries import name_of, place_of, read_tree
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import quoted, schema_meant
+from watersmeet.dialects.script import tokenize
+from watersmeet.errors import Error, Span, error
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.functions import check_function
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.sqlfunctions import Argument, Inlined, returned
+from watersmeet.expressions.values import Value
+
+#: Functions that call each other twice grow fast: no statement may become larger than so many nodes.
+_MOST_NODES: Final = 10_000
+_LISTS: Final = (exp.Distinct, exp.Order, exp.Star)
+
+
+def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> tuple[exp.Expression, tuple[str, ...]]:
+    """The tree with the bodies of functions in place of their calls, and the ids of those that it calls.
+
+    Only functions of its dialect can be called. The tree given is not changed. UNDEFINED_FUNCTION,
+    FEATURE_NOT_SUPPORTED.
+    """
+    if not any(f.dialect == dialect for f in catalog.functions.values()):
+        return tree, ()
+    if not any(_called(c, catalog, dialect) for c in tree.find_all(exp.Anonymous)):
+        return tree, ()
+    tree = tree.copy()
+    used: list[str] = []
+    for call in reversed(list(tree.find_all(exp.Anonymous))):  # those inside of others first
+        function = _called(call, catalog, dialect)
+        if function is None or not _fits(call, function, text):
+            continue
+        made = _expanded(call, function, catalog)
+        whole = call.parent if isinstance(call.parent, exp.Dot) else call
+        if whole is tree:
+            tree = made
+        else:
+            whole.replace(made)
+        used.append(function.id)
+        if sum(1 for _ in made.walk()) > _MOST_NODES:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"what function {function.shown} stands for is too large",
+                sql=text,
+                span=place_of(made),
+                detail=f"With the functions that it calls it has more than {_MOST_NODES} parts.",
+            )
+    return tree, tuple(dict.fromkeys(used))
+
+
+def can_be_called(name: str, dialect: str) -> bool:
+    """Whether a name in front of parentheses is a call: not the words that the grammar reads as something else."""
+    language = language_named(dialect)
+    text = f"SELECT {quoted(name)}(1)"
+    try:
+        call = read_tree(tokenize(text, language), text, language.grammar).expressions[0]
+    except Error:
+        return False
+    return isinstance(call, exp.Anonymous) and _name(call) == name and name not in ("row", "grouping")
+
+
+def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
+    """The function with the ids of those that its body calls, if the body can be bound and gives the function's type.
+
+    Errors of the binder, at places in the body; FEATURE_NOT_SUPPORTED for one that calls itself.
+    """
+    body = _body_of(function.body, function.dialect)
+    for call in body.find_all(exp.Anonymous):
+        if _name(call) == function.name and _schema(call, catalog) in (None, function.schema):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a function that calls itself is not supported",
+                sql=function.body,
+                span=place_of(call),
+            )
+    tree, used = inlined(body, catalog, function.dialect, function.body)
+    place = _Body(function)
+    returned(bind_value(tree, place), function.returns, place, tree)
+    return replace(function, functions=used)
+
+
+class _Body(Context):
+    """The body of a function by itself: its columns are the parameters."""
+
+    volatile_allowed = True
+
+    def __init__(self, function: SqlFunction) -> None:
+        super().__init__(function.body, "a function of SQL")
+        self._function = function
+
+    def column(self, node: exp.Column) -> Value:
+        place = _parameter(node, self._function)
+        if place is None:
+            shown = name_of(node.this)
+            raise self.error("UNDEFINED_COLUMN", f"there is no parameter {shown}", node)
+        return Value(exp.column(f"${place + 1}", quoted=True), self._function.parameters[place].type)
+
+
+def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction | None:
+    """The function that a call means, whatever its arguments are."""
+    if isinstance(call.parent, exp.Table):
+        return None
+    schema = _schema(call, catalog)
+    if schema == "":
+        return None
+    found = catalog.function(_name(call), schema)
+    return found if found is not None and found.dialect == dialect else None
+
+
+def _name(call: exp.Expression) -> str:
+    return name_of(call.this) if isinstance(call.this, exp.Identifier) else str(call.this).lower()
+
+
+def _schema(call: exp.Expression, catalog: Catalog) -> str | None:
+    """The schema in front of a call; None if there is none, "" for something else."""
+    if not isinstance(call.parent, exp.Dot) or call.parent.expression is not call:
+        return None
+    front = call.parent.this
+    return (schema_meant(name_of(front), catalog) or "") if isinstance(front, exp.Identifier) else ""
+
+
+def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
+    """Whether a call has as many arguments as the function; if not, it may be of another one of that name."""
+    if len(call.expressions) == len(function.parameters) and not any(isinstance(a, _LISTS) for a in call.expressions):
+        return True
+    try:
+        check_function(function.name, call, Context(text))
+    except Error:
+        count = len(function.parameters)
+        raise error(
+            "UNDEFINED_FUNCTION",
+            f"function {function.shown} takes {count} argument{'' if count == 1 else 's'}",
+            sql=text,
+            span=place_of(call),
+            detail=f"It is {function.signature}.",
+        ) from None
+    return False
+
+
+def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> exp.Expression:
+    """The body with the arguments of a call. All of it stands where the call does."""
+    body, _ = inlined(
+        _body_of(function.body, function.dialect), catalog.seen_in(function), function.dialect, function.body
+    )
+    span = place_of(call)
+    made = Inlined(this=exp.Paren(this=body.copy()))
+    for node in made.walk():
+        node.meta.pop("start", None)
+        node.meta.pop("end", None)
+    made.meta.update({"type": function.returns, "text": function.name})
+    if span is not None:
+        made.meta.update({"start": span.start, "end": span.end - 1})
+    arguments = [_argument(a, i, function) for i, a in enumerate(call.expressions)]
+    read = set()
+    for column in list(made.find_all(exp.Column)):
+        place = _parameter(column, function)
+        if place is not None:
+            read.add(place)
+            column.replace(arguments[place].copy())
+    made.set("expressions", [a for i, a in enumerate(arguments) if i not in read])
+    return made
+
+
+def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Expression:
+    made = Argument(this=exp.Paren(this=node.copy()))
+    made.meta.update(
+        {"type": function.parameters[place].type, "call": f"argument {place + 1} of function {function.shown}"}
+    )
+    return made
+
+
+def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
+    """The number of the parameter, from 0, that a column of a body is: by name, `function.name` or `$1`."""
+    table = column.args.get("table")
+    if column.args.get("db") is not None or (table is not None and name_of(table) != function.name):
+        return None
+    name = name_of(column.this)
+    if table is None and name[:1] == "$" and name[1:].isdecimal():
+        return int(name[1:]) - 1 if 1 <= int(name[1:]) <= len(function.parameters) else None
+    return next((i for i, p in enumerate(function.parameters) if p.name and p.name == name), None)
+
+
+@lru_cache(maxsize=256)
+def _body_of(body: str, dialect: str) -> exp.Expression:
+    """The expression of a function's body, in which the parameter `$1` is the column "$1". Not to be changed.
+
+    Its places are in `body`. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED for more than `SELECT expression`.
+    """
+    language = language_named(dialect)
+    tokens = tokenize(body, language)
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise error("SYNTAX_ERROR", "the body of a function is empty", sql=body, span=Span(0, 1))
+    tree = read_tree(_numbered(tokens), body, language.grammar)
+    items = tree.expressions if isinstance(tree, exp.Select) else []
+    others = [v for k, v in tree.args.items() if k != "expressions" and v]
+    if len(items) != 1 or others or isinstance(items[0], exp.Star):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a function that is more than SELECT and one expression is not supported",
+            sql=body,
+            span=place_of(tree),
+            hint="What reads relations is a view.",
+        )
+    found: exp.Expression = items[0].unalias()
+    return found
+
+
+def _numbered(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with `$1` as one name."""
+    found: list[Token] = []
+    for token in tokens:
+        before = found[-1] if found else None
+        numbers = before is not None and before.token_type == TokenType.PARAMETER and before.end + 1 == token.start
+        if before is not None and numbers and token.token_type == TokenType.NUMBER:
+            name = f"${token.text}"
+            found[-1] = Token(TokenType.IDENTIFIER, name, before.line, before.col, before.start, token.end, [])
+        else:
+            found.append(token)
+    return found

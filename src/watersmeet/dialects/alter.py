@@ -1,0 +1,123 @@
+"""ALTER of relations: ADD COLUMN, RENAME COLUMN, RENAME TO.
+
+RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIEW"; Timeplus, "ALTER STREAM".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.sqltypes import read_type
+from watersmeet.dialects.statements import AddColumn, DropKind, Refused, RenameColumn, RenameRelation, Statement
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.types import Field
+
+#: Reads a column that is added, up to the end: the column, and the fields of `AddColumn` that its type gives.
+ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]
+
+_KINDS: Final[dict[tuple[str, ...], DropKind]] = {
+    ("TABLE",): "table",
+    ("SOURCE",): "source",
+    ("STREAM",): "stream",
+    ("EXTERNAL", "STREAM"): "stream",
+    ("EXTERNAL", "TABLE"): "stream",
+    ("DICTIONARY",): "dictionary",
+    ("VIEW",): "view",
+    ("MATERIALIZED", "VIEW"): "materialized view",
+    ("INDEX",): "index",
+}
+
+
+def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
+    """`name type [NULL | NOT NULL]`."""
+    name = cursor.name()
+    kind = read_type(cursor)
+    nullable = True
+    while not cursor.done:
+        if cursor.take("NOT", "NULL"):
+            nullable = False
+        elif not cursor.take("NULL"):
+            word = cursor.tokens[cursor.index]
+            raise not_supported(f"{word.text.upper()} on a column", cursor.text, span_of([word]))
+    return Field(name.name, kind, nullable), {}
+
+
+def read_alter(
+    cursor: Cursor,
+    base: dict[str, Any],
+    read_column: ColumnReader = read_plain_column,
+    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX"),
+) -> Statement:
+    """ALTER …: the cursor stands behind ALTER. kinds: the first words of those that the dialect has."""
+    for words, kind in _KINDS.items():
+        if words[0] in kinds and cursor.take(*words):
+            return _altered(cursor, base, kind, " ".join(words), read_column)
+    return _refused(cursor, base, "ALTER")
+
+
+def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`RENAME STREAM name TO new`: the cursor stands behind RENAME."""
+    cursor.expect("STREAM")
+    name = cursor.relation_name()
+    cursor.expect("TO")
+    return _renamed(cursor, {**base, "kind": "stream", "name": name})
+
+
+def _altered(cursor: Cursor, base: dict[str, Any], kind: DropKind, words: str, read_column: ColumnReader) -> Statement:
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
+    if cursor.take("RENAME", "TO"):
+        return _renamed(cursor, base)
+    if cursor.take("RENAME"):
+        cursor.take("COLUMN")
+        column = cursor.name()
+        cursor.expect("TO")
+        new = cursor.name()
+        cursor.end()
+        return RenameColumn(**base, column=column, new=new)
+    if cursor.take("ADD"):
+        cursor.take("COLUMN")
+        if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+        rest = cursor.rest
+        if not rest:
+            raise cursor.error(detail="A column was expected here.")
+        place = span_of(rest)
+        field, more = read_column(cursor)
+        cursor.end()
+        return AddColumn(
+            **base,
+            column=field,
+            column_span=span_of(rest[:1]),
+            definition=cursor.text[place.start : place.end],
+            if_not_exists=if_not_exists,
+            **more,
+        )
+    return _refused(cursor, base, f"ALTER {words} …")
+
+
+def _renamed(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    new = cursor.name()
+    if cursor.at("."):
+        raise not_supported("RENAME into another schema", cursor.text, span_of(cursor.rest))
+    cursor.end()
+    return RenameRelation(**base, new=new)
+
+
+def _refused(cursor: Cursor, base: dict[str, Any], words: str) -> Statement:
+    if cursor.done:
+        raise cursor.error()
+    word = cursor.tokens[cursor.index]
+    shown = f"{words} {word.text.upper()}"
+    fields = {n: base[n] for n in ("text", "sql", "span")}
+    return Refused(
+        **fields,
+        error=not_supported(
+            shown,
+            cursor.text,
+            span_of([*cursor.tokens[:1], word]),
+            hint="ADD COLUMN, RENAME COLUMN and RENAME TO exist.",
+        ),
+    )

@@ -1,0 +1,63 @@
+"""How many rows a join makes of a change: for each key, rows times matches, known before the first row is made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.runs.matching import Probe
+
+#: More than any limit: products of many counts may not fit in 64 bits.
+_BEYOND: Final = 1 << 62
+_TEXT_CHARACTERS: Final = 80
+
+
+class Amplification:
+    """The rows that one step of one operator makes.
+
+    rows: of all keys. hottest: the most that are made of one key.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.hottest = 0
+        self._place: tuple[Probe, int] | None = None
+
+    def add(self, probe: Probe, made: np.ndarray) -> None:
+        """Adds rows by key of the probe. made: floats where products may be beyond 64 bits."""
+        if not len(made):
+            return
+        self.rows = min(_BEYOND, self.rows + int(made.sum()))
+        group = int(made.argmax())
+        if made[group] > self.hottest:
+            self.hottest = min(_BEYOND, int(made[group]))
+            self._place = probe, group
+
+    def hottest_key(self) -> tuple[str | None, ...]:
+        """The values of the key of which most rows are made, as texts; none for a join without a key."""
+        if self._place is None:
+            return ()
+        probe, group = self._place
+        return tuple(_text(a[int(probe.starts[group])]) for a in probe.run.key_arrays)
+
+
+class TooManyRowsError(Exception):
+    """An operator would make more rows than it may: nothing of its output was made."""
+
+
+def _text(value: pa.Scalar) -> str | None:
+    if not value.is_valid:
+        return None
+    try:
+        text = str(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python's types lack
+        text = str(value.cast(pa.int64()))
+    return text if len(text) <= _TEXT_CHARACTERS else text[:_TEXT_CHARACTERS] + "…"
+
+
+def pairs(probe: Probe, matches: col.Positions) -> col.Positions:
+    """By key of the probe, its rows times their matches."""
+    return probe.lengths * matches

@@ -1,0 +1,161 @@
+"""How much memory this process, Spark's Java and its Python workers use, and giving it back. Linux alone says it.
+
+Memory is counted by proportional shares (PSS): a page that processes share counts for each of them in part, so that the
+numbers add up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import pyarrow as pa
+
+_PROC: Final = Path("/proc")
+#: Memory is measured so often at most: a look at all processes takes up to 50 ms on a busy machine.
+_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Memory of processes that is in RAM.
+
+    own_bytes: heaps, stacks, shared memory of no file. mapped_bytes: files that are mapped: libraries, packs; the
+    machine takes it back when it needs it.
+    """
+
+    own_bytes: int = 0
+    mapped_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.own_bytes + self.mapped_bytes
+
+    def __add__(self, other: Self) -> Resident:
+        return Resident(self.own_bytes + other.own_bytes, self.mapped_bytes + other.mapped_bytes)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that work for one: ids. main: itself. java: Spark's. workers: what Spark's Java has started."""
+
+    main: int
+    java: tuple[int, ...] = ()
+    workers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The memory of this process and of what works for it on the same machine; of none that is elsewhere."""
+
+    main: Resident
+    workers: Resident
+    worker_count: int
+    java: Resident
+
+
+class Meter:
+    """Measures the memory of this process and its like, at most once a second. Safe for several threads.
+
+    now_s: the time; for tests.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._measured_s = -_INTERVAL_S
+        self._usage: Usage | None = None
+
+    def read(self) -> Usage | None:
+        """What was measured last; None on a machine that does not say it."""
+        with self._lock:
+            if self._now_s() >= self._measured_s + _INTERVAL_S:
+                self._usage = _measured()
+                self._measured_s = self._now_s()
+            return self._usage
+
+
+def _measured() -> Usage | None:
+    found = processes()
+    main, workers, java = (resident(pids) for pids in ((found.main,), found.workers, found.java))
+    if main is None or workers is None or java is None:
+        return None
+    return Usage(main, workers, len(found.workers), java)
+
+
+def give_back() -> None:
+    """Returns to the machine what this process has freed: Arrow's and C's allocators keep it, in pieces.
+
+    For after much work: it takes milliseconds.
+    """
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # glibc only
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def processes(main: int | None = None) -> Processes:
+    """The processes that work for `main` (None: this one), as they are now; on the machine of `main` alone.
+
+    Under spark-submit Java is above `main`, else below it.
+    """
+    main = os.getpid() if main is None else main
+    parents = _parents()
+    above = parents.get(main)
+    java = [pid for pid in (above, *family(main, parents)) if pid is not None and _name(pid) == "java"]
+    below = {pid for root in java for pid in family(root, parents)}
+    return Processes(main, tuple(java), tuple(sorted(below - {main, *java})))
+
+
+def family(root: int, parents: dict[int, int] | None = None) -> list[int]:
+    """`root` and all its descendants. parents: by id, the parent of each process; None to look now."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in (_parents() if parents is None else parents).items():
+        children.setdefault(parent, []).append(pid)
+    found = [root]
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def resident(pids: Iterable[int]) -> Resident | None:
+    """What processes use together, without those that have ended; None where /proc does not say it."""
+    if not (_PROC / "self" / "smaps_rollup").exists():
+        return None
+    total = Resident()
+    for pid in pids:
+        try:
+            text = (_PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        lines = {words[0]: int(words[1]) << 10 for line in text.splitlines()[1:] if (words := line.split())}
+        total += Resident(lines.get("Pss_Anon:", 0) + lines.get("Pss_Shmem:", 0), lines.get("Pss_File:", 0))
+    return total
+
+
+def _parents() -> dict[int, int]:
+    found: dict[int, int] = {}
+    if not _PROC.is_dir():
+        return found
+    for name in os.listdir(_PROC):
+        if name.isdigit():
+            try:
+                stat = (_PROC / name / "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            found[int(name)] = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def _name(pid: int) -> str:
+    try:
+        return (_PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

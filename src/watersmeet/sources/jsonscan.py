@@ -1,0 +1,324 @@
+"""Where the members of JSON objects and the elements of JSON arrays begin and end.
+
+Texts are scanned as bytes, all of them at once, with numpy. Nothing becomes a value on the way: digits stay as they are
+written (DuckDB's JSON functions read a number with a fraction as a double), the last of equal keys can win, and nesting
+has no limit. The texts must be valid JSON; `is_valid` says which are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.sources.scalars import Mask, evaluate
+
+Places = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_QUOTE, _BACKSLASH, _COMMA, _COLON = b'",:'[0], b"\\"[0], b","[0], b":"[0]
+_STEP: Final = np.zeros(256, np.int8)
+_STEP[list(b"{[")] = 1
+_STEP[list(b"}]")] = -1
+_TOKEN: Final = _STEP != 0
+_TOKEN[list(b'",:')] = True
+_SPACE: Final = np.zeros(256, np.bool_)
+_SPACE[list(b" \t\r\n")] = True
+
+_LAX: Final = r"(?i),[ \t\r\n]*[}\]]|nan|inf"
+"""What DuckDB takes though it is no JSON (RFC 8259): commas before a closing bracket, NaN and Infinity."""
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+
+
+def is_valid(texts: pa.StringArray) -> Mask:
+    """Which texts are JSON, as RFC 8259 has it; NULL is none."""
+    (found,) = evaluate([texts], ["json_valid(t0)"])
+    valid: Mask = np.array(pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False))
+    odd = pc.fill_null(pc.match_substring_regex(texts, _LAX), fill_value=False).to_numpy(zero_copy_only=False) & valid
+    if odd.any():
+        without = pc.replace_substring_regex(texts.filter(pa.array(odd)), _STRING, '""')
+        valid[odd] = ~pc.match_substring_regex(without, _LAX).to_numpy(zero_copy_only=False)
+    return valid
+
+
+def first_bytes(texts: pa.StringArray) -> Bytes:
+    """The first byte of each text that is no white space; 0 if there is none, and for NULL."""
+    data, offsets = _content(texts)
+    result = np.zeros(len(texts), np.uint8)
+    starts = _skip_space(data, offsets[:-1].copy(), offsets[1:])
+    some = starts < offsets[1:]
+    if texts.null_count:
+        some &= texts.is_valid().to_numpy(zero_copy_only=False)
+    result[some] = data[starts[some]]
+    return result
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Values inside of JSON texts. rows: of which text, ascending. Value i is bytes [starts[i], ends[i]) of `data`.
+
+    A start before which nothing is, -1, stands for a value that is missing.
+    """
+
+    data: Bytes
+    rows: Places
+    starts: Places
+    ends: Places
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def firsts(self) -> Bytes:
+        """The first byte of each value, which says of which kind it is; 0 for one that is missing."""
+        if not len(self.data):
+            return np.zeros(len(self), np.uint8)
+        return np.where(self.ends > self.starts, self.data[np.minimum(self.starts, len(self.data) - 1)], 0)
+
+    def texts(self) -> pa.StringArray:
+        """The values as they are written; NULL for null and for what is missing."""
+        return self._cut(self.starts, self.ends)
+
+    def contents(self) -> pa.StringArray:
+        """As `texts`, but a string is what it says."""
+        quoted = (self.firsts == _QUOTE).astype(np.int64)
+        found = self._cut(self.starts + quoted, self.ends - quoted)
+        escaped = quoted.astype(np.bool_) & _holds(self.data, _BACKSLASH, self.starts, self.ends)
+        if not escaped.any():
+            return found
+        written = self.texts().filter(pa.array(escaped))
+        (said,) = evaluate([written], ["t0 ->> '$'"])
+        return pc.replace_with_mask(found, pa.array(escaped), said)
+
+    def _cut(self, starts: Places, ends: Places) -> pa.StringArray:
+        null = (self.firsts == b"n"[0]) | (self.firsts == 0)
+        return cut(self.data, starts, ends, null if null.any() else None)
+
+
+def cut(data: Bytes, starts: Places, ends: Places, null: Mask | None = None) -> pa.StringArray:
+    """The bytes [starts[i], ends[i]) as strings. They ascend and don't overlap."""
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.string())
+    offsets = np.empty(2 * count, np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
+    # Every other string is what lies between two of them.
+    pieces = pa.StringArray.from_buffers(2 * count - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+    return pieces.take(pa.array(np.arange(0, 2 * count, 2), mask=null))
+
+
+def members(texts: pa.StringArray) -> tuple[pa.StringArray, Parts]:
+    """(the keys, the values) of JSON objects. Keys are not NULL, and say what they mean."""
+    tokens = _Tokens.of(texts)
+    left, right, rows = tokens.parts()
+    some = right > left + 1
+    left, right, rows = left[some], right[some], rows[some]
+    opening, closing = tokens.places[left + 1], tokens.places[left + 2]
+    return _keys(tokens.data, opening, closing), tokens.values(left + 3, right, rows)
+
+
+def elements(texts: pa.StringArray) -> Parts:
+    """The values of JSON arrays."""
+    tokens = _Tokens.of(texts)
+    found = tokens.values(*tokens.parts())
+    some = found.ends > found.starts
+    if some.all():
+        return found
+    return Parts(found.data, found.rows[some], found.starts[some], found.ends[some])
+
+
+def newest(codes: npt.NDArray[np.int32], wanted: int, found: Parts, count: int) -> Parts:
+    """The last value in each of `count` texts whose key has the code `wanted`."""
+    which = np.flatnonzero(codes == wanted)
+    if not len(which):
+        nowhere = np.zeros(count, np.int64)
+        return Parts(found.data, np.arange(count), nowhere, nowhere)
+    place = np.full(count, -1, np.int64)
+    place[found.rows[which]] = which  # of several for a row the last one stays
+    rows = np.arange(count, dtype=np.int64)
+    missing = place < 0
+    if not missing.any():
+        return Parts(found.data, rows, found.starts[place], found.ends[place])
+    # An empty value behind the newest one before it, so that places ascend.
+    seen = np.maximum.accumulate(np.where(missing, 0, found.ends[place]))
+    return Parts(
+        found.data, rows, np.where(missing, seen, found.starts[place]), np.where(missing, seen, found.ends[place])
+    )
+
+
+def canonical(texts: pa.StringArray) -> pa.StringArray:
+    """JSON texts in the form in which jsonb is kept: no white space, plain characters, of equal keys the last."""
+    if texts.null_count:
+        valid = texts.is_valid()
+        done = canonical(texts.filter(valid))
+        return pc.replace_with_mask(texts, valid, done)
+    return _last_keys(_plain(_compact(texts)))
+
+
+def _content(texts: pa.StringArray) -> tuple[Bytes, Places]:
+    """(the bytes of all texts, where each begins, and the end)."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
+    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8)[places[0] : places[-1]], places - places[0]
+
+
+def _strings(data: Bytes, offsets: Places) -> pa.StringArray:
+    return pa.StringArray.from_buffers(
+        len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))
+    )
+
+
+def _without(data: Bytes, offsets: Places, dropped: Places) -> pa.StringArray:
+    """The texts without the bytes at these places, which ascend."""
+    keep = np.ones(len(data), np.bool_)
+    keep[dropped] = False
+    return _strings(data[keep], offsets - np.searchsorted(dropped, offsets))
+
+
+def _skip_space(data: Bytes, starts: Places, ends: Places) -> Places:
+    """`starts`, behind the white space there; at most `ends`. Changes the array."""
+    if not len(data):
+        return starts
+    last = len(data) - 1
+    blank = _SPACE[data[np.minimum(starts, last)]] & (starts < ends)
+    starts[blank] += 1
+    blank &= _SPACE[data[np.minimum(starts, last)]] & (starts < ends)
+    if blank.any():
+        solid = np.append(np.flatnonzero(~_SPACE[data]), len(data))
+        starts[blank] = np.minimum(solid[np.searchsorted(solid, starts[blank])], ends[blank])
+    return starts
+
+
+def _drop_space(data: Bytes, starts: Places, ends: Places) -> Places:
+    """`ends`, before the white space there; at least `starts`. Changes the array."""
+    blank = ends > starts
+    blank[blank] = _SPACE[data[ends[blank] - 1]]
+    if blank.any():
+        solid = np.concatenate([[-1], np.flatnonzero(~_SPACE[data])])
+        ends[blank] = np.maximum(solid[np.searchsorted(solid, ends[blank]) - 1] + 1, starts[blank])
+    return ends
+
+
+def _holds(data: Bytes, byte: int, starts: Places, ends: Places) -> Mask:
+    """Which stretches hold the byte."""
+    places = np.flatnonzero(data == byte)
+    if not len(places):
+        return np.zeros(len(starts), np.bool_)
+    return np.searchsorted(places, starts) < np.searchsorted(places, ends)
+
+
+def _keys(data: Bytes, opening: Places, closing: Places) -> pa.StringArray:
+    return Parts(data, opening, opening, closing + 1).contents()
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Brackets, commas, colons and the quotes of strings: places, bytes, and how deep what follows them is."""
+
+    data: Bytes
+    offsets: Places
+    places: Places
+    kinds: Bytes
+    depths: npt.NDArray[np.int32]
+
+    @staticmethod
+    def of(texts: pa.StringArray) -> _Tokens:
+        data, offsets = _content(texts)
+        places = np.flatnonzero(_TOKEN[data])
+        backslashes = np.flatnonzero(data == _BACKSLASH)
+        if len(backslashes):
+            begins = np.diff(backslashes, prepend=-2) != 1
+            run = backslashes[begins][np.cumsum(begins) - 1]
+            escaped = backslashes[(backslashes - run) % 2 == 0] + 1
+            escaped = escaped[data[escaped] == _QUOTE]
+            places = np.delete(places, np.searchsorted(places, escaped))
+        kinds = data[places]
+        quotes = kinds == _QUOTE
+        # Odd behind an opening quote; the sum may run over.
+        outside = quotes | (np.cumsum(quotes, dtype=np.uint8) % 2 == 0)
+        places, kinds = places[outside], kinds[outside]
+        return _Tokens(data, offsets, places, kinds, np.cumsum(_STEP[kinds], dtype=np.int32))
+
+    def parts(self) -> tuple[Places, Places, Places]:
+        """(left token, right token, text) of what stands between the brackets and commas of the outermost level."""
+        top = (self.depths == 1) & ((self.kinds == _COMMA) | (_STEP[self.kinds] == 1))
+        bounds = np.flatnonzero(top | (self.depths == 0))
+        ends = self.depths[bounds] == 0
+        rows = np.cumsum(ends)[~ends]
+        left = np.flatnonzero(~ends)
+        return bounds[left], bounds[left + 1], rows
+
+    def values(self, left: Places, right: Places, rows: Places) -> Parts:
+        """What stands between two tokens each: one value."""
+        starts, ends = self.places[left] + 1, self.places[right].copy()
+        tokens = right > left + 1
+        starts[tokens] = self.places[left[tokens] + 1]
+        ends[tokens] = self.places[right[tokens] - 1] + 1
+        return Parts(self.data, rows, _skip_space(self.data, starts, ends), _drop_space(self.data, starts, ends))
+
+
+def _compact(texts: pa.StringArray) -> pa.StringArray:
+    """JSON texts without white space between tokens."""
+    data, offsets = _content(texts)
+    spaces = np.flatnonzero(_SPACE[data])
+    if not len(spaces):
+        return texts
+    tokens = _Tokens.of(texts)
+    quotes = tokens.places[tokens.kinds == _QUOTE]
+    return _without(data, offsets, spaces[np.searchsorted(quotes, spaces) % 2 == 0])
+
+
+def _plain(texts: pa.StringArray) -> pa.StringArray:
+    """JSON texts whose strings have no more escapes than they need."""
+    data, offsets = _content(texts)
+    if not (data == _BACKSLASH).any():
+        return texts
+    tokens = _Tokens.of(texts)
+    quotes = tokens.places[tokens.kinds == _QUOTE]
+    opening, closing = quotes[0::2], quotes[1::2] + 1
+    escaped = _holds(data, _BACKSLASH, opening, closing)
+    opening, closing = opening[escaped], closing[escaped]
+    (said,) = evaluate([cut(data, opening, closing)], ["CAST(json(t0) AS VARCHAR)"])
+    # The texts in pieces: escaped strings, what is between them, and no piece over the bounds of a text.
+    bounds = np.sort(np.concatenate([offsets, opening, closing]))
+    bounds = bounds[np.diff(bounds, prepend=-1) != 0]
+    pieces = _strings(data, bounds)
+    strings = np.zeros(len(pieces), np.bool_)
+    strings[np.searchsorted(bounds, opening)] = True
+    changed, places = _content(pc.replace_with_mask(pieces, pa.array(strings), said))
+    return _strings(changed, places[np.searchsorted(bounds, offsets)])
+
+
+def _last_keys(texts: pa.StringArray) -> pa.StringArray:
+    """JSON texts, plain and compact, in which no object has a key twice: the last one stays."""
+    tokens = _Tokens.of(texts)
+    # By depth, the members of an object stand together behind its bracket.
+    order = np.argsort(tokens.depths, kind="stable")
+    kinds = tokens.kinds[order]
+    colons, commas = np.flatnonzero(kinds == _COLON), np.flatnonzero(kinds == _COMMA)
+    if len(colons) < 2:
+        return texts
+    parents = np.cumsum(_STEP[kinds] == 1)[colons]
+    colon = order[colons]
+    ascending = np.argsort(colon)
+    keys = cut(tokens.data, tokens.places[colon[ascending] - 2], tokens.places[colon[ascending] - 1])
+    codes = np.empty(len(colon), np.int64)
+    codes[ascending] = keys.dictionary_encode().indices.to_numpy()
+    same = parents * (codes.max() + 1) + codes
+    sorted_ = np.argsort(same, kind="stable")
+    again = np.flatnonzero(same[sorted_[1:]] == same[sorted_[:-1]])
+    if not len(again):
+        return texts
+    older = sorted_[again]
+    comma = order[commas[np.searchsorted(commas, colons[older])]]
+    steps = np.zeros(len(tokens.data) + 1, np.int64)
+    np.add.at(steps, tokens.places[colon[older] - 2], 1)
+    np.add.at(steps, tokens.places[comma] + 1, -1)
+    return _without(tokens.data, tokens.offsets, np.flatnonzero(np.cumsum(steps)[:-1]))

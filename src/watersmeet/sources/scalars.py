@@ -1,0 +1,204 @@
+"""From text to columns of types that hold no others: one meaning for every format, whatever else the slice holds.
+
+A value that can't be converted is NULL in the result and true in the mask `bad`. Numbers are exact: text becomes
+a decimal without a detour by floats.
+"""
+
+from __future__ import annotations
+
+import decimal
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.types import SqlType
+
+Mask = npt.NDArray[np.bool_]
+
+_local = threading.local()
+
+#: Conversion of text `{c}` to each type, where plain TRY_CAST takes what SQL would not.
+_EXPRESSIONS: Final[dict[str, str]] = {
+    "smallint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS SMALLINT) END",
+    "integer": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS INTEGER) END",
+    "bigint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS BIGINT) END",
+    "real": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS FLOAT)) "
+    "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS FLOAT) END",
+    "double precision": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS DOUBLE)) "
+    "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS DOUBLE) END",
+    "numeric": "CASE WHEN NOT regexp_matches({c}, '[_eE]') THEN TRY_CAST({c} AS {type}) END",
+    "date": "CASE WHEN isfinite(TRY_CAST({c} AS DATE)) THEN TRY_CAST({c} AS DATE) END",
+    "time": "CASE WHEN TRY_CAST({c} AS TIME) < TIME '24:00:00' THEN TRY_CAST({c} AS TIME) END",
+    "timestamp": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMP)) THEN TRY_CAST({c} AS TIMESTAMP) END",
+    "timestamptz": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMPTZ)) THEN TRY_CAST({c} AS TIMESTAMPTZ) END",
+    "bytea": "CASE WHEN starts_with({c}, '\\x') THEN CASE WHEN length({c}) % 2 = 0 THEN TRY(unhex(substr({c}, 3))) END "
+    "ELSE encode({c}) END",
+}
+
+
+def _bytes(letters: bytes) -> Mask:
+    mask = np.zeros(256, np.bool_)
+    mask[list(letters)] = True
+    return mask
+
+
+_DIGITS: Final = _bytes(b"-0123456789")
+_POINT: Final = _bytes(b"-.0123456789")
+
+#: The plainest form of each type: bytes (None: any), shortest and longest text of types for which that matters.
+_PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
+    "boolean": (None, 0, 0),
+    "smallint": (_DIGITS, 0, 0),
+    "integer": (_DIGITS, 0, 0),
+    "bigint": (_DIGITS, 0, 0),
+    "real": (_POINT, 0, 0),
+    "double precision": (_POINT, 0, 0),
+    "numeric": (_POINT, 1, 38),
+    "date": (_DIGITS, 0, 0),
+    "timestamp": (_bytes(b"-.: T0123456789"), 16, 26),
+}
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """This thread's own DuckDB: in memory, one thread, UTC, no way to the outside."""
+    if getattr(_local, "process", None) != os.getpid():
+        _local.connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": 1,
+                "memory_limit": "1GB",
+                "temp_directory": "",
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "python_enable_replacements": "false",
+            },
+        )
+        _local.connection.execute("SET TimeZone = 'UTC'")
+        # After the temporary directory, which it would refuse.
+        _local.connection.execute("SET enable_external_access = false")
+        _local.connection.execute("SET lock_configuration = true")
+        _local.process = os.getpid()
+    result: duckdb.DuckDBPyConnection = _local.connection
+    return result
+
+
+def evaluate(columns: Sequence[pa.Array], expressions: Sequence[str]) -> list[pa.Array]:
+    """DuckDB `expressions` over the columns, called `t0`, `t1` …; rows keep their order."""
+    if not expressions:
+        return []
+    names = [f"t{i}" for i in range(len(columns))]
+    duck = connection()
+    duck.register("_input", pa.Table.from_arrays(list(columns), names=names))
+    try:
+        result = duck.execute("SELECT " + ", ".join(expressions) + " FROM _input").to_arrow_table()
+    finally:
+        duck.unregister("_input")
+    return [_one_array(column) for column in result.columns]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A typed column. bad: rows whose text was not NULL but could not be converted; None if there are none."""
+
+    column: pa.Array
+    bad: Mask | None = None
+
+
+def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
+    """String columns as `types`, which are neither nested nor jsonb."""
+    result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
+    open_ = [i for i, done in enumerate(result) if done is None]
+    expressions = [_expression(types[i], f"t{k}") for k, i in enumerate(open_)]
+    for i, column in zip(open_, evaluate([columns[i] for i in open_], expressions), strict=True):
+        result[i] = _checked(columns[i], column, types[i])
+    return [done for done in result if done is not None]
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+    return array
+
+
+def _expression(kind: SqlType, column: str) -> str:
+    template = _EXPRESSIONS.get(kind.name, "TRY_CAST({c} AS {type})")
+    return template.replace("{c}", column).replace("{type}", kind.duckdb)
+
+
+def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
+    """Text as it is, and values in their plainest form, which Arrow converts faster than DuckDB and to the same.
+
+    None if there is any other value: then DuckDB converts the whole column.
+    """
+    if kind.name == "varchar":
+        return Converted(texts)
+    plain = _PLAIN.get(kind.name)
+    if plain is None or (plain[0] is not None and not _has_only(texts, plain[0])):
+        return None
+    if kind.name in ("timestamp", "numeric"):
+        lengths = pc.min_max(pc.binary_length(texts))
+        shortest, longest = lengths["min"].as_py() or plain[1], lengths["max"].as_py() or plain[1]
+        # Arrow takes hours without minutes, and decimals that overflow.
+        if not plain[1] <= shortest <= longest <= plain[2]:
+            return None
+    try:
+        column = pc.cast(texts, kind.arrow)
+    except pa.ArrowInvalid:
+        return None
+    if kind.is_float and pc.all(pc.is_finite(column)).as_py() is False:
+        return None
+    return Converted(column)
+
+
+def _has_only(texts: pa.Array, letters: Mask) -> bool:
+    """True if all text of the column is made of these bytes."""
+    data = texts.buffers()[2]
+    if data is None or not len(texts):
+        return True
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return bool(letters[np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]].all())
+
+
+def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Array:
+    """Decimals written with an exponent, one by one: DuckDB rounds 1e-30 up to the last digit."""
+    rows = np.nonzero(
+        pc.fill_null(pc.match_substring_regex(texts, "[eE]"), fill_value=False).to_numpy(zero_copy_only=False)
+    )[0]
+    if not len(rows):
+        return column
+    values = [_decimal(texts[int(row)].as_py(), kind) for row in rows]
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(column, pa.array(mask), pa.array(values, kind.arrow))
+
+
+def _decimal(text: str, kind: SqlType) -> decimal.Decimal | None:
+    """The text as a decimal of the type's scale, None if it's none or too large."""
+    precision, scale = kind.arrow.precision, kind.arrow.scale
+    context = decimal.Context(prec=2 * precision + 2, rounding=decimal.ROUND_HALF_UP)
+    try:
+        value = decimal.Decimal(text.strip()).quantize(decimal.Decimal(1).scaleb(-scale), context=context)
+    except decimal.InvalidOperation:
+        return None
+    return value if "_" not in text and value.is_finite() and abs(value) < 10 ** (precision - scale) else None
+
+
+def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
+    """The converted column, with the mask of what got lost on the way."""
+    if column.type != kind.arrow:
+        column = column.cast(kind.arrow)
+    if kind.name == "numeric":
+        column = _exact_exponents(texts, column, kind)
+    if column.null_count == texts.null_count:
+        return Converted(column)
+    bad = pc.and_(pc.is_valid(texts), pc.is_null(column))
+    return Converted(column, bad.to_numpy(zero_copy_only=False))

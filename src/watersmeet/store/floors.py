@@ -1,0 +1,77 @@
+"""The floor: the number up to which commits may be gone. It is announced before they are deleted, and never falls.
+
+Each floor is a file of its own, named by its number and never replaced; the highest one counts. So what a writer that
+was overtaken announces late changes nothing.
+
+A number up to the floor is free again in the file system, and a writer that was paused may take it. So whoever finds a
+commit up to the floor asks `Floor.admits` whether it is part of the history: that is what makes a commit a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.errors import error
+from watersmeet.store import files
+from watersmeet.store.layout import Layout, file_numbers
+from watersmeet.store.manifests import Commit
+
+#: So many of the last writers are known. One that was paused while as many took over is refused in any case.
+_KNOWN_REIGNS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """reigns: of the writers that took over up to `number`, rising: number of the first commit, writer, its token."""
+
+    number: int = 0
+    reigns: tuple[tuple[int, int, str], ...] = ()
+
+    def admits(self, commit: Commit) -> bool:
+        """Whether a commit that was found under its number is part of the history.
+
+        Above the floor all are. Up to it, those of the writer whose turn it was: any other came too late.
+        """
+        if commit.number > self.number:
+            return True
+        turn = max((r for r in self.reigns if r[0] <= commit.number), default=None)
+        return turn is not None and turn[1:] == (commit.writer, commit.token)
+
+
+def floor_number(layout: Layout) -> int:
+    """The number of the newest floor; 0 if there is none. One listing of a folder of one or two files."""
+    return max(file_numbers(layout.floors), default=0)
+
+
+def read_floor(layout: Layout) -> Floor:
+    """The newest floor. DATABASE_DAMAGED."""
+    while number := floor_number(layout):
+        path = layout.floor(number)
+        try:
+            value = layout.unseal(path)
+        except FileNotFoundError:
+            continue  # A higher one took its place.
+        try:
+            return Floor(int(value["floor"]), tuple((int(n), int(w), str(t)) for n, w, t in value["reigns"]))
+        except (KeyError, TypeError, ValueError) as cause:
+            raise error("DATABASE_DAMAGED", f"floors/{path.name} is not a floor") from cause
+    return Floor()
+
+
+def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Commit]) -> Floor:
+    """Announces, durably, that commits up to `number` are going to be deleted; the newest floor.
+
+    before: the floor as it was read. commits: those above it up to `number`.
+    """
+    reigns = (*before.reigns, *((c.number, c.writer, c.token) for c in commits if c.kind == "fence"))[-_KNOWN_REIGNS:]
+    path = layout.floor(number)
+    try:
+        files.create_file(path, layout.seal(path, {"floor": number, "reigns": reigns}), durable=layout.durable)
+    except FileExistsError:
+        pass  # By a writer that was overtaken: all writers say the same of the same commits.
+    if layout.durable:
+        files.sync_directory(layout.floors)
+    files.remove_files(layout.floor(n) for n in file_numbers(layout.floors) if n < number)
+    return Floor(number, reigns)

@@ -1,0 +1,93 @@
+"""What is measured: a line of CSV every few seconds."""
+
+from __future__ import annotations
+
+import csv
+import os
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from watersmeet.runtime.memory import Resident, processes, resident
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. life: how often the process was started. epochs: since the last look; times: medians since it."""
+
+    seconds: float
+    life: int
+    main_bytes: int
+    main_mapped_bytes: int
+    workers_bytes: int
+    workers_mapped_bytes: int
+    workers: int
+    java_bytes: int
+    descriptors: int
+    threads: int
+    files: int
+    directory_bytes: int
+    epochs: int
+    epoch_ms: float
+    flush_ms: float
+    select_ms: float
+
+
+def look(main: int, directory: Path) -> dict[str, int]:
+    """The memory of the child `main` and its like, and what its directory holds."""
+    found = processes(main)
+    own, workers, java = (resident(pids) or Resident() for pids in ([main], found.workers, found.java))
+    files, size_bytes = _held(directory)
+    return {
+        "main_bytes": own.own_bytes,
+        "main_mapped_bytes": own.mapped_bytes,
+        "workers_bytes": workers.own_bytes,
+        "workers_mapped_bytes": workers.mapped_bytes,
+        "workers": len(found.workers),
+        "java_bytes": java.total_bytes,
+        "descriptors": _entries(f"/proc/{main}/fd"),
+        "threads": _entries(f"/proc/{main}/task"),
+        "files": files,
+        "directory_bytes": size_bytes,
+    }
+
+
+def middle(values: Iterable[float]) -> float:
+    """The median; 0 of nothing."""
+    found = list(values)
+    return statistics.median(found) if found else 0.0
+
+
+def write_samples(path: Path, samples: Iterable[Sample]) -> None:
+    """Writes them as CSV."""
+    with path.open("w", newline="") as out:
+        rows = csv.DictWriter(out, [f.name for f in fields(Sample)])
+        rows.writeheader()
+        rows.writerows(asdict(s) for s in samples)
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """The inverse of `write_samples`."""
+    kinds = {f.name: float if f.type == "float" else int for f in fields(Sample)}
+    with path.open(newline="") as lines:
+        return [Sample(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(lines)]
+
+
+def _held(directory: Path) -> tuple[int, int]:
+    files = size_bytes = 0
+    for root, _, names in os.walk(directory):
+        for name in names:
+            try:
+                size_bytes += os.stat(os.path.join(root, name)).st_size
+            except FileNotFoundError:
+                continue
+            files += 1
+    return files, size_bytes
+
+
+def _entries(path: str) -> int:
+    try:
+        return len(os.listdir(path))
+    except FileNotFoundError:
+        return 0

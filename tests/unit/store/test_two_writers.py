@@ -1,0 +1,152 @@
+"""Two writers of one database, without its lock: one is stopped at any step and goes on when others have worked.
+
+Whatever the step, there is one history: what was acknowledged is in it, what was refused is not, and no reader ever
+finds two contents under one number. Each case fixes the order of all steps of both (`PausingOs`); every step is tried.
+
+The cases catch what they are for: `test_without_the_floor_both_succeed` takes the look at the floor out of the log, and
+they fail.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pausing import PausingOs
+
+from watersmeet.errors import Error
+from watersmeet.store import files
+from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.floors import raise_floor, read_floor
+from watersmeet.store.layout import Layout, file_numbers
+
+
+class Witness:
+    """Readers that look again and again, one that follows and one that begins anew each time.
+
+    No number may ever have two contents, and the history never becomes shorter.
+    """
+
+    def __init__(self, layout):
+        self.layout = layout
+        self.seen = {}
+        self.following = CommitLog(layout)
+
+    def look(self):
+        for log in (self.following, CommitLog(self.layout)):
+            log._cache.clear()  # what the files say counts
+            head = log.head()
+            for number in {head, *file_numbers(self.layout.commits)} - {0}:
+                found = log.find(number)
+                assert found is None or self.seen.setdefault(number, found) == found, f"two contents of {number}"
+            assert head >= max(self.seen, default=0), "the history became shorter"
+
+
+class Writer:
+    """One writer of the log. A commit leaves its mark in all later ones (`rejected` adds up), also when it is gone."""
+
+    def __init__(self, layout, name):
+        self.layout = layout
+        self.name = name
+        self.log = None
+        self.acknowledged = []
+        self.refused = []
+
+    def open(self):
+        self.log = CommitLog(self.layout, writer=True)
+
+    def commit(self):
+        mark = f"{self.name}{len(self.acknowledged) + len(self.refused)}"
+        try:
+            self.log.append(Commit("transaction", rejected={mark: 1}))
+        except Error as refusal:
+            assert refusal.condition == "WRITER_FENCED"
+            self.refused.append(mark)
+        else:
+            self.acknowledged.append(mark)
+
+    def clean(self):
+        """Leaves nothing but the head, as the store does when everything is in a snapshot."""
+        before, head = read_floor(self.layout), self.log.head()
+        if head - 1 > before.number:
+            above = [c for n in range(before.number + 1, head) if (c := self.log.find(n)) is not None]
+            raise_floor(self.layout, before, head - 1, above)
+        files.remove_files(self.layout.commit(n) for n in file_numbers(self.layout.commits) if n < head)
+
+
+def commits(writer):
+    writer.commit()
+    writer.commit()
+
+
+def cleans(writer):
+    writer.commit()
+    writer.clean()
+    writer.commit()
+
+
+def opens(writer):
+    writer.open()
+    writer.commit()
+
+
+def rivals(layout, count, *, clean):
+    """So many writers open the database, one after the other, and commit."""
+    found = [Writer(layout, f"rival{n}-") for n in range(count)]
+    for rival in found:
+        rival.open()
+        for _ in range(3):
+            rival.commit()
+            if clean:
+                rival.clean()
+    return found
+
+
+def run(path, monkeypatch, work, count, *, clean, at):
+    """One case: `work`, stopped before step `at` while `count` rivals work. Its number of steps."""
+    layout = Layout(path, durable=False)
+    paused = Writer(layout, "paused")
+    paused.open()
+    paused.commit()
+    witness = Witness(layout)
+    pausing = PausingOs(lambda: work(paused), at, witness.look)
+    monkeypatch.setattr(files, "os", pausing)
+    monkeypatch.setattr(files, "open", pausing.read, raising=False)
+    met = rivals(layout, count, clean=clean) if pausing.start() else []
+    witness.look()
+    pausing.go_on()
+    witness.look()
+    if pausing.failure is not None:
+        raise pausing.failure
+    writers = [paused, *met]
+    newest = max(writers, key=lambda w: w.log.writer)
+    newest.commit()
+    assert not newest.refused
+    head = CommitLog(layout)
+    history = head.read(head.head()).rejected
+    assert history == {mark: 1 for w in writers for mark in w.acknowledged}
+    for writer in writers:
+        if writer is not newest:
+            with pytest.raises(Error) as refusal:
+                writer.log.check()
+            assert refusal.value.condition == "WRITER_FENCED"
+    return len(pausing.names)
+
+
+def try_all(tmp_path, monkeypatch, work, count, *, clean):
+    at, steps = 0, 1
+    while at < steps:
+        at += 1
+        steps = run(tmp_path / f"{at}", monkeypatch, work, count, clean=clean, at=at)
+    return steps
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("work", [commits, cleans, opens])
+def test_a_writer_that_is_stopped_at_any_step(tmp_path, monkeypatch, work, count, clean):
+    assert try_all(tmp_path, monkeypatch, work, count, clean=clean) > 10
+
+
+def test_without_the_floor_both_succeed(tmp_path, monkeypatch):
+    monkeypatch.setattr(CommitLog, "_is_kept", lambda self, commit: True)
+    with pytest.raises(AssertionError):
+        try_all(tmp_path, monkeypatch, commits, 1, clean=True)
