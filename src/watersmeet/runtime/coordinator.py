@@ -380,8 +380,11 @@ class Coordinator:
         if idle and self.progress is None:
             self._reader.release()
             return
-        last = self._db.log.last_epoch()
+        log = self._db.log
+        last, head = log.last_epoch(), log.head()
         needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
+        if head and log.read(head).last_transaction <= needed:
+            needed = head  # None waits. Who reads files alone would otherwise keep all commits.
         if self.inputs.sources:
             needed = min(needed, self.inputs.saved_at)
         if self.progress is not None:

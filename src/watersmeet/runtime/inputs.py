@@ -138,17 +138,16 @@ class Inputs:
         log = self._db.log
         slices: list[Slice] = []
         transaction = self.frontier.transaction
-        for number in range(self._looked_at + 1, log.head() + 1):
-            commit = log.read(number)
-            if commit.kind == "transaction":
-                found = list(commit_slices(commit, self._tables))
-                rows -= sum(s["rows"] for s in found)
-                size_bytes -= sum(s["bytes"] for s in found)
-                if slices and found and (rows < 0 or size_bytes < 0):
-                    return slices, transaction, True
-                slices += found
-                transaction = number
-            self._looked_at = number
+        head = log.head()
+        for commit in log.transactions(self._looked_at, head):
+            found = list(commit_slices(commit, self._tables))
+            rows -= sum(s["rows"] for s in found)
+            size_bytes -= sum(s["bytes"] for s in found)
+            if slices and found and (rows < 0 or size_bytes < 0):
+                return slices, transaction, True
+            slices += found
+            transaction = self._looked_at = commit.number
+        self._looked_at = head
         return slices, transaction, False
 
     def _in_turn(self) -> list[str]:

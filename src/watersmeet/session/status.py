@@ -162,10 +162,8 @@ def _view(relation_id: str, view: dict[str, Any], kind: str, problem: dict[str, 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:
     """How many transactions come after `transaction`, and how many seconds ago the first of them was committed."""
     behind, lag_seconds = 0, 0.0
-    for number in range(transaction + 1, log.head() + 1):
-        commit = log.read(number)
-        if commit.kind == "transaction":
-            behind += 1
-            if behind == 1:
-                lag_seconds = max(0.0, time.time() - commit.time_us / 1e6)
+    for commit in log.transactions(transaction, log.head()):
+        behind += 1
+        if behind == 1:
+            lag_seconds = max(0.0, time.time() - commit.time_us / 1e6)
     return behind, lag_seconds

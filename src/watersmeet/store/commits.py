@@ -178,6 +178,23 @@ class CommitLog:
         self._remember(commit, len(data))
         return commit
 
+    def transactions(self, after: int, upto: int) -> Iterator[Commit]:
+        """The transactions above commit `after` up to commit `upto`, rising. All up to `after` must be reflected.
+
+        Commits below may be gone: none of them is a transaction, as those wait for an epoch that reflects them.
+        """
+        number = after
+        while number < upto:
+            number += 1
+            commit = self.find(number)
+            if commit is None:
+                floor = floor_number(self._layout)
+                if number > floor:
+                    commit = self.read(number)  # Says what is wrong.
+                number = max(number, floor)
+            if commit is not None and commit.kind == "transaction":
+                yield commit
+
     def last_epoch(self, at: int | None = None) -> Commit | None:
         """The newest epoch commit up to commit `at` (default: the head), or None."""
         for _ in range(100):

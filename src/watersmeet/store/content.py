@@ -268,7 +268,8 @@ class Content:
             if overlay is not None and not overlay.is_valid:
                 self._drop_overlay(table.relation.id)
         covers = {t.relation.id: self._overlays.get(t.relation.id) or Overlay(self._connection, t) for t in tables}
-        changes = self._changes({i: (o.upto, head) for i, o in covers.items()})
+        # A base that went past an overlay without a change holds all up to there, and commits up to there may be gone.
+        changes = self._changes({i: (max(o.upto, o.base.applied), head) for i, o in covers.items()})
         for relation_id, overlay in covers.items():
             parts = self._parts(overlay.base, changes.get(relation_id, []))
             own = self._own.get(relation_id, [])

@@ -281,3 +281,39 @@ def test_a_database_without_views_holds_no_old_commits(tmp_path):
         assert not [h for h in readers.read_holds(layout) if h.state == readers.ACTIVE]
         connection.execute("CREATE MATERIALIZED VIEW again AS SELECT count(*) AS n FROM t")
         assert rows(connection, "SELECT * FROM again") == [(3,)]
+
+
+def test_a_table_is_read_after_epochs_that_were_cleaned_away(tmp_path, monkeypatch):
+    """The frontier of a view over files alone stays at the start, while commits above it come and go."""
+    monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 3)
+    monkeypatch.setattr("watersmeet.store.retention.IDLE_COMMITS", 3)
+    source = f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path / 'in'}') FORMAT PLAIN ENCODE JSON"
+    (tmp_path / "in").mkdir()
+    monkeypatch.setattr("watersmeet.runtime.coordinator.SAVE_EPOCHS", 2)
+    with connect(tmp_path / "db") as connection:
+        connection.execute(f"{source}; CREATE MATERIALIZED VIEW v AS SELECT sum(a) AS s FROM s")
+        for number in range(12):
+            (tmp_path / "in" / f"{number}.json").write_text(f'{{"a": {number}}}\n')
+            connection.execute("FLUSH")
+        assert not Layout(tmp_path / "db", create=False).commit(2).exists()
+    with connect(tmp_path / "db") as connection:
+        assert connection.execute("SHOW JOBS").fetchall()
+        connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+        (tmp_path / "in" / "last.json").write_text('{"a": 100}\n')
+        connection.execute("FLUSH")
+        assert rows(connection, "SELECT s FROM v") == [(166,)]
+
+
+def test_an_overlay_outlives_the_commits_below_its_base(tmp_path, monkeypatch):
+    """A table's base goes past what lies on top of it where no change of that table lies between."""
+    monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 3)
+    monkeypatch.setattr("watersmeet.store.retention.IDLE_COMMITS", 3)
+    monkeypatch.setattr("watersmeet.store.commits._CACHE_BYTES", 1)
+    with connect(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (a int PRIMARY KEY); CREATE TABLE u (b int)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM u")
+        connection.execute("INSERT INTO t VALUES (1); FLUSH; DELETE FROM t WHERE a = 5")
+        for number in range(12):
+            connection.execute(f"INSERT INTO u VALUES ({number}); FLUSH; SELECT * FROM t; SELECT * FROM u")
+        connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
+        assert rows(connection, "SELECT a FROM t") == []

@@ -70,6 +70,25 @@ def test_a_damaged_commit_is_named(layout, change):
     assert raised.value.condition == "DATABASE_DAMAGED"
 
 
+def test_transactions_are_found_above_commits_that_were_cleaned_away(layout):
+    log = CommitLog(layout, writer=True)
+    for _ in range(3):
+        log.append(replace(COMMIT, epoch=log.head() + 7))
+    floor = log.head()
+    transaction = log.append(Commit("transaction"))
+    log.append(replace(COMMIT, epoch=40))
+    raise_floor(layout, Floor(), floor, [log.read(1)])
+    files.remove_files(layout.commit(n) for n in range(1, floor))
+    fresh = CommitLog(layout)
+    assert list(fresh.transactions(0, fresh.head())) == [transaction]
+    assert list(fresh.transactions(0, transaction.number - 1)) == []
+    assert list(fresh.transactions(transaction.number, fresh.head())) == []
+    layout.commit(transaction.number).unlink()
+    with pytest.raises(Error, match="is missing") as found:
+        list(CommitLog(layout).transactions(0, fresh.head()))
+    assert found.value.condition == "DATABASE_DAMAGED"
+
+
 def test_a_missing_commit_is_named(layout):
     log = CommitLog(layout, writer=True)
     log.append(COMMIT)
