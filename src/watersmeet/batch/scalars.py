@@ -11,8 +11,8 @@ from sqlglot import exp
 from watersmeet.batch.aggregates import AS_VIEWS, as_view
 from watersmeet.batch.state import Translated
 from watersmeet.binder.aggregates import bare
+from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.typedefaults import of_nothing
 from watersmeet.binder.windows import as_they_came
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error

@@ -23,14 +23,14 @@ from watersmeet.batch.state import (
     scope_columns,
     table_alias,
 )
-from watersmeet.binder.ranges import with_ranges
+from watersmeet.binder.binding import check_alias_list
+from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
+from watersmeet.binder.dialects.timeplus.strictness import check_kind
+from watersmeet.binder.dialects.timeplus.type_defaults import filled
 from watersmeet.binder.scope import Scope, ScopeColumn, single
-from watersmeet.binder.shared import check_alias_list
 from watersmeet.binder.sources import alias_of, catalog_relation, check_arguments, view_statement
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.binder.strictness import check_kind
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
-from watersmeet.binder.typedefaults import filled
 from watersmeet.catalog import Relation
 from watersmeet.dialects.queries import is_marked, name_of, place_of
 from watersmeet.dialects.registry import language_named

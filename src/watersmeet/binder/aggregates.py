@@ -8,11 +8,11 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relation
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.binder.binding import Binding, value_of
+from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing
 from watersmeet.binder.groupingsets import expanded, grouping
 from watersmeet.binder.scope import ScopeContext, SubqueryValues
 from watersmeet.binder.settings import fills_aggregates
-from watersmeet.binder.shared import Binding, value_of
-from watersmeet.binder.typedefaults import of_nothing
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written

@@ -11,18 +11,18 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import AsofJoin, Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.clockjoins import clock_join
+from watersmeet.binder.binding import Binding, Environment, check_alias_list, filtered, value_of
+from watersmeet.binder.dialects.lenses.record_joins import record_join
+from watersmeet.binder.dialects.sqlstream.clock_joins import clock_join
+from watersmeet.binder.dialects.sqlstream.table_joins import stream_table_join
+from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
+from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
+from watersmeet.binder.dialects.timeplus.type_defaults import with_type_defaults
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.lookups import is_looked_up, looking_up
-from watersmeet.binder.ranges import with_ranges
-from watersmeet.binder.recordjoins import record_join
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, single
-from watersmeet.binder.shared import Binding, Environment, check_alias_list, filtered, value_of
-from watersmeet.binder.streamtables import stream_table_join
-from watersmeet.binder.strictness import check_kind, strict_join
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import check_join
-from watersmeet.binder.typedefaults import with_type_defaults
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context

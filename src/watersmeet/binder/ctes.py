@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.binder.shared import Binding, Cte, Environment, check_alias_list
+from watersmeet.binder.binding import Binding, Cte, Environment, check_alias_list
 from watersmeet.binder.sources import BindQuery, alias_of, not_supported
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error

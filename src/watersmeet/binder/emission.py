@@ -30,9 +30,9 @@ from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.dialects.timeplus.strictness import nature
+from watersmeet.binder.emission_request import Emission, Request, with_emit
 from watersmeet.binder.query import BoundQuery, bind_query
-from watersmeet.binder.requests import Emission, Request, with_emit
-from watersmeet.binder.strictness import nature
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import Error, error

@@ -11,9 +11,9 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.asof import asof_join
+from watersmeet.binder.binding import Environment
 from watersmeet.binder.keys import condition_parts, equality_key, key_of
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, named
-from watersmeet.binder.shared import Environment
 from watersmeet.binder.subqueries import Subqueries, has_subquery
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.semantics import Semantics

@@ -14,8 +14,8 @@ from watersmeet.algebra.durations import TIME_TYPES
 from watersmeet.algebra.relations import AsofJoin, Column, Join, KeyPair, Relation, Scan, TemporalJoin, Versions
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.binder.binding import Binding, Environment, read
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.shared import Binding, Environment, read
 from watersmeet.catalog import ARRIVAL
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
+from watersmeet.binder.binding import Binding, Bound, Environment, Fill, Output, read
 from watersmeet.binder.ctes import check_unnamed, with_ctes
-from watersmeet.binder.endings import ended
-from watersmeet.binder.rowtimes import bind_union, check_marked, rowtime_of
+from watersmeet.binder.dialects.sqlstream.rowtimes import bind_union, check_marked, rowtime_of
+from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities
+from watersmeet.binder.order_limit import ended
 from watersmeet.binder.scope import PLAIN, Layout, Nature
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
 from watersmeet.binder.settings import JOIN_ROWS_SETTING, unheeded, with_settings
-from watersmeet.binder.shared import Binding, Bound, Environment, Fill, Output, read
 from watersmeet.binder.sources import (
     QUERY_PARTS,
     bind_values,
@@ -23,7 +24,6 @@ from watersmeet.binder.sources import (
     not_supported,
 )
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.binder.streamtables import check_equalities
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import is_marked
@@ -42,7 +42,7 @@ class BoundQuery:
     max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
     rows each may make in one epoch, None if the query does not say. fills, delayed: as in
     `Binding`. nature, facets, layout: of its records, as in
-    `shared.Bound`. functions: ids of the functions of SQL that the query calls.
+    `binding.Bound`. functions: ids of the functions of SQL that the query calls.
     """
 
     tree: Relation

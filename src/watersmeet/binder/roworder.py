@@ -7,10 +7,10 @@ is known: rows of a join have none.
 from __future__ import annotations
 
 from watersmeet.algebra.relations import Relation, SortKey
+from watersmeet.binder.binding import Binding, read
+from watersmeet.binder.dialects.timeplus.strictness import nature
 from watersmeet.binder.newest import arrivals
 from watersmeet.binder.scope import Scope
-from watersmeet.binder.shared import Binding, read
-from watersmeet.binder.strictness import nature
 from watersmeet.expressions.context import RowOrder
 
 

@@ -11,19 +11,20 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Column, Project, Relation, Values
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.aggregates import Grouping
+from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.binder.chains import Chain, SetFunctions
-from watersmeet.binder.endings import Ending, Item, ending_of, note_order, ordered_items
-from watersmeet.binder.facets import by_key, check_decided, check_select, layout_of, with_facets
+from watersmeet.binder.dialects.lenses.metadata import by_key, check_decided, check_select, layout_of, with_facets
+from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
+from watersmeet.binder.dialects.sqlstream.promotion import with_promoted
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME, over, with_rowtime
+from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
 from watersmeet.binder.groupingsets import sets_of
 from watersmeet.binder.groupkeys import aliased, spelled_out
-from watersmeet.binder.joinwindows import named_windows, with_definition
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
-from watersmeet.binder.promotion import with_promoted
+from watersmeet.binder.order_limit import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.binder.roworder import StreamOrder
-from watersmeet.binder.rowtimes import ROWTIME, over, with_rowtime
 from watersmeet.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
-from watersmeet.binder.shared import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.binder.sources import (
     BindQuery,
     alias_of,
@@ -34,7 +35,6 @@ from watersmeet.binder.sources import (
     not_supported,
 )
 from watersmeet.binder.stars import expanded, star_of
-from watersmeet.binder.streamgroups import closed, closing, grouped_distinct
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.windows import Windows

@@ -17,7 +17,7 @@ from sqlglot import exp
 from watersmeet.algebra.coercion import is_exact
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Project, Relation, Repeat, Union
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.binder.shared import Binding, Bound, Environment, Output, distinct, read, value_of
+from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, read, value_of
 from watersmeet.binder.sources import QUERY_PARTS, BindQuery, check_arguments
 from watersmeet.dialects.queries import plain_union
 from watersmeet.errors import error

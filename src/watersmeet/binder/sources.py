@@ -10,14 +10,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.dictionaries import with_cache
-from watersmeet.binder.facets import facets_of
-from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
-from watersmeet.binder.newest import newest
-from watersmeet.binder.records import HIDDEN, RESERVED, bind_records
-from watersmeet.binder.rowtimes import check_marked, item_scope
-from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
-from watersmeet.binder.shared import (
+from watersmeet.binder.binding import (
     Binding,
     Bound,
     Environment,
@@ -27,6 +20,13 @@ from watersmeet.binder.shared import (
     read,
     scope_columns,
 )
+from watersmeet.binder.dialects.lenses.metadata import facets_of
+from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, bind_records
+from watersmeet.binder.dialects.sqlstream.rowtimes import check_marked, item_scope
+from watersmeet.binder.dialects.timeplus.dictionaries import with_cache
+from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
+from watersmeet.binder.newest import newest
+from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation

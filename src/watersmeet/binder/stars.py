@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from watersmeet.binder.facets import starred
+from watersmeet.binder.dialects.lenses.metadata import starred
 from watersmeet.binder.scope import Scope, ScopeColumn, unknown_source
 from watersmeet.binder.sources import check_arguments
 from watersmeet.dialects.queries import name_of, place_of

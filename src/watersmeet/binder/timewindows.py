@@ -17,11 +17,11 @@ from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Project, Relation, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
+from watersmeet.binder.binding import Binding, Environment, check_alias_list, read, value_of
+from watersmeet.binder.dialects.sqlstream.rowtimes import item_scope
 from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.latecomers import without_closed
-from watersmeet.binder.rowtimes import item_scope
+from watersmeet.binder.late_rows import without_closed
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.shared import Binding, Environment, check_alias_list, read, value_of
 from watersmeet.binder.sources import BindQuery, alias_of, bind_table, check_arguments
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error

@@ -18,8 +18,8 @@ from watersmeet.algebra.relations import (
     WindowFrame,
 )
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.endings import sort_key
-from watersmeet.binder.shared import Binding, value_of
+from watersmeet.binder.binding import Binding, value_of
+from watersmeet.binder.order_limit import sort_key
 from watersmeet.circuit.operators import COLLECTED
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written

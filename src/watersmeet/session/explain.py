@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from watersmeet.binder.requests import request_of
+from watersmeet.binder.emission_request import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain

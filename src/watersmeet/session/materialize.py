@@ -15,10 +15,10 @@ from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
 from watersmeet.binder import BoundQuery, bind_query, check_request, closing_us, with_emission
 from watersmeet.binder import bind_view as bind_view_query
-from watersmeet.binder.logs import records_of
-from watersmeet.binder.requests import Request
+from watersmeet.binder.binding import Fill
+from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.emission_request import Request
 from watersmeet.binder.settings import JOIN_ROWS_SETTING
-from watersmeet.binder.shared import Fill
 from watersmeet.catalog import KEY_COLUMN, Relation
 from watersmeet.circuit import operators
 from watersmeet.dialects.queries import place_of

@@ -13,7 +13,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.binder import bind_query
-from watersmeet.binder.rowtimes import ROWTIME
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.sources import view_statement
 from watersmeet.catalog import Relation
 from watersmeet.dialects.schemas import quoted, schema_meant

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query, bind_view
-from watersmeet.binder.logs import records_of
+from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse

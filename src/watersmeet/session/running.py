@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.binder.requests import Request, request_of
+from watersmeet.binder.emission_request import Request, request_of
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.statements import KillQuery, Select
 from watersmeet.errors import Error, did_you_mean, error

@@ -16,7 +16,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.binder import BoundQuery, bind_query
-from watersmeet.binder.logs import records_of
+from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
 from watersmeet.session.context import Session, error_at, undefined_relation

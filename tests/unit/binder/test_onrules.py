@@ -6,9 +6,9 @@ import pytest
 from sqlglot import exp
 
 from watersmeet.algebra.scalars import column_ref
-from watersmeet.binder.onrules import check_on
+from watersmeet.binder.binding import Binding, Environment
+from watersmeet.binder.dialects.lenses.on_conditions import check_on
 from watersmeet.binder.scope import ScopeColumn, single
-from watersmeet.binder.shared import Binding, Environment
 from watersmeet.catalog import Catalog
 from watersmeet.dialects import language_named
 from watersmeet.dialects.queries import read_tree

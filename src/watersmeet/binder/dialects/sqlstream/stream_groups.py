@@ -17,10 +17,10 @@ from watersmeet.algebra.relations import Relation, TimeFilter
 from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.binding import Binding, Bound, Environment
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.groupkeys import spelled_out
-from watersmeet.binder.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.shared import Binding, Bound, Environment
 from watersmeet.binder.stars import star_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Repartition
+from watersmeet.binder.binding import Environment
 from watersmeet.binder.scope import Facets, Layout, Scope
-from watersmeet.binder.shared import Environment
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 

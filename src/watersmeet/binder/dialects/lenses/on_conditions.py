@@ -13,8 +13,8 @@ from functools import reduce
 
 from sqlglot import exp
 
+from watersmeet.binder.binding import Binding, Environment
 from watersmeet.binder.scope import Scope, ScopeContext, written
-from watersmeet.binder.shared import Binding, Environment
 from watersmeet.errors import Error
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, columns_of

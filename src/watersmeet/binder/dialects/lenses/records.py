@@ -16,9 +16,9 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Arrivals, Column, Filter, Project, Relation, Scan, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly
+from watersmeet.binder.binding import Binding, read, value_of
 from watersmeet.binder.newest import new_age, newest
 from watersmeet.binder.scope import Nature
-from watersmeet.binder.shared import Binding, read, value_of
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error

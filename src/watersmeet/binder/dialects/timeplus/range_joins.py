@@ -12,7 +12,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.binder.datediffs import check_lengths, with_differences
+from watersmeet.binder.dialects.timeplus.date_differences import check_lengths, with_differences
 from watersmeet.binder.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error

@@ -28,7 +28,7 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.times import mentions_time
 from watersmeet.algebra.trees import read
-from watersmeet.binder.records import key_parts
+from watersmeet.binder.dialects.lenses.records import key_parts
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
 

@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Project, Relation
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.binder.binding import Binding, value_of
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeTable
-from watersmeet.binder.shared import Binding, value_of
 from watersmeet.dialects.typedefaults import type_default
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value, duckdb_cast

@@ -14,9 +14,9 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import has_months, lengths_us
-from watersmeet.binder.rowtimes import ROWTIME
+from watersmeet.binder.binding import Environment
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.shared import Environment
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.context import Context

@@ -21,11 +21,11 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.framing import Framed, framed, moved, timestamp
-from watersmeet.binder.joinwindows import CURRENT, RangeWindow, RowsWindow, UnitWindow, join_window
-from watersmeet.binder.rowtimes import ROWTIME
+from watersmeet.binder.binding import Binding, Environment, value_of
+from watersmeet.binder.dialects.sqlstream.join_windows import CURRENT, RangeWindow, RowsWindow, UnitWindow, join_window
+from watersmeet.binder.dialects.sqlstream.row_lifetimes import Framed, framed, moved, timestamp
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput
-from watersmeet.binder.shared import Binding, Environment, value_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP

@@ -13,11 +13,11 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Filter, Project, Punctual, Relation
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.latecomers import clock_of
+from watersmeet.binder.binding import Binding
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
+from watersmeet.binder.late_rows import clock_of
 from watersmeet.binder.newest import arrivals
-from watersmeet.binder.rowtimes import ROWTIME
 from watersmeet.binder.scope import ScopeContext
-from watersmeet.binder.shared import Binding
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.types import TIMESTAMP
 from watersmeet.watermarks import Term

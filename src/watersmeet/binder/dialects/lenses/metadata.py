@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.endings import Item
-from watersmeet.binder.records import HIDDEN, RESERVED, packed
+from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
+from watersmeet.binder.order_limit import Item
 from watersmeet.binder.scope import Facets, Layout, Nature, Scope, ScopeColumn
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import place_of

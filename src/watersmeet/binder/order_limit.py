@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.shared import Binding, Bound, Environment, Output, value_of
+from watersmeet.binder.binding import Binding, Bound, Environment, Output, value_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line

@@ -15,9 +15,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.endings import Item
+from watersmeet.binder.binding import Binding, Bound, Environment, check_alias_list, value_of
+from watersmeet.binder.order_limit import Item
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
-from watersmeet.binder.shared import Binding, Bound, Environment, check_alias_list, value_of
 from watersmeet.dialects.queries import is_marked, place_of
 from watersmeet.errors import error
 

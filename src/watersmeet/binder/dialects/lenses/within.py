@@ -24,8 +24,8 @@ from watersmeet.algebra.relations import Column, Join, Project, Punctual, Relati
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
+from watersmeet.binder.binding import Binding, Environment, read
 from watersmeet.binder.scope import Facets, Scope
-from watersmeet.binder.shared import Binding, Environment, read
 from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error

@@ -17,7 +17,7 @@ from watersmeet.algebra.relations import Join, KeyPair, Relation, TemporalJoin, 
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.shared import Binding, Environment, Fill, read
+from watersmeet.binder.binding import Binding, Environment, Fill, read
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from

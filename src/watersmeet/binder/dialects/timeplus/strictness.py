@@ -30,11 +30,11 @@ from watersmeet.algebra.relations import (
     Window,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
-from watersmeet.binder.dictionaries import by_key, check_key, dictionary_of, look_up
-from watersmeet.binder.lastpartners import without_restored_nulls
-from watersmeet.binder.latecomers import without_latecomers
+from watersmeet.binder.binding import Binding, Environment
+from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, dictionary_of, look_up
+from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
+from watersmeet.binder.late_rows import without_latecomers
 from watersmeet.binder.newest import newest
-from watersmeet.binder.shared import Binding, Environment
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import Error, error

@@ -14,16 +14,16 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.copartitions import check_keys, copartitioned
-from watersmeet.binder.facets import check_decided
+from watersmeet.binder.binding import Binding, Environment, read, value_of
+from watersmeet.binder.dialects.lenses.metadata import check_decided
+from watersmeet.binder.dialects.lenses.on_conditions import check_on
+from watersmeet.binder.dialects.lenses.partitions import check_keys, copartitioned
+from watersmeet.binder.dialects.lenses.records import packed
+from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of, time_of, windowed
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.onrules import check_on
-from watersmeet.binder.records import packed
 from watersmeet.binder.scope import Facets, Nature, Scope, ScopeColumn, ScopeContext
-from watersmeet.binder.shared import Binding, Environment, read, value_of
 from watersmeet.binder.subqueries import Subqueries
-from watersmeet.binder.withins import Within, grace_of, length_of, time_of, windowed
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error

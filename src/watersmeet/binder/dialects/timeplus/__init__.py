@@ -1,0 +1,1 @@
+"""What Timeplus adds: joins by what their sides are, ranges of times, dictionaries, settings."""
