@@ -17,6 +17,7 @@ import duckdb
 import watersmeet
 from benchmarks.data import write_stream
 from benchmarks.processes import PeakMemory, pss_bytes
+from watersmeet.machine import cores
 
 #: The two inputs as sources; `{watermark}` is an element of the column list, with its comma, or nothing.
 SOURCES = """
@@ -53,7 +54,7 @@ def parser(
     made = argparse.ArgumentParser(prog=name, description=description)
     made.add_argument("--rows", type=int, default=4_000_000, help="rows on each side")
     made.add_argument("--keys", type=int, default=900_000)
-    made.add_argument("--parallelism", type=int, default=os.cpu_count())
+    made.add_argument("--parallelism", type=int, default=cores())
     made.add_argument("--rows-per-file", type=int, default=rows_per_file)
     if spark:
         made.add_argument("--no-spark", action="store_true", help="leave Spark's own join out (it takes minutes)")

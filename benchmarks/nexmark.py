@@ -7,7 +7,6 @@ The result is compared with DuckDB's answer over the same events by its number o
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import tempfile
 import time
@@ -18,6 +17,7 @@ from tests.nexmark.test_nexmark import KINDS, QUERIES, SOURCES, Judge, spelled
 
 import watersmeet
 from benchmarks.processes import PeakMemory, median, percentile
+from watersmeet.machine import cores
 from watersmeet.sources.nexmarkevents import Settings, events_of
 
 CHECKS = {
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=10_000, help="events a second of the steady run")
     parser.add_argument("--seconds", type=int, default=15)
-    parser.add_argument("--parallelism", type=int, default=os.cpu_count())
+    parser.add_argument("--parallelism", type=int, default=cores())
     options = parser.parse_args(arguments)
     judge = judged(options.events)
     print(f"{options.events:,} events; then {options.rate:,} events/s for {options.seconds} s")

@@ -6,7 +6,6 @@ The peer is DuckDB, which answers the query once over the final content.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ import duckdb
 import watersmeet
 from benchmarks.data import write_stream
 from benchmarks.processes import PeakMemory
+from watersmeet.machine import cores
 
 TABLES = """
 CREATE TABLE l (id bigint, k bigint, amount bigint, note varchar);
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="retractions", description=__doc__)
     parser.add_argument("--files", type=int, default=10, help="files of 100,000 rows on each side")
     parser.add_argument("--keys", type=int, default=225_000)
-    parser.add_argument("--parallelism", type=int, default=os.cpu_count())
+    parser.add_argument("--parallelism", type=int, default=cores())
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "watersmeet-benchmarks")
     options = parser.parse_args(arguments)
     folders = [options.data / f"changes-{options.files}-{options.keys}-{side}" for side in "lr"]

@@ -7,7 +7,6 @@ of the view is compared with DuckDB's answer after the load and after every refr
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.tpch.refresh import Refreshes
 
 import watersmeet
 from benchmarks.processes import PeakMemory, median
+from watersmeet.machine import cores
 
 
 def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--refreshes", type=int, default=7)
     parser.add_argument("--share", type=float, default=0.01)
-    parser.add_argument("--parallelism", type=int, default=os.cpu_count())
+    parser.add_argument("--parallelism", type=int, default=cores())
     parser.add_argument("--runtime", default="spark", choices=("spark", "inprocess"))
     options = parser.parse_args(arguments)
     print(f"scale {options.scale:g}, {options.batches} micro-batches, refreshes of {options.share:.1%}")

@@ -12,7 +12,8 @@ class Interrupts:
     """SIGINT and SIGTERM inside a block.
 
     They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that what runs can end
-    well. Outside the main thread there are no signals.
+    well. Outside the main thread there are no signals. A signal that was ignored before stays ignored, as a shell wants
+    it of what runs in the background.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,8 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             return self
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._signalled)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._signalled)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -41,7 +41,6 @@ _COMPARISONS: Final[dict[tuple[str, bool], AsofComparison]] = {
     ("nearest", True): "<=>",
     ("nearest", False): "<>",
 }
-_WHOLE: Final = ("smallint", "integer", "bigint")
 _TIMES: Final = ("timestamp", "timestamptz")
 
 
@@ -343,7 +342,7 @@ class _Builder:
         """What to do about two columns of a name: `diff` is most often that of a join before this one."""
         if twice == self._options.diff.lower():
             for side, given in zip(SIDES, self._given, strict=True):
-                if any(f.name.lower() == twice and f.type.name in _WHOLE for f in given.columns):
+                if any(f.name.lower() == twice and f.type.is_integer for f in given.columns):
                     return (
                         f'If the {side} side is the result of a join, its "{twice}" says which rows are taken back: '
                         f'{side}_diff="{twice}". Otherwise rename the column, or choose another diff=.'

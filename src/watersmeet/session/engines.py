@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 from watersmeet.errors import error
+from watersmeet.machine import cores
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.inprocess import InProcessEngine
@@ -14,7 +14,7 @@ from watersmeet.runtime.inprocess import InProcessEngine
 
 def default_parallelism(runtime: str) -> int:
     """The number of state buckets of a new database: the cores for Spark, one without."""
-    return 1 if runtime == "inprocess" else os.cpu_count() or 1
+    return 1 if runtime == "inprocess" else cores()
 
 
 def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> Engine:

@@ -13,7 +13,6 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +22,6 @@ from watersmeet.sources.fileoptions import Identity
 from watersmeet.sources.filestate import FileState, Key, Run, identity_key
 from watersmeet.sources.saving import file_rights, make_directory, save_error
 
-_MAGIC: Final = b"SQLite format 3\0"
 _CACHE_BYTES: Final = 2 << 20
 #: `fresh`: not in the saved database yet, in which that column means nothing.
 _TABLES: Final = """
@@ -252,12 +250,7 @@ class SeenFiles:
         """The memory that was saved to `path`. Raises DATABASE_DAMAGED."""
         seen = SeenFiles(identity)
         try:
-            with path.open("rb") as file:
-                is_sqlite = file.read(len(_MAGIC)) == _MAGIC
-            if is_sqlite:
-                seen._load(path)
-            else:
-                seen._load_lines(path)
+            seen._load(path)
         except (ValueError, LookupError, TypeError, StopIteration, OSError, sqlite3.Error) as problem:
             raise error(
                 "DATABASE_DAMAGED", f"the list of files read, {path.name}, can't be read", detail=str(problem)
@@ -275,21 +268,6 @@ class SeenFiles:
         finally:
             execute("DETACH saved")
         self._saved = path
-
-    def _load_lines(self, path: Path) -> None:
-        """The form of earlier versions: a line of JSON for each file."""
-        with closing(path.open(encoding="utf-8")) as lines, _transaction(self._database):
-            counts = json.loads(next(lines))
-            for line in lines:
-                name, value = json.loads(line)
-                runs = [(r[0], r[1], r[2]) for r in value[11]]
-                value[11:12] = [len(runs), runs[-1] if runs else (0, 0, 0)]
-                state = FileState.from_json(value)
-                self._put(name, state)
-                for i, run in enumerate(runs):
-                    self._put_run(name, i, run)
-                self.read += state.is_read
-            self._set_counts({"renamed": 0, **counts, "read": self.read})
 
     def _set_counts(self, counts: dict[str, Any]) -> None:
         for name in _COUNTS:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -62,14 +61,6 @@ class Reader:
     def release(self) -> None:
         """Needs nothing for now."""
         self._write(FREE, 0)
-
-    @contextlib.contextmanager
-    def holding(self, commit: int) -> Iterator[bool]:
-        """`hold` inside the block, `release` after it."""
-        try:
-            yield self.hold(commit)
-        finally:
-            self.release()
 
     def close(self) -> None:
         """Takes the reader off the list. May be called again."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
+from watersmeet.machine import cores, memory_bytes
 from watersmeet.types import SqlType
 
 _SHARE: Final = 0.4
@@ -31,8 +32,7 @@ _JSON: Final = {b"ARROW:extension:name": b"arrow.json", b"ARROW:extension:metada
 
 def memory_share_bytes() -> int:
     """This process's part of the machine's memory, if as many work as there are cores."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(_LEAST_MEMORY_BYTES, int(total * _SHARE / (os.cpu_count() or 1)))
+    return max(_LEAST_MEMORY_BYTES, int(memory_bytes() * _SHARE / cores()))
 
 
 def connect(memory_limit_bytes: int | None = None) -> duckdb.DuckDBPyConnection:

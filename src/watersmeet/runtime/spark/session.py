@@ -21,6 +21,7 @@ from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import error
+from watersmeet.machine import cores
 from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
 
@@ -269,7 +270,7 @@ def _master(parallelism: int) -> str | None:
         return os.environ["WATERSMEET_MASTER"]
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
-    return f"local[{max(1, min(parallelism, os.cpu_count() or 1))},{_ATTEMPTS}]"
+    return f"local[{max(1, min(parallelism, cores()))},{_ATTEMPTS}]"
 
 
 def _context_settings(master: str | None, directory: Path, zipped: Path | None, *, own_daemon: bool) -> dict[str, str]:
