@@ -107,25 +107,6 @@ def test_a_file_that_vanished_is_written_as_a_whole(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_form_of_earlier_versions_is_read(tmp_path):
-    """A line of JSON for each file, in which all its runs were."""
-    path = tmp_path / "s1.json"
-    old = [100, 5, 100, None, 0, 0, 10, False, [100, "a" * 16], [100, "b" * 16], None]
-    lines = [
-        {"slices": 3, "rows": 30, "bytes": 300, "aside": {"damaged": 1}},
-        ["a", [*old, [[0, 50, 5], [2, 100, 10]], None, ["x"], 7]],
-        ["b", [*old, [], "damaged", [], 8]],
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    seen = SeenFiles.load(path)
-    assert list(seen.runs()) == [("a", None, 50), ("a", (50, 5), 100)]
-    assert (seen.read, seen.slices, seen.aside, seen.renamed) == (1, 3, {"damaged": 1}, 0)
-    assert (seen.names_of(7), seen.names_of(8)) == (["a"], ["b"])
-    assert seen.lacking(5) == (1, [("a", ("x",))])
-    seen.save(tmp_path / "s1.saved")
-    assert content(SeenFiles.load(tmp_path / "s1.saved")) == content(seen)
-
-
 @pytest.mark.parametrize("damage", [b"", b"{", b"SQLite format 3\0 and no more", None])
 def test_damage_is_named(tmp_path, damage):
     path = tmp_path / "s1.saved"
