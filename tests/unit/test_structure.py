@@ -26,6 +26,16 @@ def test_files_and_functions_are_small():
     assert not large
 
 
+def test_connections_of_duckdb_are_made_in_one_place():
+    made = [
+        str(path.relative_to(SOURCES))
+        for path in sorted(SOURCES.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "duckdb.connect"
+    ]
+    assert made == ["duckdbs.py"]
+
+
 def test_test_modules_do_not_share_a_name():
     """pytest tells modules outside of packages apart by their file's name alone."""
     root = Path(__file__).parent.parent

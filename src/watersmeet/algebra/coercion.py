@@ -3,65 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Final
 
-import duckdb
-import pyarrow as pa
 from sqlglot import exp
 
+from watersmeet.algebra.oracle import ORACLE
 from watersmeet.algebra.relations import Column
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTEA,
-    DATE,
-    DEFAULT_PRECISION,
-    DEFAULT_SCALE,
-    DOUBLE,
-    INTEGER,
-    INTERVAL,
-    JSONB,
-    REAL,
-    SMALLINT,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    VARCHAR,
-    SqlType,
-)
+from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, INTERVAL, SqlType
 
 _MAX_DIGITS: Final = 38
 _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
 _TIMES: Final = ("date", "timestamp", "timestamptz")
-_BY_DUCKDB: Final = {
-    t.duckdb: t
-    for t in (
-        BOOLEAN,
-        SMALLINT,
-        INTEGER,
-        BIGINT,
-        REAL,
-        DOUBLE,
-        VARCHAR,
-        BYTEA,
-        DATE,
-        TIME,
-        TIMESTAMP,
-        TIMESTAMPTZ,
-        INTERVAL,
-        JSONB,
-    )
-} | {
-    "TINYINT": SMALLINT,
-    "UTINYINT": SMALLINT,
-    "USMALLINT": INTEGER,
-    "UINTEGER": BIGINT,
-    "HUGEINT": SqlType("numeric", 38, 0),
-    "UHUGEINT": SqlType("numeric", 38, 0),
-    "UBIGINT": SqlType("numeric", 38, 0),
-}
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
@@ -131,53 +84,9 @@ def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | Non
         node = node.this
     if isinstance(node, exp.Column):
         return by_id[node.name].type
-    if isinstance(node, exp.Cast) and node.to.sql(dialect="duckdb").upper() in _BY_DUCKDB:
-        return _BY_DUCKDB[node.to.sql(dialect="duckdb").upper()]
     names = sorted({c.name for c in node.find_all(exp.Column)})
     source = ", ".join(f'CAST(NULL AS {by_id[n].type.duckdb}) AS "{n}"' for n in names) or "1"
-    return _asked(f"SELECT {node.sql(dialect='duckdb')} FROM (SELECT {source})")
-
-
-@cache
-def connection() -> duckdb.DuckDBPyConnection:
-    """The DuckDB that is asked about types and constants; each question takes a cursor of it."""
-    settings = {
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "enable_external_access": False,
-        "lock_configuration": True,
-        "threads": 1,
-    }
-    return duckdb.connect(":memory:", config=settings)
-
-
-@cache
-def _asked(query: str) -> SqlType | None:
-    """The type that DuckDB, in which the expression will run, gives to it."""
-    try:
-        cursor = connection().cursor().execute(f"DESCRIBE {query}")
-    except duckdb.Error:
-        return None
-    name = str(cursor.fetchall()[0][1])
-    if name in _BY_DUCKDB:
-        return _BY_DUCKDB[name]
-    return _from_arrow(connection().cursor().execute(f"{query} LIMIT 0").to_arrow_table().schema.field(0).type)
-
-
-def _from_arrow(kind: pa.DataType) -> SqlType | None:
-    if pa.types.is_decimal128(kind):
-        return SqlType("numeric", kind.precision, kind.scale)
-    if pa.types.is_list(kind):
-        element = _from_arrow(kind.value_type)
-        return None if element is None else SqlType("array", element=element)
-    if pa.types.is_struct(kind):
-        fields = [(kind.field(i).name, _from_arrow(kind.field(i).type)) for i in range(kind.num_fields)]
-        known = tuple((name, t) for name, t in fields if t is not None)
-        return SqlType("struct", fields=known) if len(known) == len(fields) else None
-    for t in _BY_DUCKDB.values():
-        if t is not JSONB and t.arrow == kind:
-            return t
-    return None
+    return ORACLE.exact_type_of(f"{node.sql(dialect='duckdb')} FROM (SELECT {source})")
 
 
 def _digits(kind: SqlType) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import connection
+from watersmeet.algebra.oracle import ORACLE
 from watersmeet.types import DAY_US
 
 #: Types that hold times: what a watermark can be on.
@@ -74,9 +74,9 @@ def _parts(expression: exp.Expression) -> tuple[int, int, int] | None:
 def _evaluate(sql: str) -> tuple[int, int, int] | None:
     """(months, days, nanoseconds) of an interval; None for NULL, other types and errors."""
     try:
-        value = connection().cursor().execute(f"SELECT {sql}").to_arrow_table().column(0)
+        value = ORACLE.arrow_constant(sql)
     except duckdb.Error:
         return None
-    if str(value.type) != "month_day_nano_interval" or not value[0].is_valid:
+    if str(value.type) != "month_day_nano_interval" or not value.is_valid:
         return None
-    return tuple(value[0].as_py())
+    return tuple(value.as_py())

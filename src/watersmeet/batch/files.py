@@ -7,11 +7,11 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.algebra.oracle import Oracle
 from watersmeet.batch.state import Output, Translated
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, first_line
-from watersmeet.expressions.oracle import Oracle
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import duckdb_cast
 

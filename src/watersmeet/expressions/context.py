@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol
 import duckdb
 from sqlglot import exp
 
+from watersmeet.algebra.oracle import ORACLE, Oracle
 from watersmeet.algebra.ordered import SortKey
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
-from watersmeet.expressions.oracle import ORACLE, Oracle
 from watersmeet.expressions.values import Value
 from watersmeet.types import SqlType
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet import duckdbs
 from watersmeet.types import SqlType
 
 Mask = npt.NDArray[np.bool_]
@@ -70,21 +71,7 @@ _PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
 def connection() -> duckdb.DuckDBPyConnection:
     """This thread's own DuckDB: in memory, one thread, UTC, no way to the outside."""
     if getattr(_local, "process", None) != os.getpid():
-        _local.connection = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": 1,
-                "memory_limit": "1GB",
-                "temp_directory": "",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "python_enable_replacements": "false",
-            },
-        )
-        _local.connection.execute("SET TimeZone = 'UTC'")
-        # After the temporary directory, which it would refuse.
-        _local.connection.execute("SET enable_external_access = false")
-        _local.connection.execute("SET lock_configuration = true")
+        _local.connection = duckdbs.connect(memory_limit="1GB")
         _local.process = os.getpid()
     result: duckdb.DuckDBPyConnection = _local.connection
     return result

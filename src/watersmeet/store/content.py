@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
 from watersmeet.store.changes import Diff, decode_change, fitted
@@ -373,21 +374,13 @@ def _stored(catalog: Catalog, relation_id: str) -> Relation:
 
 
 def _connect(directory: str, threads: int, memory_limit: str, *, external_access: bool) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "threads": threads,
-            "memory_limit": memory_limit,
-            "temp_directory": directory,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            # Otherwise a query could read Python variables by their names.
-            "python_enable_replacements": False,
-        },
+    connection = duckdbs.connect(
+        memory_limit=memory_limit,
+        threads=threads,
+        spill_directory=directory,
+        external_access=external_access,
+        locked=False,  # each query sets its search path
     )
-    connection.execute("SET TimeZone = 'UTC'")
-    if not external_access:
-        connection.execute("SET enable_external_access = false")
     connection.execute(f"CREATE SCHEMA {SPACE}")
     connection.execute(f"CREATE SCHEMA {NEWEST}")
     return connection

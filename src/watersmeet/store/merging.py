@@ -14,6 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from watersmeet import duckdbs
 from watersmeet.store.changes import Diff
 from watersmeet.store.intervals import convert, has_interval
 
@@ -60,19 +61,7 @@ def merged(
     positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
     source = _Source(parts, positional)
     with tempfile.TemporaryDirectory(prefix="watersmeet-") as directory:
-        connection = duckdb.connect(
-            config={
-                "threads": 1,
-                "memory_limit": memory_limit,
-                "temp_directory": directory,
-                "preserve_insertion_order": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-                "python_enable_replacements": False,
-            }
-        )
-        connection.execute("SET enable_external_access = false")  # after the temporary directory, which it would refuse
-        connection.execute("SET lock_configuration = true")
+        connection = duckdbs.connect(memory_limit=memory_limit, spill_directory=directory, keeps_order=False)
         try:
             connection.register("parts", pa.RecordBatchReader.from_batches(positional, source.batches()))
             try:

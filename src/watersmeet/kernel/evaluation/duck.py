@@ -1,19 +1,16 @@
-"""The process's own DuckDB: one thread, no files, no network, UTC.
-
-DuckDB's defaults take all cores and most of the memory, in every worker, and let SQL text read files. An expression may
-do neither.
-"""
+"""The process's own DuckDB for expressions: one thread, no files, no network, UTC."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import threading
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import pyarrow as pa
 
+from watersmeet import duckdbs
 from watersmeet.machine import cores, memory_bytes
 from watersmeet.types import SqlType
 
@@ -36,23 +33,12 @@ def memory_share_bytes() -> int:
 
 
 def connect(memory_limit_bytes: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection to a new in-memory database that can reach nothing outside itself."""
-    config: dict[str, Any] = {
-        "threads": 1,
-        "memory_limit": f"{memory_limit_bytes or memory_share_bytes()}B",
-        "temp_directory": os.path.join(tempfile.gettempdir(), f"watersmeet-duckdb-{os.getpid()}"),
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",
-    }
-    connection = duckdb.connect(":memory:", config=config)
-    connection.execute("SET TimeZone = 'UTC'")
-    names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
-    off = ",".join(name for name in names if name not in _OPTIMIZERS)
-    connection.execute(f"SET disabled_optimizers = '{off}'")
-    connection.execute("SET enable_external_access = false")  # after the temporary directory, which it would refuse
-    connection.execute("SET lock_configuration = true")
-    return connection
+    """A connection for expressions, to a new in-memory database that can reach nothing outside itself."""
+    return duckdbs.connect(
+        memory_limit=f"{memory_limit_bytes or memory_share_bytes()}B",
+        spill_directory=os.path.join(tempfile.gettempdir(), f"watersmeet-duckdb-{os.getpid()}"),
+        optimizers=_OPTIMIZERS,
+    )
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:

@@ -10,7 +10,9 @@ from collections import OrderedDict
 from typing import Any, Final
 
 import duckdb
+import pyarrow as pa
 
+from watersmeet import duckdbs
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -42,19 +44,34 @@ _SCALARS: Final[dict[str, SqlType]] = {
 }  # fmt: skip
 
 
-def sql_type(kind: Any) -> SqlType | None:
-    """The SQL type for a type object of DuckDB's Python client, None if there is none."""
+#: Types that an author of SQL knows by another name, as they are.
+_EXACT: Final[dict[str, SqlType | None]] = {
+    **_SCALARS,
+    "ubigint": SqlType("numeric", 38, 0), "hugeint": SqlType("numeric", 38, 0), "uhugeint": SqlType("numeric", 38, 0),
+    "bignum": None, "timestamp_s": None, "timestamp_ms": None, "timestamp_ns": None, "sqlnull": None,
+}  # fmt: skip
+
+
+def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
+    """The SQL type for a type object of DuckDB's Python client, None if there is none.
+
+    It is the one that an author of SQL sees: any decimal is `numeric`, and the expression has yet to be cast to it.
+    exact: the one whose values DuckDB gives without a cast, with the digits of decimals.
+    """
     if str(kind).upper() == "JSON":
         return JSONB
     name = str(kind.id).lower()
     if name == "list":
-        element = sql_type(kind.children[0][1])
+        element = sql_type(kind.children[0][1], exact=exact)
         return None if element is None else SqlType("array", element=element)
     if name == "struct":
-        fields = [(str(n), sql_type(k)) for n, k in kind.children]
+        fields = [(str(n), sql_type(k, exact=exact)) for n, k in kind.children]
         known = tuple((n, k) for n, k in fields if k is not None)
         return SqlType("struct", fields=known) if len(known) == len(fields) else None
-    return _SCALARS.get(name)
+    if exact and name == "decimal":
+        digits = dict(kind.children)
+        return SqlType("numeric", digits["precision"], digits["scale"])
+    return (_EXACT if exact else _SCALARS).get(name)
 
 
 class Oracle:
@@ -72,27 +89,28 @@ class Oracle:
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = duckdb.connect(
-                config={
-                    "threads": 1,
-                    "memory_limit": "200MB",
-                    "enable_external_access": self._external_access,
-                    "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False,
-                }
-            )
-            self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.execute("SET lock_configuration = true")
+            self._connection = duckdbs.connect(memory_limit="200MB", external_access=self._external_access)
         return self._connection
 
     def type_of(self, sql: str) -> tuple[SqlType | None, str]:
         """The type of a DuckDB expression without columns, and DuckDB's name of it; raises duckdb.Error."""
+        kind = self._asked(sql)
+        return sql_type(kind), str(kind)
+
+    def exact_type_of(self, sql: str) -> SqlType | None:
+        """The type of the values of a DuckDB expression, which may have a FROM; None if it is none of ours or fails."""
+        try:
+            return sql_type(self._asked(sql), exact=True)
+        except duckdb.Error:
+            return None
+
+    def _asked(self, sql: str) -> Any:
+        """DuckDB's own type; raises duckdb.Error."""
         with self._lock:
             found = self._types.get(sql)
             if found is None:
                 try:
-                    kind = self._connect().sql(f"SELECT {sql}").types[0]
-                    found = (sql_type(kind), str(kind))
+                    found = self._connect().sql(f"SELECT {sql}").types[0]
                 except duckdb.Error as err:
                     found = err
                 self._types[sql] = found
@@ -100,8 +118,7 @@ class Oracle:
                     self._types.popitem(last=False)
         if isinstance(found, duckdb.Error):
             raise found
-        result: tuple[SqlType | None, str] = found
-        return result
+        return found
 
     def constant(self, sql: str) -> Any:
         """The value of a DuckDB expression without columns; raises duckdb.Error."""
@@ -109,6 +126,11 @@ class Oracle:
             row = self._connect().execute(f"SELECT {sql}").fetchone()
         assert row is not None
         return row[0]
+
+    def arrow_constant(self, sql: str) -> pa.Scalar:
+        """The same in Arrow, which keeps the parts of intervals."""
+        with self._lock:
+            return self._connect().execute(f"SELECT {sql}").to_arrow_table().column(0)[0]
 
     def columns_of(self, source: str) -> list[tuple[str, SqlType | None, str]]:
         """The columns of an item of FROM: name, type, DuckDB's name of the type; raises duckdb.Error. Not kept."""

@@ -1,0 +1,56 @@
+"""DuckDB in memory: the one place where connections are made.
+
+DuckDB's defaults take all cores and most of the memory, in every process, install what a query asks for, read Python's
+variables by their names and show progress on the screen. A connection made here does none of that, and computes in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import duckdb
+
+_SHUT: Final = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+}
+
+
+def connect(
+    *,
+    memory_limit: str,
+    threads: int = 1,
+    spill_directory: str = "",
+    keeps_order: bool = True,
+    external_access: bool = False,
+    optimizers: Sequence[str] | None = None,
+    locked: bool = True,
+) -> duckdb.DuckDBPyConnection:
+    """A connection to a new database in memory.
+
+    memory_limit: as DuckDB writes it, `512MB`. spill_directory: where rows go that exceed it; none: a query
+    fails then. keeps_order: whether rows without ORDER BY keep the order of their input.
+    external_access: whether SQL may read files and the network. optimizers: all that planning does; None: everything.
+    locked: no setting can be changed later.
+    """
+    config: dict[str, Any] = {
+        **_SHUT,
+        "threads": threads,
+        "memory_limit": memory_limit,
+        "temp_directory": spill_directory,
+        "preserve_insertion_order": keeps_order,
+    }
+    connection = duckdb.connect(":memory:", config=config)
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")
+    if optimizers is not None:
+        names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
+        off = ",".join(name for name in names if name not in optimizers)
+        connection.execute(f"SET disabled_optimizers = '{off}'")
+    if not external_access:
+        connection.execute("SET enable_external_access = false")  # after the spill directory, which it would refuse
+    if locked:
+        connection.execute("SET lock_configuration = true")
+    return connection
