@@ -11,7 +11,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
-from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeColumn
+from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.semantics import Semantics
@@ -118,9 +118,9 @@ class Bound:
 
     relation: Relation
     outputs: tuple[Output, ...]
-    nature: Nature | None = None
+    nature: RecordKind | None = None
     facets: int = 0
-    layout: Layout = PLAIN
+    layout: RecordLayout = PLAIN
 
 
 @dataclass(frozen=True)

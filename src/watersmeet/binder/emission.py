@@ -30,7 +30,7 @@ from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.dialects.timeplus.strictness import nature
+from watersmeet.binder.change_kinds import change_kind
 from watersmeet.binder.emission_request import Emission, Request, with_emit
 from watersmeet.binder.query import BoundQuery, bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
@@ -90,7 +90,7 @@ def check_request(request: Request, tree: Relation, text: str) -> None:
 
     UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED in Proton's words.
     """
-    if nature(tree) != "append":
+    if change_kind(tree) != "append":
         return
     if request.emission.mode == "changelog" and any(isinstance(n, (AsofJoin, Join, TemporalJoin)) for n in walk(tree)):
         raise error(

@@ -13,7 +13,7 @@ from watersmeet.binder.ctes import check_unnamed, with_ctes
 from watersmeet.binder.dialects.sqlstream.rowtimes import bind_union, check_marked, rowtime_of
 from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities
 from watersmeet.binder.order_limit import ended
-from watersmeet.binder.scope import PLAIN, Layout, Nature
+from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
 from watersmeet.binder.settings import JOIN_ROWS_SETTING, unheeded, with_settings
@@ -51,11 +51,11 @@ class BoundQuery:
     depends_on: tuple[str, ...]
     max_buffered_bytes: int | None = None
     most_join_rows: int | None = None
-    nature: Nature | None = None
+    nature: RecordKind | None = None
     facets: int = 0
     rowtime: str | None = None
     hidden: bool = False
-    layout: Layout = PLAIN
+    layout: RecordLayout = PLAIN
     fills: tuple[Fill, ...] = ()
     delayed: bool = False
     functions: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from watersmeet.algebra.relations import Relation, SortKey
 from watersmeet.binder.binding import Binding, read
-from watersmeet.binder.dialects.timeplus.strictness import nature
+from watersmeet.binder.change_kinds import change_kind
 from watersmeet.binder.newest import arrivals
 from watersmeet.binder.scope import Scope
 from watersmeet.expressions.context import RowOrder
@@ -37,7 +37,9 @@ class StreamOrder(RowOrder):
             if stream is None:
                 return None
             time = (SortKey(stream.rowtime.value.finish()),)
-        found = arrivals(self.relation, self._binding, unnested=True) if nature(self.relation) == "append" else None
+        found = (
+            arrivals(self.relation, self._binding, unnested=True) if change_kind(self.relation) == "append" else None
+        )
         if found is None:
             return time or None
         self.relation, age = found

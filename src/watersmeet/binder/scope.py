@@ -59,11 +59,11 @@ class StreamInput:
 
 
 #: How the records of a topic are read: each for itself, or the last of each key.
-Nature = Literal["stream", "table"]
+RecordKind = Literal["stream", "table"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """How records are kept. key_format: None for a key that is computed.
 
     partitions: None for what comes from no topic.
@@ -74,17 +74,17 @@ class Layout:
 
 
 #: Of what is no topic's.
-PLAIN: Final = Layout()
+PLAIN: Final = RecordLayout()
 
 
 @dataclass(frozen=True)
 class Facets:
     """What a query over records gives beside what it selects. key: None where there is none."""
 
-    nature: Nature
+    nature: RecordKind
     key: Value | None
     time: Value
-    layout: Layout = PLAIN
+    layout: RecordLayout = PLAIN
 
 
 @dataclass(frozen=True)

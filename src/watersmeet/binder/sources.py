@@ -26,7 +26,7 @@ from watersmeet.binder.dialects.sqlstream.rowtimes import check_marked, item_sco
 from watersmeet.binder.dialects.timeplus.dictionaries import with_cache
 from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.newest import newest
-from watersmeet.binder.scope import PLAIN, Layout, Nature, Scope, ScopeContext, single
+from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeContext, single
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
@@ -134,14 +134,14 @@ def _bind_records(
     """A relation in a dialect of records: as a stream or as a table, as the SELECT says (LS-04)."""
     if relation.kind == "view":
         raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
-    nature: Nature = (
+    nature: RecordKind = (
         "table" if node.args.get("nature") is not None and node.args["nature"].name == "table" else "stream"
     )
     tree = bind_records(scan(relation, binding), relation, nature, binding, env.text, place_of(node))
     width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
     check_alias_list(names, width, f'table "{alias}"', env.text, place_of(node))
     topic = relation.topic
-    layout = PLAIN if topic is None else Layout(topic.key_format, topic.partitions)
+    layout = PLAIN if topic is None else RecordLayout(topic.key_format, topic.partitions)
     return tree, _of_records(
         alias, tree, names, nature, layout, node, env, relation.schema if alias_of(node)[0] is None else None
     )
@@ -151,8 +151,8 @@ def _of_records(
     alias: str | None,
     tree: Relation,
     names: Sequence[str],
-    nature: Nature,
-    layout: Layout,
+    nature: RecordKind,
+    layout: RecordLayout,
     node: exp.Expression,
     env: Environment,
     schema: str | None = None,

@@ -14,7 +14,7 @@ from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
 from watersmeet.binder.order_limit import Item
-from watersmeet.binder.scope import Facets, Layout, Nature, Scope, ScopeColumn
+from watersmeet.binder.scope import Facets, RecordKind, RecordLayout, Scope, ScopeColumn
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
@@ -25,13 +25,13 @@ from watersmeet.expressions.values import Value, of_scalar
 from watersmeet.types import TIMESTAMP
 
 
-def facets_of(columns: Sequence[ScopeColumn], nature: Nature, layout: Layout) -> Facets:
+def facets_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: RecordLayout) -> Facets:
     """The key and the time among the columns of one item of FROM."""
     by_name = {c.name: c.value for c in columns}
     return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
 
 
-def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> Layout:
+def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
     """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own
     (LS-35).
     """

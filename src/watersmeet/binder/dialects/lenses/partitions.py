@@ -10,14 +10,14 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Repartition
 from watersmeet.binder.binding import Environment
-from watersmeet.binder.scope import Facets, Layout, Scope
+from watersmeet.binder.scope import Facets, RecordLayout, Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
 Sourced = tuple[Relation, Scope]
 
 
-def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> Layout:
+def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:
     """How the joined records are kept if the join is by their keys. KEY_FORMATS."""
     one, other = _facets(left), _facets(right)
     formats = one.layout.key_format, other.layout.key_format
@@ -38,7 +38,7 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> L
                 f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.",
             )
     counts = [f.layout.partitions for f in (one, other) if f.layout.partitions is not None]
-    return Layout(formats[0] if formats[0] == formats[1] else None, max(counts, default=None))
+    return RecordLayout(formats[0] if formats[0] == formats[1] else None, max(counts, default=None))
 
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:

@@ -22,7 +22,7 @@ from watersmeet.binder.dialects.lenses.records import packed
 from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of, time_of, windowed
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.scope import Facets, Nature, Scope, ScopeColumn, ScopeContext
+from watersmeet.binder.scope import Facets, RecordKind, Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import name_of, place_of
@@ -32,7 +32,7 @@ from watersmeet.expressions.values import Value, of_scalar
 Sourced = tuple[Relation, Scope]
 
 #: By the natures of the left and the right side: kinds of joins, whether WITHIN is needed, what the result is.
-_MATRIX: Final[dict[tuple[Nature, Nature], tuple[tuple[str, ...], bool, Nature]]] = {
+_MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, RecordKind]]] = {
     ("stream", "stream"): (("INNER", "LEFT", "RIGHT", "FULL"), True, "stream"),
     ("table", "table"): (("INNER", "LEFT", "RIGHT", "FULL"), False, "table"),
     ("table", "stream"): (("RIGHT",), False, "stream"),
@@ -91,7 +91,7 @@ def record_join(
     )
 
 
-def _checked(node: exp.Join, left: Nature, right: Nature, env: Environment) -> Nature:
+def _checked(node: exp.Join, left: RecordKind, right: RecordKind, env: Environment) -> RecordKind:
     """The nature of the result. STREAM_JOIN_WITHOUT_WITHIN, WITHIN_NOT_ALLOWED, TWO_WITHIN, RECORD_JOIN_KIND."""
     kinds, windowed, nature = _MATRIX[left, right]
     kind = node.side.upper() or "INNER"

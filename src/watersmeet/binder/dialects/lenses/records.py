@@ -18,7 +18,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.binding import Binding, read, value_of
 from watersmeet.binder.newest import new_age, newest
-from watersmeet.binder.scope import Nature
+from watersmeet.binder.scope import RecordKind
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error
@@ -32,7 +32,7 @@ RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
 
 
 def bind_records(
-    scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None
+    scan: Scan, relation: CatalogRelation, nature: RecordKind, binding: Binding, text: str, span: Span | None
 ) -> Relation:
     """The records of a relation: its fields, then `_key` (where it has one) and `@time`."""
     if relation.topic is None:
@@ -83,7 +83,7 @@ def key_parts(key: Scalar) -> list[Scalar]:
 
 
 def _relation(
-    scan: Scan, relation: CatalogRelation, nature: Nature, binding: Binding, text: str, span: Span | None
+    scan: Scan, relation: CatalogRelation, nature: RecordKind, binding: Binding, text: str, span: Span | None
 ) -> Relation:
     """A relation of another dialect: its rows are records, its primary key is their key."""
     rows: Relation = scan

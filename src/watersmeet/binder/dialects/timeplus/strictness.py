@@ -12,25 +12,19 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.arriving import is_by_arrival
 from watersmeet.algebra.relations import (
-    Arrivals,
     AsofJoin,
     Cut,
     Filter,
     Join,
     Project,
-    Punctual,
     Relation,
     Scan,
     TemporalJoin,
-    Union,
-    Unnest,
-    Values,
-    Window,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.binder.binding import Binding, Environment
+from watersmeet.binder.change_kinds import change_kind
 from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, dictionary_of, look_up
 from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
 from watersmeet.binder.late_rows import without_latecomers
@@ -38,9 +32,6 @@ from watersmeet.binder.newest import newest
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import Error, error
-
-#: What a side of a join is: rows only come; rows come and go; its content stands still.
-Nature = Literal["append", "changelog", "static"]
 
 _MODES: Final = {
     "append": "Append",
@@ -65,28 +56,6 @@ def check_kind(node: exp.Join, semantics: Semantics, text: str) -> None:
         )
 
 
-def nature(node: Relation) -> Nature:
-    """What a relation is as the side of a join."""
-    if isinstance(node, Cut):
-        return "static" if node.keeps == "before" else nature(node.input)
-    if isinstance(node, Scan):
-        return "append" if node.append_only else "changelog"
-    if isinstance(node, Values):
-        return "static"
-    if isinstance(node, TemporalJoin) or (isinstance(node, AsofJoin) and node.arrival):
-        return nature(node.left)
-    if isinstance(node, Arrivals):
-        return nature(node.scan)
-    natures = {nature(i) for i in node.inputs}
-    if natures == {"static"}:
-        return "static"
-    grows = isinstance(node, (Filter, Project, Punctual, Union, Unnest)) or (
-        isinstance(node, Join) and node.kind == "inner"
-    )
-    grows = grows or (isinstance(node, Window) and is_by_arrival(node))
-    return "append" if grows and "changelog" not in natures else "changelog"
-
-
 def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Binding) -> Relation:
     """The regular or ASOF join `joined` as what its strictness and the natures of its sides make of it.
 
@@ -96,7 +65,7 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return _asof(joined, node, env, binding)
     if not isinstance(joined, Join):
         return joined
-    sides = nature(joined.left), nature(joined.right)
+    sides = change_kind(joined.left), change_kind(joined.right)
     if node.meta.get("range") and (joined.kind not in ("inner", "left") or len(set(sides)) > 1 or "changelog" in sides):
         raise error(
             "JOIN_KIND",
@@ -159,7 +128,7 @@ def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> 
 
 def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
     """Left rows drive the join: each meets the right side as it is when it comes."""
-    if joined.kind not in ("inner", "left") or nature(joined.left) == "static":
+    if joined.kind not in ("inner", "left") or change_kind(joined.left) == "static":
         raise _unsupported(joined, node, env, binding)
     kind: Literal["inner", "left"] = "left" if joined.kind == "left" else "inner"
     return TemporalJoin(joined.left, joined.right, kind, joined.keys, joined.residual, None, span=joined.span)
@@ -219,14 +188,18 @@ def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, b
             "mutable",
             "versioned_kv",
         )
-        if nature(side) == "changelog" and not (shown == "right" and kept):
+        if change_kind(side) == "changelog" and not (shown == "right" and kept):
             raise error(
                 "JOIN_KIND",
                 f"The {shown} data stream semantic of {kind} JOIN is expected to be 'Append', but got 'Changelog'",
                 sql=env.text,
                 span=place_of(node.this),
             )
-    if joined.kind not in ("inner", "left") or nature(joined.left) == "static" or nature(joined.right) == "static":
+    if (
+        joined.kind not in ("inner", "left")
+        or change_kind(joined.left) == "static"
+        or change_kind(joined.right) == "static"
+    ):
         raise _unsupported(joined, node, env, binding)
 
 
@@ -295,5 +268,5 @@ def _shown(node: Relation, binding: Binding) -> str:
     return (
         f"{_MODES[mode]} stream"
         if mode is not None
-        else {"append": "Append stream", "static": "Static table"}.get(nature(node), "Changelog stream")
+        else {"append": "Append stream", "static": "Static table"}.get(change_kind(node), "Changelog stream")
     )

@@ -1,0 +1,48 @@
+"""What the rows of a relation do: only come, come and go, or stand still."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from watersmeet.algebra.arriving import is_by_arrival
+from watersmeet.algebra.relations import (
+    Arrivals,
+    AsofJoin,
+    Cut,
+    Filter,
+    Join,
+    Project,
+    Punctual,
+    Relation,
+    Scan,
+    TemporalJoin,
+    Union,
+    Unnest,
+    Values,
+    Window,
+)
+
+#: Rows only come; rows come and go; the content stands still.
+ChangeKind = Literal["append", "changelog", "static"]
+
+
+def change_kind(node: Relation) -> ChangeKind:
+    """What the rows of a relation do."""
+    if isinstance(node, Cut):
+        return "static" if node.keeps == "before" else change_kind(node.input)
+    if isinstance(node, Scan):
+        return "append" if node.append_only else "changelog"
+    if isinstance(node, Values):
+        return "static"
+    if isinstance(node, TemporalJoin) or (isinstance(node, AsofJoin) and node.arrival):
+        return change_kind(node.left)
+    if isinstance(node, Arrivals):
+        return change_kind(node.scan)
+    kinds = {change_kind(i) for i in node.inputs}
+    if kinds == {"static"}:
+        return "static"
+    grows = isinstance(node, (Filter, Project, Punctual, Union, Unnest)) or (
+        isinstance(node, Join) and node.kind == "inner"
+    )
+    grows = grows or (isinstance(node, Window) and is_by_arrival(node))
+    return "append" if grows and "changelog" not in kinds else "changelog"
