@@ -25,7 +25,7 @@ from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import merged
 from watersmeet.store.moments import Moment, moment_at
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.retention import IDLE_BYTES, clean
 from watersmeet.store.snapshots import FILE_ROWS, SnapshotWriter, read_snapshot, stem
 from watersmeet.types import arrow_schema
@@ -139,6 +139,7 @@ class Compactor:
             # What the checkpoint has is not counted again: those commits may be deleted any moment.
             self._counted = max(self._counted, moment.head)
         clean(self._layout, self._log, self._packs, self._last, idle_bytes=self._idle_bytes)
+        self._packs.age(self._log.head(), KEPT_COMMITS)
         self._after()
         return made
 

@@ -26,7 +26,7 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.merging import quoted
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.overlay import Overlay
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.readers import Reader
 from watersmeet.store.snapshots import read_snapshot
 from watersmeet.store.tables import SPACE, ContentTable, arrival_view
@@ -178,6 +178,7 @@ class Content:
         changes = self._changes(behind)
         for relation_id, (_, upto) in behind.items():
             self._advance(self._tables[relation_id], changes.get(relation_id, []), upto)
+        self._packs.age(moment.head, KEPT_COMMITS)
         return moment
 
     def _hold_checkpoint(self, to_commit: int | None) -> Checkpoint:

@@ -27,6 +27,9 @@ from watersmeet.store.recent import Recent
 
 _FILE_NAME: Final = re.compile(rb'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
 
+#: Outside of tasks a map is let go once so many commits came that needed nothing of it. Most files are gone by then,
+#: but a map keeps the file's pages, and its place on the disk.
+KEPT_COMMITS: Final = 512
 
 _PAGE_BYTES: Final = 4096
 #: What a map costs beside its pages: the kernel's entries, and one of `checksums`.

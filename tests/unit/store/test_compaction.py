@@ -78,6 +78,19 @@ def test_commits_that_a_run_deleted_are_not_asked_for(tmp_path):
     database.close()
 
 
+def test_maps_of_packs_do_not_grow_with_the_number_of_commits(database):
+    """Neither the writer, which reads all changes for its checkpoints, nor a reader keeps maps of files that went."""
+    reader, mapped = foreign(database), []
+    for _ in range(3):
+        for _ in range(10):
+            fill(database, 40)
+            read(reader, CATALOG, "m4")
+            database.compactor.run()
+        mapped.append((database.packs.mapped_bytes, reader._packs.mapped_bytes))
+    assert mapped[0] == mapped[1] == mapped[2]
+    assert mapped[0][0] < 1 << 23
+
+
 def test_commits_that_no_epoch_reflects_yet_stay(database):
     fill(database, 5)
     pending = [database.transaction(t1=[((100 + i, "p", 0.0), 1)]).number for i in range(4)]
