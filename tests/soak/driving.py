@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.soak import workload
-from tests.soak.measuring import Sample, look, middle
+from tests.soak.measuring import Processors, Sample, look, middle
 from watersmeet import connect
 from watersmeet.runtime.memory import family, processes
 
@@ -130,6 +130,7 @@ class Soak:
         self._late: list[tuple[float, workload.File]] = []
         self._life = 1
         self._epoch = 0
+        self._processors = Processors()
         self._times: dict[str, list[float]] = {"epoch_ms": [], "flush_ms": [], "select_ms": []}
         self._child = Child(directory, plan)
         for statement in (workload.schema(self._source, plan.window_s), workload.first_statements()):
@@ -225,6 +226,7 @@ class Soak:
     def _sample(self) -> None:
         status = self._child.ask(status=True)["answer"]
         epochs, self._epoch = status["epoch"] - self._epoch, status["epoch"]
+        worked = self._processors.look(self._child.pid)
         times = {name: round(middle(values), 2) for name, values in self._times.items()}
         for name, values in self._times.items():
             # What was not asked since the last look is as it was.
@@ -232,8 +234,9 @@ class Soak:
                 times[name] = getattr(self.samples[-1], name)
             values.clear()
         seconds = round(time.monotonic() - self._began, 1)
-        found = look(self._child.pid, self._directory / "db")
-        self.samples.append(Sample(seconds=seconds, life=self._life, epochs=epochs, **times, **found))
+        found = look(self._child.pid, self._directory / "db") | self._child.ask(kept=True)["answer"]
+        each = {f"{kind}_processor_ms": round(worked_ms / max(1, epochs), 2) for kind, worked_ms in worked.items()}
+        self.samples.append(Sample(seconds=seconds, life=self._life, epochs=epochs, **each, **times, **found))
         self._say(_line(self.samples[-1]))
 
     def _settle(self) -> None:
@@ -291,6 +294,9 @@ def _line(s: Sample) -> str:
         f"{s.seconds:7.0f} s  main {s.main_bytes / 1e6:6.1f} + {s.main_mapped_bytes / 1e6:6.1f} MB  "
         f"workers {s.workers} {s.workers_bytes / 1e6:6.1f} + {s.workers_mapped_bytes / 1e6:6.1f}  "
         f"java {s.java_bytes / 1e6:6.0f}  files {s.files} {s.directory_bytes / 1e6:.1f} MB  fd {s.descriptors}  "
-        f"threads {s.threads}  epochs {s.epochs} of {s.epoch_ms:.0f} ms  flush {s.flush_ms:.0f}  "
+        f"threads {s.threads}  objects {s.objects}  arrow {s.arrow_bytes / 1e6:.1f}  "
+        f"malloc {s.malloc_bytes / 1e6:.1f}  "
+        f"epochs {s.epochs} of {s.epoch_ms:.0f} ms  processor {s.main_processor_ms:.0f} + {s.workers_processor_ms:.0f} "
+        f"+ {s.java_processor_ms:.0f}  flush {s.flush_ms:.0f}  "
         f"select {s.select_ms:.0f}"
     )

@@ -16,12 +16,18 @@ HELD = {
     "workers_bytes": 8 << 20,
     "workers_mapped_bytes": 8 << 20,
     "java_bytes": 16 << 20,
+    "objects": 10_000,
+    "arrow_bytes": 4 << 20,
+    "malloc_bytes": 8 << 20,
     "descriptors": 4,
     "threads": 4,
     "files": 50,
     "directory_bytes": 1 << 20,
 }
+PROCESSOR = {"main_processor_ms": 2.0, "workers_processor_ms": 2.0, "java_processor_ms": 2.0}
+#: Not judged on a machine that others work on, too.
 TIMES = {"epoch_ms": 2.0, "flush_ms": 2.0, "select_ms": 2.0}
+_MEDIANS = {**PROCESSOR, **TIMES}
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,9 @@ def trends(samples: Sequence[Sample], *, warm_up_s: float, tolerance: float = 0.
         raise ValueError(f"{len(judged)} samples after {warm_up_s:.0f} s are too few to judge")
     third = len(judged) // 3
     found = []
-    for name, noise in {**HELD, **TIMES}.items():
+    for name, noise in {**HELD, **_MEDIANS}.items():
         parts = [[float(getattr(s, name)) for s in part] for part in (judged[:third], judged[-third:])]
-        first, last = (statistics.median(p) if name in TIMES else statistics.fmean(p) for p in parts)
+        first, last = (statistics.median(p) if name in _MEDIANS else statistics.fmean(p) for p in parts)
         swings = 2 * math.sqrt(sum(statistics.variance(p) / len(p) for p in parts))
         found.append(Trend(name, first, last, last - first > max(noise, tolerance * first, swings)))
     return found

@@ -14,7 +14,12 @@ from watersmeet.runtime.memory import Resident, processes, resident
 
 @dataclass(frozen=True)
 class Sample:
-    """One look. life: how often the process was started. epochs: since the last look; times: medians since it."""
+    """One look. life: how often the process was started. epochs: since the last look; times: medians since it.
+
+    *_processor_ms: what the processes worked since the last look, for each epoch since then: other programs on the
+    machine change it far less than the times. objects, arrow_bytes, malloc_bytes: what the main process keeps of
+    Python's objects (those that its garbage collector knows), of Arrow's memory and of C's, without what is free.
+    """
 
     seconds: float
     life: int
@@ -28,7 +33,13 @@ class Sample:
     threads: int
     files: int
     directory_bytes: int
+    objects: int
+    arrow_bytes: int
+    malloc_bytes: int
     epochs: int
+    main_processor_ms: float
+    workers_processor_ms: float
+    java_processor_ms: float
     epoch_ms: float
     flush_ms: float
     select_ms: float
@@ -53,6 +64,25 @@ def look(main: int, directory: Path) -> dict[str, int]:
     }
 
 
+class Processors:
+    """How long the processor worked for the child `main` and its like, since the last look.
+
+    Of a process that has ended, what it did since the last look is left out.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, float] = {}
+
+    def look(self, main: int) -> dict[str, float]:
+        """Milliseconds by kind of process: main, workers, java."""
+        found = processes(main)
+        kinds = {"main": (main,), "workers": found.workers, "java": found.java}
+        now = {pid: _processor_ms(pid) for pids in kinds.values() for pid in pids}
+        spent = {kind: sum(now[pid] - self._known.get(pid, 0.0) for pid in pids) for kind, pids in kinds.items()}
+        self._known = now
+        return spent
+
+
 def middle(values: Iterable[float]) -> float:
     """The median; 0 of nothing."""
     found = list(values)
@@ -72,6 +102,15 @@ def read_samples(path: Path) -> list[Sample]:
     kinds = {f.name: float if f.type == "float" else int for f in fields(Sample)}
     with path.open(newline="") as lines:
         return [Sample(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(lines)]
+
+
+def _processor_ms(pid: int) -> float:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0.0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) * 1000.0 / os.sysconf("SC_CLK_TCK")
 
 
 def _held(directory: Path) -> tuple[int, int]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import sys
 import time
+
+import pyarrow as pa
 
 from watersmeet import connect
 from watersmeet.errors import Error
@@ -29,11 +33,37 @@ def main() -> None:
 def _do(connection, cursor, asked):
     if "status" in asked:
         return connection.status()
+    if "kept" in asked:
+        return _kept()
     answer = None
     for statement in asked["sql"]:
         cursor.execute(statement)
         answer = [list(row) for row in cursor.fetchall()] if cursor.description else None
     return answer
+
+
+class _Mallinfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def _kept():
+    """What this process keeps, without what its allocators have free.
+
+    Nothing is collected for it: that would change what is measured.
+    """
+    info = ctypes.CDLL(None).mallinfo2
+    info.restype = _Mallinfo
+    used = info()
+    return {
+        "objects": len(gc.get_objects()),
+        "arrow_bytes": pa.total_allocated_bytes(),
+        "malloc_bytes": used.uordblks + used.hblkhd,
+    }
 
 
 if __name__ == "__main__":

@@ -9,7 +9,30 @@ from tests.soak.judging import trends
 from tests.soak.measuring import Sample, read_samples, write_samples
 from tests.soak.picture import draw
 
-FLAT = Sample(0.0, 1, 150 << 20, 40 << 20, 400 << 20, 30 << 20, 8, 500 << 20, 16, 15, 600, 12 << 20, 60, 90.0, 100, 30)
+FLAT = Sample(
+    seconds=0.0,
+    life=1,
+    main_bytes=150 << 20,
+    main_mapped_bytes=40 << 20,
+    workers_bytes=400 << 20,
+    workers_mapped_bytes=30 << 20,
+    workers=8,
+    java_bytes=500 << 20,
+    descriptors=16,
+    threads=15,
+    files=600,
+    directory_bytes=12 << 20,
+    objects=300_000,
+    arrow_bytes=4 << 20,
+    malloc_bytes=100 << 20,
+    epochs=60,
+    main_processor_ms=30.0,
+    workers_processor_ms=40.0,
+    java_processor_ms=20.0,
+    epoch_ms=90.0,
+    flush_ms=100,
+    select_ms=30,
+)
 
 
 def samples(**changing):
