@@ -14,8 +14,8 @@ from tests.property.test_final import QUERIES, Database, Rule, closing, history
 from tests.property.test_replay import Again
 from tests.property.test_timed_arrival import QUERIES as ARRIVAL
 from tests.unit.store.faults import FaultyOs, Killed
+from watersmeet import files
 from watersmeet.runtime import inprocess
-from watersmeet.store import files
 
 SEEDS = range(6)
 pytestmark = pytest.mark.slow

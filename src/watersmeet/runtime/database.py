@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from watersmeet import files
 from watersmeet.catalog import Catalog
 from watersmeet.errors import error
 from watersmeet.runtime.clock import Clock
-from watersmeet.store import files
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles

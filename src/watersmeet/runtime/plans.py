@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from watersmeet import files
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.layout import Layout
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from watersmeet import files
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
-from watersmeet.store import files
 
 _COMMIT: Final = "COMMIT"
 _NAME: Final = re.compile(r"(COMMIT|[a-z]+[0-9]+)-([0-9]+)\.saved\Z")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from watersmeet import files
 from watersmeet.catalog import DELTA_COLUMN, Relation
 from watersmeet.session.assignment import as_kept, check_rows, converted, omitted
 from watersmeet.session.changes import Changes
@@ -21,7 +22,6 @@ from watersmeet.session.dml import accepting, upserted
 from watersmeet.session.ordering import by_time, in_order
 from watersmeet.session.queries import computed
 from watersmeet.session.transactions import apply
-from watersmeet.store import files
 from watersmeet.store.merging import quoted
 
 #: In the metrics of a transaction: by view, the commit up to which its changes were written.

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from watersmeet import files
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Operator, operator_from_json
 from watersmeet.errors import error
 from watersmeet.late import late
-from watersmeet.store import files
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, check_id
 

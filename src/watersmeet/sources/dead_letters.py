@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from watersmeet import files
 from watersmeet.sources.names import plain_text, shown_name
-from watersmeet.sources.saving import write_atomically
 
 MAX_TEXT: Final = 1000
 """Characters of a record's text that are kept."""
@@ -75,7 +75,9 @@ class DeadLetterWriter:
         if not self._records:
             path.unlink(missing_ok=True)
             return
-        write_atomically(path, "".join(json.dumps(r, ensure_ascii=False, sort_keys=True) + "\n" for r in self._records))
+        text = "".join(json.dumps(r, ensure_ascii=False, sort_keys=True) + "\n" for r in self._records)
+        files.make_directory(self._directory)
+        files.replace_file(path, text.encode(), durable=True)
 
     def __enter__(self) -> Self:
         return self

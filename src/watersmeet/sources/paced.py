@@ -9,9 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+from watersmeet import files
 from watersmeet.errors import error
 from watersmeet.sources.base import History, Poll, Slice
-from watersmeet.sources.saving import write_atomically
 from watersmeet.types import Field
 
 LEAST_SPLIT_ROWS: Final = 10_000
@@ -110,7 +110,8 @@ class PacedSource:
 
     def save(self, path: Path) -> None:
         state = {"rows": self._rows, "slices": self._slices, "started_us": self._started_us, "segments": self._segments}
-        write_atomically(path, json.dumps(state))
+        files.make_directory(path.parent)
+        files.replace_file(path, json.dumps(state).encode(), durable=True)
 
     def load(self, path: Path) -> None:
         try:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from watersmeet import files
 from watersmeet.errors import Error, error
 from watersmeet.sources.base import Slice
 from watersmeet.sources.fileoptions import Identity
 from watersmeet.sources.filestate import FileState, Key, Run, identity_key
-from watersmeet.sources.saving import file_rights, make_directory, save_error
 
 _CACHE_BYTES: Final = 2 << 20
 #: `fresh`: not in the saved database yet, in which that column means nothing.
@@ -208,19 +207,18 @@ class SeenFiles:
         except sqlite3.Error as cause:
             raise _problem(cause, path) from cause
         except OSError as cause:
-            raise save_error(cause, path) from cause
+            raise files.failure(cause, path) from cause
         self._saved = path
 
     def _write_whole(self, path: Path) -> None:
-        make_directory(path.parent)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.unlink(missing_ok=True)
+        files.make_directory(path.parent)
+        temporary = files.temporary_path(path.parent)
         try:
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, file_rights(path.parent)))
+            files.write_new(temporary, b"")  # which has the rights of the directory
             self._write(temporary, whole=True)
             temporary.replace(path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            files.discard(temporary)
             raise
 
     def _write(self, path: Path, *, whole: bool) -> None:
@@ -299,5 +297,5 @@ def _text(name: bytes) -> str:
 
 def _problem(cause: sqlite3.Error, path: Path) -> Error:
     if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
-        return save_error(OSError(errno.ENOSPC, str(cause)), path)
+        return files.failure(OSError(errno.ENOSPC, str(cause)), path)
     return error("DATABASE_ACCESS", f"cannot write {path}: {cause}")

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from watersmeet import files
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
-from watersmeet.store import files
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 

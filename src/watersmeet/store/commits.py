@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from watersmeet import files
 from watersmeet.errors import Error, ProgrammingError, error
-from watersmeet.store import files
 from watersmeet.store.floors import Floor, floor_number, read_floor
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import BlobRef as BlobRef

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.layout import Layout
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
 

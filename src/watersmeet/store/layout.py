@@ -10,8 +10,8 @@ import secrets
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.sealing import sealed, unsealed
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id.
@@ -151,6 +151,10 @@ class Layout:
     def dead(self, relation_id: str) -> Path:
         """The directory of the dead letters of a relation (not made here)."""
         return self.root / "dead" / check_id(relation_id)
+
+    def dead_directories(self) -> list[Path]:
+        """The directories of dead letters that were made."""
+        return [path for path in (self.root / "dead").iterdir() if path.is_dir()]
 
     def _read_format(self) -> str | None:
         """The id of the database that is there; None if there is room for one."""

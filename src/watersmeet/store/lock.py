@@ -7,7 +7,6 @@ don't hold is the commit log.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -15,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.layout import Layout
 
 _PAUSES_S: Final = (0.001, 0.01, 0.05)
@@ -34,15 +33,13 @@ class WriterLock:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(layout.root))
         except OSError as cause:
             raise files.failure(cause, self._path) from cause
-        try:
-            _lock(handle)
-        except OSError as cause:
+        if not _lock(handle):
             os.close(handle)
             raise error(
                 "DATABASE_IN_USE",
                 f"the database at {layout.root} is in use by {_holder(self._path)}",
                 hint=f"Read it meanwhile with: watersmeet query 'SELECT …' --path {layout.root}",
-            ) from cause
+            )
         self._handle: int | None = handle
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
         with contextlib.suppress(OSError):  # The text is for messages only: a full disk must not keep us out.
@@ -63,24 +60,18 @@ def has_writer(layout: Layout) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return not files.try_lock(handle, shared=True)
     finally:
         os.close(handle)
-    return False
 
 
-def _lock(handle: int) -> None:
-    """Takes the lock; OSError if another one has it for longer than `has_writer` takes."""
+def _lock(handle: int) -> bool:
+    """Takes the lock; False if another one has it for longer than `has_writer` takes."""
     for pause_s in _PAUSES_S:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            time.sleep(pause_s)
-        else:
-            return
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if files.try_lock(handle):
+            return True
+        time.sleep(pause_s)
+    return files.try_lock(handle)
 
 
 def _holder(path: Path) -> str:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from watersmeet import files
 from watersmeet.errors import Error
-from watersmeet.store import files
 from watersmeet.store.layout import Layout
 
 

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.manifests import BlobRef
 
 MAGIC: Final = b"WMPACK\r\n"

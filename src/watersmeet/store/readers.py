@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from watersmeet.store import files
+from watersmeet import files
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
 
@@ -88,7 +88,7 @@ def read_holds(layout: Layout) -> list[Hold]:
         except OSError:
             continue
         try:
-            if _is_dead(handle):
+            if files.try_lock(handle):  # its reader died
                 with contextlib.suppress(OSError):
                     os.unlink(path)
                 continue
@@ -96,14 +96,6 @@ def read_holds(layout: Layout) -> list[Hold]:
         finally:
             os.close(handle)
     return [h for h in holds if h.state != FREE]
-
-
-def _is_dead(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _parse(line: bytes) -> Hold:
@@ -122,7 +114,7 @@ def clear(layout: Layout) -> None:
             with contextlib.suppress(OSError):
                 handle = os.open(path, os.O_RDWR)
                 try:
-                    if _is_dead(handle):
+                    if files.try_lock(handle):
                         os.unlink(path)
                 finally:
                     os.close(handle)

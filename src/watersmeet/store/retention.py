@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files, readers
+from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoints_from, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog
@@ -72,7 +73,16 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     _check_present(needed - names, "packs")
     snapshot_names = set(files.list_names(layout.snapshots))
     _check_present(newest.files - snapshot_names, "snapshots")
-    for directory in (layout.commits, layout.packs, layout.snapshots, layout.catalogs, layout.plans, layout.intents):
+    for directory in (
+        layout.commits,
+        layout.packs,
+        layout.snapshots,
+        layout.catalogs,
+        layout.plans,
+        layout.intents,
+        layout.sources,
+        *layout.dead_directories(),
+    ):
         files.remove_temporaries(directory)
     # Made by a writer that was overtaken, which did not live to take them away.
     files.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store import files
 from watersmeet.store.changes import DIFF, Diff, fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.intervals import convert, storable

@@ -12,8 +12,7 @@ import sys
 import pytest
 
 import watersmeet
-from watersmeet.sources import saving
-from watersmeet.store import files
+from watersmeet import files
 from watersmeet.store.layout import Layout
 
 #: Calls of the system that can find no space.
@@ -52,7 +51,6 @@ def full_disk(monkeypatch):
     def full_disk(at):
         disk = FullDisk(at)
         monkeypatch.setattr(files, "os", disk)
-        monkeypatch.setattr(saving, "os", disk)
         return disk
 
     return full_disk

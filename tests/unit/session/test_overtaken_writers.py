@@ -18,7 +18,7 @@ from tests.thorough import mostly_slow
 from tests.unit.store.pausing import PausingOs
 
 import watersmeet
-from watersmeet.store import files
+from watersmeet import files
 
 SETUP = """
 CREATE TABLE t (a varchar);

@@ -13,9 +13,10 @@ import pytest
 from faults import FaultyOs
 from support import CATALOG, Database, read
 
+from watersmeet import files
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error
-from watersmeet.store import files, readers
+from watersmeet.store import readers
 from watersmeet.store.catalogs import load_catalog, save_catalog, saving
 from watersmeet.store.commits import BlobRef, Commit, CommitLog, Frontier, RelationChange
 from watersmeet.store.floors import Floor, raise_floor
@@ -333,3 +334,12 @@ def test_what_a_log_remembers_is_bounded_by_bytes(layout):
         assert log.cached_bytes <= 100_000
     assert 2 <= len(log._cache) < 20
     assert log.read(2).epoch == 1
+
+
+def test_what_a_crash_left_unfinished_beside_sources_goes(layout):
+    made = [layout.sources, layout.dead("t1")]
+    files.make_directory(made[1])
+    for directory in made:
+        files.write_new(files.temporary_path(directory), b"half")
+    clean_at_start(layout, CommitLog(layout, writer=True), PackFiles(layout.packs))
+    assert [p.name for directory in made for p in directory.iterdir() if p.is_file()] == []

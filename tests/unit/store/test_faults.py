@@ -14,8 +14,8 @@ from faults import FaultyOs, Killed
 from support import CATALOG, Database, read
 from tests.thorough import some
 
+from watersmeet import files
 from watersmeet.errors import Error
-from watersmeet.store import files
 from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.layout import Layout
 

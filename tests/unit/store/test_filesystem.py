@@ -10,8 +10,9 @@ import shutil
 import pytest
 
 import watersmeet
+from watersmeet import files
 from watersmeet.errors import Error
-from watersmeet.store import files, filesystem
+from watersmeet.store import filesystem
 from watersmeet.store.filesystem import check_file_system
 from watersmeet.store.layout import Layout
 

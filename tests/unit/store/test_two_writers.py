@@ -12,8 +12,8 @@ from __future__ import annotations
 import pytest
 from pausing import PausingOs
 
+from watersmeet import files
 from watersmeet.errors import Error
-from watersmeet.store import files
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.floors import raise_floor, read_floor
 from watersmeet.store.layout import Layout, file_numbers

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error, error
 from watersmeet.runtime.committer import commit_epoch
@@ -27,7 +28,6 @@ from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.query import ATTEMPTS, start_query
 from watersmeet.runtime.spark.session import acquire, is_local, release
 from watersmeet.runtime.status import database_status
-from watersmeet.store import files
 from watersmeet.store.commits import Commit
 
 #: Epochs that are planned before they are committed: the next one waits while one runs.

@@ -1,4 +1,4 @@
-"""The few ways in which the store touches the file system: all writing, publishing and deleting goes through here.
+"""The few ways to touch the file system of a database: all writing, publishing and deleting goes through here.
 
 A file appears complete under its name or not at all. `durable` says whether it also survives a
 loss of power: then the file and the directory entry are flushed before the call returns.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from watersmeet.errors import Error, error
 #: Names of files in the making start so; nothing but the clean-up at start reads them.
 TEMPORARY: Final = ".tmp-"
 
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _counter = itertools.count()
 #: Process numbers repeat from machine to machine, and in containers.
 _TOKEN: Final = os.urandom(6).hex()
@@ -81,11 +82,14 @@ def write_new(path: Path, data: Bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Makes the directory `path`, unless it is there, with the rights of the one that it is in."""
+    """Makes the directory `path` and those above it, unless they are there, with the rights of the one they are in."""
     try:
         os.mkdir(path, os.stat(path.parent).st_mode & 0o777)
     except FileExistsError:
         pass
+    except FileNotFoundError:
+        make_directory(path.parent)
+        make_directory(path)
     except OSError as cause:
         raise failure(cause, path) from cause
 
@@ -160,6 +164,15 @@ def read_file(path: Path) -> bytes:
         raise
     except OSError as cause:
         raise failure(cause, path) from cause
+
+
+def try_lock(handle: int, *, shared: bool = False) -> bool:
+    """Locks an open file, without waiting, until the handle is closed; False if it is locked through another handle."""
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def exists(path: Path) -> bool:
