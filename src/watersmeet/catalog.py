@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
+from watersmeet.serialization import from_json
 from watersmeet.types import DAY_US, Field, Schema, SqlType
 from watersmeet.watermarks import Term, Watermark
 
@@ -346,9 +347,7 @@ class Relation:
         values["topic"] = Topic.from_json(value["topic"]) if value.get("topic") else None
         values["external"] = External(**value["external"]) if value.get("external") else None
         values["dictionary"] = Dictionary(**value["dictionary"]) if value.get("dictionary") else None
-        values["watermarks"] = {
-            n: tuple(Term.from_json(**t) for t in w) for n, w in value.get("watermarks", {}).items()
-        }
+        values["watermarks"] = {n: tuple(from_json(Term, t) for t in w) for n, w in value.get("watermarks", {}).items()}
         values["known"] = {
             i: Known(k["name"], k["schema"], tuple(k["columns"])) for i, k in value.get("known", {}).items()
         }

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -104,11 +104,6 @@ class Term:
         if isinstance(step, Step) and isinstance(last, Step) and step.kind == last.kind == "add":
             step, before = Step("add", last.amount_us + step.amount_us), before[:-1]
         return Term(self.source, before if step == Step("add", 0) else (*before, step))
-
-    @staticmethod
-    def from_json(*, source: str, steps: Any) -> Term:
-        """The inverse of `asdict`."""
-        return Term(source, tuple(MonthStep(**s) if "months" in s else Step(**s) for s in steps))
 
 
 Watermark = tuple[Term, ...]

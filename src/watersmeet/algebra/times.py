@@ -8,13 +8,13 @@ of: a term whose source is `NOW`, written as JSON. Its place in the statement's 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Final
 
 from sqlglot import exp
 
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error, Span, error
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import SqlType
 from watersmeet.watermarks import Term
 
@@ -31,7 +31,7 @@ _FORM: Final = (
 def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
     """The call that stands for `term`. kind: of what is compared with it, timestamp or timestamptz."""
     call = exp.Anonymous(
-        this=_CALL, expressions=[exp.Literal.string(json.dumps(asdict(term))), exp.Literal.string(kind.name)]
+        this=_CALL, expressions=[exp.Literal.string(json.dumps(to_json(term))), exp.Literal.string(kind.name)]
     )
     if span is not None:
         call.meta["start"], call.meta["end"] = span.start, span.end
@@ -44,7 +44,7 @@ def term_of(node: exp.Expression) -> tuple[Term, SqlType] | None:
         node = node.this
     if isinstance(node, exp.Anonymous) and node.this == _CALL:
         term, kind = (e.name for e in node.expressions)
-        return Term.from_json(**json.loads(term)), SqlType(kind)
+        return from_json(Term, json.loads(term)), SqlType(kind)
     return None
 
 

@@ -1,31 +1,18 @@
-"""The base of all operators: what they are called, and their form as JSON."""
+"""The base of all operators: what they are called, and which kinds there are."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from watersmeet.serialization import kinds, to_json
 from watersmeet.types import Schema
 
-#: Fields that are left out where they say nothing: operators that were saved before these were there keep their ids.
-_LATER: Final = (
-    "late",
-    "time",
-    "retain",
-    "newest",
-    "depth",
-    "stays",
-    "untimed",
-    "residual",
-    "waits",
-    "ttl_us",
-    "moment",
-    "apart",
-    "history",
-)
+#: The classes of operators by their kind.
+KINDS: Final[dict[str, type[Operator]]] = {}
 
 
 @dataclass(frozen=True)
@@ -40,10 +27,16 @@ class Operator:
     schema: Schema
     append_only: bool
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Every class of operators is a kind of its own."""
+        super().__init_subclass__(**options)
+        assert cls.kind not in KINDS, f"two kinds of operators are called {cls.kind}"
+        KINDS[cls.kind] = cls
+
     @cached_property
     def id(self) -> str:
         """`<kind>-<12 hex digits>` of the content (field names of the schema and flags included)."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property
@@ -51,15 +44,5 @@ class Operator:
         """True if time alone can change what it gives or keeps."""
         return False
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value from which `operator_from_json` makes the same operator."""
-        values = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name not in _LATER or getattr(self, f.name) != f.default
-        }
-        values["schema"] = [column.to_json() for column in self.schema]
-        for name, value in values.items():
-            if isinstance(value, tuple) and value and is_dataclass(value[0]):
-                values[name] = [asdict(part) for part in value]
-        return {"kind": self.kind, **values}
+
+kinds(Operator, KINDS)

@@ -13,12 +13,13 @@ import json
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink, operator_from_json
+from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink
+from watersmeet.serialization import to_json
 
 #: Changes whenever key hashes, bucket numbers or the form of stored state change.
-STATE_FORMAT_VERSION: Final = 4
+STATE_FORMAT_VERSION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Circuit:
     @cached_property
     def fingerprint(self) -> str:
         """Names the whole compiled plan; the plan file carries it."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        text = json.dumps([STATE_FORMAT_VERSION, to_json(self)], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def check(self) -> None:
@@ -104,17 +105,3 @@ class Circuit:
                 assert self.stages[i] <= self.stages[o.id], f"{o.id} runs before its input"
                 assert crosses == isinstance(self.by_id[i], Exchange), f"{i} -> {o.id} crosses stages wrongly"
         assert self.buckets > 1 or self.last_stage == 0
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value from which `from_json` makes the same circuit."""
-        return {
-            "state_format": STATE_FORMAT_VERSION,
-            "buckets": self.buckets,
-            "operators": [[o.to_json(), self.stages[o.id]] for o in self.operators],
-        }
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> Circuit:
-        """The inverse of `to_json`."""
-        pairs = [(operator_from_json(o), stage) for o, stage in value["operators"]]
-        return Circuit(value["buckets"], tuple(o for o, _ in pairs), {o.id: stage for o, stage in pairs})

@@ -8,13 +8,12 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
+from watersmeet.circuit.base import KINDS as KINDS
 from watersmeet.circuit.base import Operator as Operator
-from watersmeet.types import Field
-from watersmeet.watermarks import Term, Watermark
+from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -458,11 +457,6 @@ class AggregateSpec:
     order: tuple[SortKey, ...] = ()
     constant: str | float | None = None
 
-    @staticmethod
-    def from_json(*, order: Any = (), **values: Any) -> AggregateSpec:
-        """The inverse of `asdict`."""
-        return AggregateSpec(order=tuple(SortKey(**key) for key in order), **values)
-
 
 #: Aggregates that follow from the sum of the values and that of their squares.
 DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
@@ -606,11 +600,6 @@ class WindowSpec:
     order: tuple[SortKey, ...]
     frame: Frame
 
-    @staticmethod
-    def from_json(*, order: Any, frame: Any, **values: Any) -> WindowSpec:
-        """The inverse of `asdict`."""
-        return WindowSpec(order=tuple(SortKey(**key) for key in order), frame=Frame(**frame), **values)
-
 
 @dataclass(frozen=True)
 class Window(Operator):
@@ -631,64 +620,3 @@ class Sink(Operator):
 
     kind: ClassVar[str] = "sink"
     relation_id: str
-
-
-KINDS = {
-    cls.kind: cls
-    for cls in (
-        Scan,
-        Constant,
-        Map,
-        Exchange,
-        Arrange,
-        Versions,
-        Join,
-        ArrivalJoin,
-        MultiJoin,
-        AsofJoin,
-        ArrivalAsofJoin,
-        TemporalJoin,
-        Arrivals,
-        Cut,
-        Punctual,
-        Records,
-        Changes,
-        Repartition,
-        DynamicFilter,
-        TimeFilter,
-        Aggregate,
-        Union,
-        Unnest,
-        Repeat,
-        Upsert,
-        TopN,
-        Window,
-        Sink,
-    )
-}
-
-#: Fields that hold tuples of dataclasses, by the field's name.
-_SPECS: Final[dict[str, Callable[..., Any]]] = {
-    "calls": AggregateSpec.from_json,
-    "causes": CauseSpec,
-    "order": SortKey,
-    "functions": WindowSpec.from_json,
-    "bound": Term.from_json,
-    "retain": Term.from_json,
-}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
-
-
-def operator_from_json(value: dict[str, Any]) -> Operator:
-    """The inverse of `Operator.to_json`."""
-    values = dict(value)
-    cls = KINDS[values.pop("kind")]
-    schema = tuple(Field.from_json(f) for f in values.pop("schema"))
-    specs = {name: values.pop(name) for name in _SPECS.keys() & values.keys()}
-    values = {name: _tuples(v) for name, v in values.items()}
-    for name, parts in specs.items():
-        values[name] = tuple(_SPECS[name](**{k: _tuples(v) for k, v in part.items()}) for part in parts)
-    return cls(schema=schema, **values)

@@ -21,10 +21,11 @@ from watersmeet.kernel.executor import EpochContext, run_stage
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import decode
 from watersmeet.kernel.runs.state import BlobStore, RunRef, StageState
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import arrow_schema
 
 #: Changes when the manifest or the plan of a bucket has another form.
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 class Store(BlobStore, Protocol):
@@ -117,7 +118,7 @@ def _plan(shape: JoinShape, bucket: int, store: Store) -> tuple[Circuit, bool]:
     text = store.plan()
     if text is None:
         circuit = compile_join(shape)
-        plan = {"format": FORMAT, "join": shape.fingerprint, "buckets": shape.buckets, "circuit": circuit.to_json()}
+        plan = {"format": FORMAT, "join": shape.fingerprint, "buckets": shape.buckets, "circuit": to_json(circuit)}
         store.keep_plan(json.dumps(plan, separators=(",", ":")))
         return circuit, True
     plan = json.loads(text)
@@ -141,7 +142,7 @@ def _plan(shape: JoinShape, bucket: int, store: Store) -> tuple[Circuit, bool]:
             detail="The columns, types, keys or options of the join are not what they were.",
             hint="Call join as before, or start the query with a new checkpoint.",
         )
-    return Circuit.from_json(plan["circuit"]), False
+    return from_json(Circuit, plan["circuit"]), False
 
 
 def _scans(circuit: Circuit) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from watersmeet import files
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import error
+from watersmeet.serialization import from_json, to_json
 from watersmeet.store.layout import Layout
 
 
@@ -12,7 +13,8 @@ def save_circuit(layout: Layout, circuit: Circuit) -> None:
     """Stores the circuit under its fingerprint, unless it is there."""
     path = layout.plan(circuit.fingerprint)
     if not files.exists(path):
-        files.replace_file(path, layout.seal(path, circuit.to_json()), durable=layout.durable)
+        value = {"state_format": STATE_FORMAT_VERSION, "circuit": to_json(circuit)}
+        files.replace_file(path, layout.seal(path, value), durable=layout.durable)
 
 
 def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
@@ -31,7 +33,7 @@ def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
             f"the state has format {value.get('state_format')}, this release has {STATE_FORMAT_VERSION}",
             hint="Use the release that wrote it, or rebuild the views.",
         )
-    circuit = Circuit.from_json(value)
+    circuit = from_json(Circuit, value["circuit"])
     if circuit.fingerprint != fingerprint:
         raise error(
             "STATE_MISMATCH",

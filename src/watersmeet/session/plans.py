@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 from watersmeet import files
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
-from watersmeet.circuit.operators import Operator, operator_from_json
+from watersmeet.circuit.operators import Operator
 from watersmeet.errors import error
 from watersmeet.late import late
+from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, check_id
 
@@ -53,7 +54,7 @@ class Plans:
 
     def add(self, relation_id: str, operators: Sequence[Operator]) -> None:
         """Save the plan of a new relation."""
-        value = {"state_format": STATE_FORMAT_VERSION, "operators": [o.to_json() for o in operators]}
+        value = {"state_format": STATE_FORMAT_VERSION, "operators": to_json(operators)}
         path = self._layout.plan(f"{check_id(relation_id)}-{self._log.writer}")
         files.replace_file(path, self._layout.seal(path, value), durable=self._layout.durable)
         self.producers[relation_id] = operators
@@ -90,4 +91,4 @@ def _load(path: Path | None, layout: Layout, relation_id: str) -> tuple[Operator
             f"this release has {STATE_FORMAT_VERSION}",
             hint="Use the release that wrote it.",
         )
-    return tuple(operator_from_json(o) for o in value["operators"])
+    return from_json(tuple[Operator, ...], value["operators"])

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of
 
-from watersmeet.circuit.operators import CauseSpec, Changes, operator_from_json
+from watersmeet.circuit.operators import CauseSpec, Changes, Operator
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import changes
 from watersmeet.kernel.runs.state import BlobDict, StageState
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP
 
 #: What ON equates, the key and the time of each side.
@@ -65,4 +66,4 @@ def test_others_take_no_part():
 
 
 def test_json():
-    assert operator_from_json(JOINED.to_json()) == JOINED
+    assert from_json(Operator, to_json(JOINED)) == JOINED

@@ -32,6 +32,7 @@ from watersmeet.kernel.metrics import OperatorMetrics
 from watersmeet.kernel.runs import frames as frames_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, decode, encode, send
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Schema
 from watersmeet.watermarks import NOW, Term
 
@@ -66,7 +67,7 @@ class Builder:
     def circuit(self) -> Circuit:
         found = Circuit(self.buckets, tuple(self.operators), self.stages)
         found.check()
-        return Circuit.from_json(found.to_json())
+        return from_json(Circuit, to_json(found))
 
 
 def shop(buckets: int) -> Circuit:

@@ -9,12 +9,13 @@ import pytest
 from tests import reference
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 
-from watersmeet.circuit.operators import CauseSpec, Changes, Records, operator_from_json
+from watersmeet.circuit.operators import CauseSpec, Changes, Operator, Records
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import changes, records
 from watersmeet.kernel.runs import groups
 from watersmeet.kernel.runs.state import BlobDict, StageState
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, VARCHAR
 
 SCHEMA = schema_of(INTEGER, VARCHAR, VARCHAR)
@@ -104,4 +105,4 @@ def test_rows_of_a_stream_are_records_as_they_are():
 
 def test_json():
     for op in (log_of((KEY,)), log_of((KEY,), KEPT), log_of(None)):
-        assert operator_from_json(op.to_json()) == op
+        assert from_json(Operator, to_json(op)) == op

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from tests import reference
 
-from watersmeet.circuit.operators import Arrivals, Cut, operator_from_json
+from watersmeet.circuit.operators import Arrivals, Cut, Operator
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import STEPS
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
 
 ROWS = (Field("c0", INTEGER), Field("c1", VARCHAR))
@@ -55,12 +56,12 @@ def test_a_cut_passes_history_or_what_comes_later(keeps, filling, passes):
 def test_cuts_at_other_moments_are_other_operators():
     one, other = (Cut(("i",), ROWS, True, "after", moment) for moment in (7, 8))
     assert one.id != other.id
-    assert operator_from_json(one.to_json()) == one
+    assert from_json(Operator, to_json(one)) == one
 
 
 def test_arrivals_are_what_was_written_the_newest_first():
     op = Arrivals(("i",), (*ROWS, Field("c2", BIGINT, nullable=False), Field("c3", BIGINT, nullable=False)), True)
-    assert operator_from_json(op.to_json()).id == op.id
+    assert from_json(Operator, to_json(op)).id == op.id
     first = STEPS["arrivals"](
         op, [changes([(1, "a", 5), (1, "a", 6), (1, "b", 7)], [1, -1, 1])], None, context(ORDERED, epoch=3)
     )

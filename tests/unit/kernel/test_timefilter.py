@@ -14,12 +14,13 @@ from tests import reference
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet import watermarks
-from watersmeet.circuit.operators import TimeFilter, operator_from_json
+from watersmeet.circuit.operators import Operator, TimeFilter
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import timefilter
 from watersmeet.kernel.runs import merge
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 from watersmeet.watermarks import Term
 
@@ -238,8 +239,8 @@ def test_dates_are_their_midnights(comparison):
 
 def test_the_operator_goes_through_json():
     op = filter_of(">", bound=(*BOUND, Term("c", watermarks.floored((Term("c"),), 10, 3)[0].steps)))
-    assert operator_from_json(op.to_json()) == op
-    assert operator_from_json(op.to_json()).id == op.id
+    assert from_json(Operator, to_json(op)) == op
+    assert from_json(Operator, to_json(op)).id == op.id
 
 
 def test_what_waits_is_told_in_microseconds_for_dates_too():

@@ -11,7 +11,8 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, weaken_has
 from tests.unit.kernel.test_join import random_change
 from tests.unit.kernel.test_temporal import RESIDUALS, SCHEMA, VALUES, make, step
 
-from watersmeet.circuit.operators import operator_from_json
+from watersmeet.circuit.operators import Operator
+from watersmeet.serialization import from_json, to_json
 
 
 def look_up_of(op):
@@ -132,6 +133,6 @@ def test_a_residual_decides_who_waits_on():
 
 def test_operators_that_do_not_wait_keep_their_ids_and_the_flag_is_stored():
     waits, plain = make("left", memo=False, waits=True), make("left", memo=False)
-    assert "waits" not in plain.to_json()
-    assert operator_from_json(waits.to_json()) == waits
+    assert "waits" not in to_json(plain)
+    assert from_json(Operator, to_json(waits)) == waits
     assert waits.id != plain.id

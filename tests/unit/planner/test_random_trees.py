@@ -48,6 +48,7 @@ from watersmeet.circuit.operators import SEQ_ROW_BITS
 from watersmeet.errors import Error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import INTEGER, TIMESTAMP
 
 SEEDS = 40 if THOROUGH else 2 if FAST else 8
@@ -592,7 +593,7 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
                 assert refused.condition == "JOIN_WITHOUT_EQUALITY"
                 continue
             circuit = assemble([ops], buckets)
-            assert Circuit.from_json(circuit.to_json()) == circuit
+            assert from_json(Circuit, to_json(circuit)) == circuit
             assert buckets == 1 or all(circuit.stages[o.id] for o in ops if o.kind in STATEFUL), (
                 "state where sources are read"
             )

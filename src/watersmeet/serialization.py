@@ -1,0 +1,74 @@
+"""The JSON form of frozen dataclasses: one writer and one reader for all that is stored or sent.
+
+A dataclass is an object of its fields, without those that have their default; tuples are lists. What is read is checked
+as far as types tell: a field that is missing, or that the class does not have, is an error. A class with `to_json` and
+`from_json` of its own has that form, wherever it is a part of another.
+
+`kinds` tells classes apart where only their base is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from cattrs import Converter
+from cattrs.errors import CattrsError, StructureHandlerNotFoundError
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+from cattrs.strategies import configure_union_passthrough
+
+T = TypeVar("T")
+
+_KIND: Final = "kind"
+_CONVERTER: Final = Converter(omit_if_default=True, forbid_extra_keys=True, detailed_validation=False)
+configure_union_passthrough(str | int | float | bool | None, _CONVERTER)
+
+
+def to_json(value: Any) -> Any:
+    """A JSON value from which `from_json` makes an equal one."""
+    return _CONVERTER.unstructure(value)
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """The inverse of `to_json`: a `kind`. ValueError if `value` is not the form of one."""
+    try:
+        return _CONVERTER.structure(value, kind)
+    except StructureHandlerNotFoundError:
+        raise  # a class that has no form at all
+    except (AttributeError, CattrsError, KeyError, TypeError, ValueError) as cause:
+        raise ValueError(f"not the JSON form of {kind.__name__}: {cause}") from cause
+
+
+def kinds(base: type, classes: Mapping[str, type]) -> None:
+    """Objects of `classes` carry their name as `kind`, by which they are read where a `base` is asked for.
+
+    classes: may grow later; each has its name as class variable `kind`.
+    """
+
+    def is_one(cls: Any) -> bool:
+        return isinstance(cls, type) and classes.get(getattr(cls, _KIND, "")) is cls
+
+    def writer(cls: Any) -> Any:
+        plain = make_dict_unstructure_fn(cls, _CONVERTER, _cattrs_omit_if_default=True)
+        return lambda value: {_KIND: cls.kind, **plain(value)}
+
+    def reader(cls: Any) -> Any:
+        plain = make_dict_structure_fn(
+            cls, _CONVERTER, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False
+        )
+        return lambda value, _: plain({name: part for name, part in value.items() if name != _KIND}, cls)
+
+    _CONVERTER.register_unstructure_hook_factory(is_one, writer)
+    _CONVERTER.register_structure_hook_factory(is_one, reader)
+    _CONVERTER.register_unstructure_hook_func(lambda t: t is base, _CONVERTER.unstructure)
+    _CONVERTER.register_structure_hook_func(
+        lambda t: t is base, lambda value, _: _CONVERTER.structure(value, classes[value[_KIND]])
+    )
+
+
+def _has_own_form(cls: Any) -> bool:
+    return isinstance(cls, type) and hasattr(cls, "to_json") and hasattr(cls, "from_json")
+
+
+_CONVERTER.register_unstructure_hook_func(_has_own_form, lambda value: value.to_json())
+_CONVERTER.register_structure_hook_func(_has_own_form, lambda value, cls: cls.from_json(value))
