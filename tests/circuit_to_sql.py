@@ -30,7 +30,6 @@ from watersmeet.circuit.operators import (
     MultiJoin,
     Punctual,
     Records,
-    Repartition,
     Repeat,
     Scan,
     Sink,
@@ -310,10 +309,6 @@ def _time_filter(op: TimeFilter, circuit, moment):
     return _as_at_start(op, f"({passed('main')} EXCEPT ALL {passed(START)})")
 
 
-def _repartition(op: Repartition, circuit):
-    return f'SELECT * FROM "{op.inputs[0]}"'
-
-
 def _punctual(op: Punctual, circuit, moment):
     """Nothing is late in the first epoch."""
     rows = f'SELECT * FROM "{op.inputs[0]}"'
@@ -541,7 +536,6 @@ _BODIES = {
     Join: _join,
     MultiJoin: _multijoin,
     Aggregate: _aggregate,
-    Repartition: _repartition,
     Repeat: _repeat,
     DynamicFilter: _dynamic_filter,
     TopN: _topn,

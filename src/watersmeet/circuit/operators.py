@@ -54,11 +54,14 @@ class Map(Operator):
     """Filter, then project: rows with `predicate` true (None: all), `exprs[i]` gives column i.
 
     An expression that raises an error gives NULL (a predicate: false) and is counted.
+    partitions: an annotation for those who read the plan: here a topic is given as many partitions as the one that it
+    is joined with has. Buckets are not partitions, so that nothing moves.
     """
 
     kind: ClassVar[str] = "map"
     exprs: tuple[str, ...]
     predicate: str | None
+    partitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -203,17 +206,6 @@ class Punctual(Operator):
     late: bool = False
     age: tuple[int, ...] = ()
     apart: int = 0
-
-
-@dataclass(frozen=True)
-class Repartition(Operator):
-    """The input's rows as they are: the step that gives a topic as many partitions as the one that it is joined with.
-
-    Buckets are not partitions, so that nothing moves; it says what a user of topics expects to see.
-    """
-
-    kind: ClassVar[str] = "repartition"
-    partitions: int
 
 
 @dataclass(frozen=True)

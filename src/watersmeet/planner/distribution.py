@@ -27,7 +27,6 @@ from watersmeet.circuit.operators import (
     Operator,
     Punctual,
     Records,
-    Repartition,
     Repeat,
     Sink,
     TemporalJoin,
@@ -90,7 +89,7 @@ class Placement:
         if isinstance(op, Aggregate):
             return self._through(op, [f"c{k}" for k in op.keys])
         if isinstance(
-            op, (Arrange, Arrivals, Cut, Punctual, Repartition, Upsert, Repeat, TopN, Window, Sink)
+            op, (Arrange, Arrivals, Cut, Punctual, Upsert, Repeat, TopN, Window, Sink)
         ):  # what a window adds comes after the input's columns
             width = len(self._operators[op.inputs[0]].schema)
             return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])

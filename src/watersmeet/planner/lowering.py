@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
 from sqlglot import exp
@@ -197,17 +197,23 @@ class Lowering:
             [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))],
         )
 
-    @lower.register(Cut)
-    @lower.register(Repartition)
-    def _(self, node: Cut | Repartition, needed: _Ids) -> Stream:
+    @lower.register
+    def _(self, node: Repartition, needed: _Ids) -> Stream:
         columns = [c for c in node.columns if c.id in needed] or [node.columns[0]]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
-        made = self.builder.add(
-            operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment)
-            if isinstance(node, Cut)
-            else operators.Repartition((op.id,), op.schema, op.append_only, node.partitions)
-        )
+        if not isinstance(op, operators.Map):
+            schema = positional((f.type, f.nullable) for f in op.schema)
+            op = operators.Map((op.id,), schema, op.append_only, tuple(f.name for f in schema), None)
+        made = self.builder.add(replace(op, partitions=node.partitions))
+        return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
+
+    @lower.register
+    def _(self, node: Cut, needed: _Ids) -> Stream:
+        columns = [c for c in node.columns if c.id in needed] or [node.columns[0]]
+        below = self.lower(node.input, frozenset(c.id for c in columns))
+        op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
+        made = self.builder.add(operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment))
         return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
 
     @lower.register

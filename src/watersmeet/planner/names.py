@@ -23,7 +23,6 @@ from watersmeet.circuit.operators import (
     Operator,
     Punctual,
     Records,
-    Repartition,
     Repeat,
     Scan,
     Sink,
@@ -139,7 +138,7 @@ class Names:
             return (*below, "@went", "@at")
         if isinstance(op, Arrivals):
             return (*below[:-1], "_epoch", "_seq")
-        assert isinstance(op, (Exchange, Arrange, Cut, Punctual, Repartition, Repeat, Upsert, TopN, Sink)), op.kind
+        assert isinstance(op, (Exchange, Arrange, Cut, Punctual, Repeat, Upsert, TopN, Sink)), op.kind
         return below[: len(op.schema)]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:

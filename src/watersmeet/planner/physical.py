@@ -25,7 +25,6 @@ from watersmeet.circuit.operators import (
     Operator,
     Punctual,
     Records,
-    Repartition,
     Repeat,
     Scan,
     Sink,
@@ -180,8 +179,6 @@ class PhysicalPrinter:
         if isinstance(op, Changes):
             below = self._names.columns(op.inputs[0])
             return "StreamChanges", (("causes", listed([listed([below[k] for k in c.match]) for c in op.causes])),)
-        if isinstance(op, Repartition):
-            return "StreamRepartition", (("partitions", str(op.partitions)),)
         if isinstance(op, Repeat):
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
         if isinstance(op, DynamicFilter):
@@ -221,6 +218,8 @@ class PhysicalPrinter:
         if op.exprs != tuple(f"c{i}" for i in range(len(self._operators[op.inputs[0]].schema))):
             exprs = listed([display(parsed(e), names) for e in op.exprs])
             node = self._node(op, "StreamProject", (("exprs", exprs),), (node,))
+        if op.partitions is not None:
+            node = self._node(op, "StreamRepartition", (("partitions", str(op.partitions)),), (node,))
         return node
 
     def _topn(self, op: TopN) -> tuple[str, Fields]:

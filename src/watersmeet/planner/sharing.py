@@ -202,6 +202,7 @@ class Sharing:
             if (
                 isinstance(op, Map)
                 and op.predicate is None
+                and op.partitions is None
                 and all(e[0] == "c" and e[1:].isdecimal() for e in op.exprs)
             ):
                 chosen = [int(op.exprs[i][1:]) for i in chosen]

@@ -12,9 +12,9 @@ from watersmeet.circuit.operators import (
     Changes,
     DynamicFilter,
     Join,
+    Map,
     MultiJoin,
     Operator,
-    Repartition,
     TemporalJoin,
     TimeFilter,
 )
@@ -38,8 +38,8 @@ def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequenc
     shown = [r for r in catalog.relations.values() if r.kind in _STYLES and not r.owner]
     boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
     views = [r for r in shown if r.kind == "materialized view" and r.id in producers]
-    steps = {o.id: o for r in views for o in producers[r.id] if isinstance(o, Repartition)}
-    boxes += tuple(Box(o.id, "Repartition", (f"{o.partitions} partitions",)) for o in steps.values())
+    steps = {o.id: o.partitions for r in views for o in producers[r.id] if isinstance(o, Map) and o.partitions}
+    boxes += tuple(Box(i, "Repartition", (f"{partitions} partitions",)) for i, partitions in steps.items())
     arrows = [a for r in views for a in _arrows(r, catalog, producers)]
     arrows += [Arrow(r.id, r.feeds, "into") for r in views if r.feeds in catalog.relations]
     return Diagram(title, boxes, tuple(dict.fromkeys(arrows)))
@@ -68,7 +68,7 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
         if (op.id, use, target) in seen:
             continue
         seen.add((op.id, use, target))
-        if isinstance(op, Repartition):
+        if isinstance(op, Map) and op.partitions:
             yield Arrow(op.id, target, use)
             use, target = "", op.id
         content = op.inputs[:1] if isinstance(op, Changes) else op.inputs  # the others say when, not what

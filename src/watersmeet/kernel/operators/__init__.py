@@ -20,7 +20,6 @@ from watersmeet.kernel.operators import (
     multijoin,
     punctual,
     records,
-    repartition,
     repeat,
     temporal,
     timefilter,
@@ -59,7 +58,6 @@ STEPS: Final[dict[str, Step]] = {
     "multijoin": multijoin.step,
     "punctual": punctual.step,
     "records": records.step,
-    "repartition": repartition.step,
     "repeat": repeat.step,
     "temporal": temporal.step,
     "timefilter": timefilter.step,
@@ -77,7 +75,7 @@ STATEFUL: Final = frozenset(
 )
 
 #: Kinds of one input that work on each row alone: they go from slice to slice.
-PIECEWISE: Final = frozenset({"cut", "map", "punctual", "repartition", "repeat", "unnest"})
+PIECEWISE: Final = frozenset({"cut", "map", "punctual", "repeat", "unnest"})
 
 #: Kinds that know what to do with slices. All others are given their input at once.
 TAKE_SLICES: Final = frozenset({"aggregate", "arrange"})
