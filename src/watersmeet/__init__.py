@@ -25,9 +25,10 @@ from watersmeet.errors import (
 
 if TYPE_CHECKING:
     from watersmeet.frames.api import asof, join, latest
-    from watersmeet.session.connection import Connection, connect
-    from watersmeet.session.cursor import Cursor
-    from watersmeet.session.dbapi import (
+    from watersmeet.session.access.values import Interval
+    from watersmeet.session.connections.connection import Connection, connect
+    from watersmeet.session.connections.cursor import Cursor
+    from watersmeet.session.connections.dbapi import (
         BINARY,
         DATETIME,
         NUMBER,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         Timestamp,
         TimestampFromTicks,
     )
-    from watersmeet.session.values import Interval
 
 __version__ = "0.1.0"
 
@@ -53,10 +53,10 @@ threadsafety: Final = 2
 paramstyle: Final = "qmark"
 
 _LAZY: Final[dict[str, str]] = {
-    "Connection": "watersmeet.session.connection",
-    "Cursor": "watersmeet.session.cursor",
-    "Interval": "watersmeet.session.values",
-    "connect": "watersmeet.session.connection",
+    "Connection": "watersmeet.session.connections.connection",
+    "Cursor": "watersmeet.session.connections.cursor",
+    "Interval": "watersmeet.session.access.values",
+    "connect": "watersmeet.session.connections.connection",
     **dict.fromkeys(("asof", "join", "latest"), "watersmeet.frames.api"),
     **dict.fromkeys(
         (
@@ -73,7 +73,7 @@ _LAZY: Final[dict[str, str]] = {
             "Timestamp",
             "TimestampFromTicks",
         ),
-        "watersmeet.session.dbapi",
+        "watersmeet.session.connections.dbapi",
     ),
 }
 

@@ -13,13 +13,13 @@ from unittest import mock
 
 import numpy as np
 
+from watersmeet.database import opened
 from watersmeet.kernel.aggregates import extremes
 from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.runs import cancel, frames, groups, matching, merge, trace
 from watersmeet.runtime import coordinator, intents, tasks
 from watersmeet.runtime.budget import Budget
-from watersmeet.session import database
 from watersmeet.store import (
     commits,
     compaction,
@@ -52,7 +52,7 @@ _SIZES = {
     (merge, "_SAMPLES"): 8,
     (intents, "_TASK_BYTES"): 1000,
     (tasks, "_BLOB_ROWS"): 3,
-    (database, "_INPROCESS_COMPACTION"): 3,
+    (opened, "_INPROCESS_COMPACTION"): 3,
     (commits, "_CACHE_BYTES"): 5000,
     (compaction, "FILE_ROWS"): 5,
     (compaction, "SMALL_ROWS"): 4,

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from watersmeet.cli import render, texttests
     from watersmeet.cli import run as runner
     from watersmeet.cli import shell as prompt
-    from watersmeet.session import engines
-    from watersmeet.session.connection import Connection
+    from watersmeet.database import engines
+    from watersmeet.session.connections.connection import Connection
 else:
     dialects = late("watersmeet.dialects")
     render = late("watersmeet.cli.render")
     runner = late("watersmeet.cli.run")
     prompt = late("watersmeet.cli.shell")
     texttests = late("watersmeet.cli.texttests")
-    engines = late("watersmeet.session.engines")
+    engines = late("watersmeet.database.engines")
 
 DIALECT_NAMES: Final = "risingwave, lenses, sqlstream, timeplus"
 """Those of the registry, which needs the grammars."""

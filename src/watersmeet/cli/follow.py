@@ -15,8 +15,8 @@ from rich.text import Text
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.cli.render import NUMBERS, print_json
 from watersmeet.cli.tables import padded_cell, visible
-from watersmeet.session.cursor import Cursor
-from watersmeet.session.texts import shown
+from watersmeet.session.connections.cursor import Cursor
+from watersmeet.session.connections.texts import shown
 
 #: How long one query is waited for before the others, and Ctrl-C, are looked at.
 _TURN_S: Final = 0.1

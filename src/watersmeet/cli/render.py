@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.tables import NULL, Grid, visible
-from watersmeet.session.cursor import Cursor
-from watersmeet.session.texts import json_value, shown
+from watersmeet.session.connections.cursor import Cursor
+from watersmeet.session.connections.texts import json_value, shown
 from watersmeet.types import SqlType
 
 #: Rows that a terminal shows; the rest is counted.

@@ -20,8 +20,8 @@ from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.progress import Rates, progress_line, progress_table
 from watersmeet.cli.render import print_result
 from watersmeet.errors import Error, error_from_json
-from watersmeet.session.connection import Connection
-from watersmeet.session.cursor import Cursor
+from watersmeet.session.connections.connection import Connection
+from watersmeet.session.connections.cursor import Cursor
 
 #: How often the display is drawn anew, and how often a line is written where there is no terminal.
 _DRAW_S: Final = 0.5

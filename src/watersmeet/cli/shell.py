@@ -20,8 +20,8 @@ from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.run import print_notices, print_outcome
 from watersmeet.dialects import split_statements
 from watersmeet.errors import Error, error_from_json
-from watersmeet.session.connection import Connection
-from watersmeet.session.cursor import Cursor
+from watersmeet.session.connections.connection import Connection
+from watersmeet.session.connections.cursor import Cursor
 
 HELP: Final = r"""Statements end with a semicolon and may have several lines.
   \d            list all relations          \d NAME       describe one

@@ -11,7 +11,7 @@ from pathlib import Path
 import watersmeet
 from watersmeet.cli.consoles import output
 from watersmeet.errors import error
-from watersmeet.session.connection import Connection, Runtime
+from watersmeet.session.connections.connection import Connection, Runtime
 from watersmeet.testing.records import ScriptError, parse_file
 from watersmeet.testing.runner import Connect, Outcome, run_script
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from watersmeet.session.texts import shown
+from watersmeet.session.connections.texts import shown
 from watersmeet.testing.comparison import read, written
 from watersmeet.types import SqlType
 

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 from watersmeet.dialects import language_named
 from watersmeet.dialects.sqltypes import type_named
 from watersmeet.errors import Error
-from watersmeet.session.connection import Connection
-from watersmeet.session.running import RunningQuery
-from watersmeet.session.values import python_rows
+from watersmeet.session.access.values import python_rows
+from watersmeet.session.connections.connection import Connection
+from watersmeet.session.services.running import RunningQuery
 from watersmeet.testing.comparison import Row, difference, read, written
 from watersmeet.testing.conditions import fulfils
 from watersmeet.testing.plain import error_matches, mismatch
@@ -85,7 +85,7 @@ class _Run:
 
 
 class Connect(Protocol):
-    """Opens a fresh database; see `session.connection.connect`."""
+    """Opens a fresh database; see `session.connections.connection.connect`."""
 
     def __call__(self, *, dialect: str, replace_connectors: bool) -> Connection: ...
 

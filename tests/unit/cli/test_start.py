@@ -10,7 +10,7 @@ import watersmeet
 from watersmeet.cli.commands import DIALECT_NAMES
 from watersmeet.dialects import DIALECTS
 from watersmeet.late import late
-from watersmeet.session import execute
+from watersmeet.session.statements import registry
 
 LOADED = """
 import sys
@@ -32,14 +32,22 @@ def loaded(*arguments: str) -> set[str]:
 def test_help_needs_no_engine():
     modules = loaded("--help")
     assert "watersmeet.cli.commands" in modules
-    assert not modules & {"duckdb", "pyarrow", "numpy", "sqlglot", "pandas", "pyspark", "watersmeet.session.connection"}
+    assert not modules & {
+        "duckdb",
+        "pyarrow",
+        "numpy",
+        "sqlglot",
+        "pandas",
+        "pyspark",
+        "watersmeet.session.connections.connection",
+    }
 
 
 def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
     modules = loaded("query", "SELECT * FROM v", "--path", str(tmp_path / "db"))
-    assert "watersmeet.session.select" in modules
+    assert "watersmeet.session.statements.select" in modules
     assert not modules & {
         "pandas.core",
         "prompt_toolkit",
@@ -56,7 +64,7 @@ def test_the_dialects_of_help_are_those_of_the_registry():
 
 
 def test_every_statement_finds_its_handler():
-    assert all(callable(execute.handler_of(kind)) for kind in execute._HANDLERS)
+    assert all(callable(registry.handler_of(kind)) for kind in registry.HANDLERS)
 
 
 def test_a_late_module_is_imported_when_it_is_used():

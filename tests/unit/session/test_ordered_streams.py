@@ -98,7 +98,7 @@ def test_rows_are_not_counted_that_a_statement_which_failed_would_have_rejected(
             raise watersmeet.OperationalError("DISK_FULL", "no space left")
 
         with monkeypatch.context() as patch:
-            patch.setattr("watersmeet.session.database.write_transaction", full)
+            patch.setattr("watersmeet.database.opened.write_transaction", full)
             with pytest.raises(watersmeet.OperationalError):
                 insert(connection, (9, 2), (11, 3))
         assert late(connection) == 0

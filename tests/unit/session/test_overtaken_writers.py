@@ -113,7 +113,7 @@ def run(path, at):
         for _ in connection.execute_script(SETUP):
             pass
     with contextlib.ExitStack() as patched:
-        patched.enter_context(mock.patch("watersmeet.session.database.WriterLock", NoLock))
+        patched.enter_context(mock.patch("watersmeet.database.opened.WriterLock", NoLock))
         paused = Session(path, "paused")
         pausing = PausingOs(paused.work, at)
         patched.enter_context(mock.patch.object(files, "os", pausing))

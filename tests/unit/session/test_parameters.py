@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.dialects import parse
 from watersmeet.errors import Error
-from watersmeet.session.values import Interval
+from watersmeet.session.access.values import Interval
 
 
 def bound(sql, *values):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import watersmeet
-from watersmeet.session import connection as connection_module
+from watersmeet.session.connections import connection as connection_module
 from watersmeet.store import readers
 from watersmeet.store.layout import Layout
 
@@ -63,8 +63,8 @@ def test_saved_plans_are_run_and_not_made_anew(tmp_path, monkeypatch):
     with connect(tmp_path) as connection:
         connection.execute(SETUP + "FLUSH")
         before = connection._session.database.plans.circuit.fingerprint
-    monkeypatch.setattr("watersmeet.session.materialize.compile_view", None)
-    monkeypatch.setattr("watersmeet.session.materialize.bind_query", None)
+    monkeypatch.setattr("watersmeet.session.statements.materialize.compile_view", None)
+    monkeypatch.setattr("watersmeet.session.statements.materialize.bind_query", None)
     with connect(tmp_path) as connection:
         assert connection._session.database.plans.circuit.fingerprint == before
         connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
@@ -149,7 +149,7 @@ def test_one_writer(tmp_path):
 def test_a_failed_start_lets_go_of_the_database(tmp_path, monkeypatch):
     connect(tmp_path).close()
     with monkeypatch.context() as patch:
-        patch.setattr("watersmeet.session.database.engines.make_engine", lambda *_: 1 / 0)
+        patch.setattr("watersmeet.database.opened.engines.make_engine", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             connect(tmp_path)
     connect(tmp_path).close()
@@ -178,7 +178,7 @@ def test_a_view_that_was_being_made_is_finished(tmp_path, monkeypatch):
 
         # A process that is killed while the view is filled leaves its entry in the catalog.
         monkeypatch.setattr(engine, "install", die)
-        monkeypatch.setattr("watersmeet.session.filling.undo", lambda *_: None)
+        monkeypatch.setattr("watersmeet.session.access.filling.undo", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             connection.execute("CREATE MATERIALIZED VIEW unfinished AS SELECT b FROM report")
         with pytest.raises(watersmeet.ProgrammingError):
@@ -249,7 +249,7 @@ def test_reading_what_is_not_there(tmp_path):
 
 
 def test_many_restarts_with_compaction(tmp_path, monkeypatch):
-    monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 3)
+    monkeypatch.setattr("watersmeet.database.opened._INPROCESS_COMPACTION", 3)
     expected = {}
     for round_ in range(6):
         with connect(tmp_path, parallelism=2) as connection:
@@ -285,7 +285,7 @@ def test_a_database_without_views_holds_no_old_commits(tmp_path):
 
 def test_a_table_is_read_after_epochs_that_were_cleaned_away(tmp_path, monkeypatch):
     """The frontier of a view over files alone stays at the start, while commits above it come and go."""
-    monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 3)
+    monkeypatch.setattr("watersmeet.database.opened._INPROCESS_COMPACTION", 3)
     monkeypatch.setattr("watersmeet.store.retention.IDLE_COMMITS", 3)
     source = f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path / 'in'}') FORMAT PLAIN ENCODE JSON"
     (tmp_path / "in").mkdir()
@@ -306,7 +306,7 @@ def test_a_table_is_read_after_epochs_that_were_cleaned_away(tmp_path, monkeypat
 
 def test_an_overlay_outlives_the_commits_below_its_base(tmp_path, monkeypatch):
     """A table's base goes past what lies on top of it where no change of that table lies between."""
-    monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 3)
+    monkeypatch.setattr("watersmeet.database.opened._INPROCESS_COMPACTION", 3)
     monkeypatch.setattr("watersmeet.store.retention.IDLE_COMMITS", 3)
     monkeypatch.setattr("watersmeet.store.commits._CACHE_BYTES", 1)
     with connect(tmp_path / "db") as connection:

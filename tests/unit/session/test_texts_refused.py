@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
-from watersmeet.session.texts import shown
+from watersmeet.session.connections.texts import shown
 from watersmeet.types import JSON_MAX_DEPTH, JSONB
 
 ZERO, SURROGATE = "a\0b", "a\ud800b"

@@ -246,7 +246,7 @@ def test_what_was_replaced_before_a_query_started_has_not_come(tmp_path, monkeyp
     (D-003-17).
     """
     if compacted:
-        monkeypatch.setattr("watersmeet.session.database._INPROCESS_COMPACTION", 1)
+        monkeypatch.setattr("watersmeet.database.opened._INPROCESS_COMPACTION", 1)
     with connect(tmp_path / "db") as connection:
         connection.execute(
             "CREATE STREAM l(n int, k int, x int); CREATE MUTABLE STREAM m(id int, k int, y int) PRIMARY KEY id"

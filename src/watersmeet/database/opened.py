@@ -1,0 +1,351 @@
+"""An open database: its directory, its catalog, its content and, for the one writer, its engine."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.database.outside import Outside
+from watersmeet.database.plans import Plans
+from watersmeet.database.problems import Problems
+from watersmeet.database.transaction import Change
+from watersmeet.dialects.secrets import has_secrets
+from watersmeet.errors import Error, error
+from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.late import late
+from watersmeet.runtime.clock import Clock
+from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
+from watersmeet.runtime.engine import Engine
+from watersmeet.runtime.memory import Meter, give_back
+from watersmeet.store.catalogs import catalog_name, load_catalog, saving
+from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.compaction import Compactor
+from watersmeet.store.content import Content
+from watersmeet.store.filesystem import check_file_system
+from watersmeet.store.layout import FilePermissions, Layout
+from watersmeet.store.lock import WriterLock
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.retention import clean_at_start
+from watersmeet.store.sizes import RelationSizes
+from watersmeet.store.transactions import write_transaction
+
+if TYPE_CHECKING:
+    from watersmeet import planner
+    from watersmeet.database import engines, rebuild
+else:
+    planner = late("watersmeet.planner")
+    rebuild = late("watersmeet.database.rebuild")
+    engines = late("watersmeet.database.engines")
+
+#: In-process databases are compacted after so many commits, in the thread that made them.
+_INPROCESS_COMPACTION: Final = 256
+
+
+class Upkeep(Protocol):
+    """What is to be done whenever views are brought up to date."""
+
+    def before(self) -> None:
+        """Before it."""
+
+    def after(self) -> bool:
+        """After it; whether that gave them something to do."""
+
+    def follow(self) -> None:
+        """There are new hidden views that feed streams."""
+
+
+class OpenDatabase:
+    """One database as this process has it open.
+
+    guard: held for whatever reads and then changes the catalog or tables. ddl: held for the whole of a
+    statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by
+    relation id, the times
+    of the newest rows of ordered streams to which this process wrote, in microseconds. unwritten: of views with INTO,
+    why their streams do not take what they give.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None,
+        *,
+        read_only: bool,
+        parallelism: int | None,
+        runtime: str,
+        spark: Any,
+        rebuild: bool,
+        tick_seconds: float,
+        permissions: FilePermissions,
+        files: bool,
+    ) -> None:
+        """Open or create. files: whether statements may read files of the machine.
+
+        DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE and the like.
+        """
+        self.guard = threading.RLock()
+        self.ddl = threading.RLock()
+        self.read_only = read_only
+        self.runtime = runtime
+        self.files = files
+        if not tick_seconds > 0:
+            raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It is above 0.")
+        self.clock = Clock(round(tick_seconds * 1e6))
+        self.clocks: dict[str, int] = {}
+        self.meter = Meter()
+        self._closed = False
+        self._stale = False
+        with contextlib.ExitStack() as opened:
+            root = _directory(path, opened)
+            self.layout = Layout(root, durable=path is not None, create=not read_only, permissions=permissions)
+            if not read_only:
+                check_file_system(self.layout)
+                opened.callback(WriterLock(self.layout).release)
+            self.log = CommitLog(self.layout)
+            self.packs = PackFiles(self.layout.packs)
+            opened.callback(self.packs.close)
+            self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+            if not read_only:
+                self._take_over(None if rebuild else parallelism)
+                clean_at_start(self.layout, self.log, self.packs)
+            self.content = Content(self.layout, self.log, self.packs, external_access=files)
+            opened.callback(self.content.close)
+            self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
+            self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
+            self.upkeep: Upkeep | None = None
+            self.sizes = RelationSizes(self.layout, self.log)
+            opened.callback(self.sizes.close)
+            self._engine: Engine | None = None
+            self.buckets = 1
+            if not read_only:
+                self._start(parallelism, spark, opened, rebuild=rebuild)
+            self._opened = opened.pop_all()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest catalog."""
+        if self.read_only and catalog_name(self.log) != self._catalog_name:
+            self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+        return self._catalog
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the writer."""
+        assert self._engine is not None
+        return self._engine
+
+    def change_catalog(self, catalog: Catalog) -> None:
+        """Make `catalog` the newest. If that fails, the one before stays, under a version that nobody may have seen."""
+        with self._saving(catalog) as name:
+            self.log.append(Commit("catalog", time_us=time.time_ns() // 1000, catalog=name))
+
+    def forget(self, ids: set[str]) -> bool:
+        """Take relations out of the newest catalog; False if that holds for this process only, as it can't be
+        stored.
+        """
+        catalog = self._catalog.without(ids)
+        try:
+            self.change_catalog(catalog)
+        except Error:
+            self._catalog = catalog
+            return False
+        return True
+
+    def reinstall(self) -> None:
+        """Let the circuit of all plans run. If that is not possible now, the next `flush` tries again."""
+        self._stale = True
+        self.engine.install(self.plans.circuit, ())
+        self._stale = False
+
+    def commit(
+        self,
+        changes: Mapping[str, Change],
+        metrics: Mapping[str, Any] | None = None,
+        rejected: Mapping[str, int] | None = None,
+        catalog: Catalog | None = None,
+    ) -> Commit:
+        """Commit changes (by relation id) in one step, with what `metrics` say of it and the number of rows that were
+        not taken, and tell the engine.
+
+        catalog: becomes the newest by the same step. After an error it is that only if the commit is in the log.
+        """
+        known = (catalog or self._catalog).relations
+        rows = {i: (_as_stored(c.table, known.get(i)), c.diff) for i, c in changes.items()}
+        with contextlib.nullcontext("") if catalog is None else self._saving(catalog) as name:
+            made = write_transaction(self.layout, self.log, rows, metrics=metrics, rejected=rejected, catalog=name)
+        for relation_id in changes.keys() & self.clocks.keys():
+            time = self._catalog.relations[relation_id].event_time
+            assert time is not None
+            self.rise(relation_id, int(microseconds(changes[relation_id].table.column(time.column))[0].max()))
+        self.engine.notify()
+        return made
+
+    @contextlib.contextmanager
+    def _saving(self, catalog: Catalog) -> Iterator[str]:
+        """Store a catalog, which becomes the newest by the commit that is made inside the block; gives its name.
+
+        If there is no such commit, the one before stays, under a version that nobody may have seen.
+        """
+        private = any(has_secrets(r.sql, r.dialect) for r in catalog.relations.values())
+        found = replace(self._catalog, version=catalog.version)
+        try:
+            with saving(self.layout, self.log, catalog, private=private) as name:
+                try:
+                    yield name
+                finally:
+                    if catalog_name(self.log) == name:
+                        found = catalog
+        finally:
+            self._catalog = found
+
+    def rise(self, relation_id: str, time_us: int) -> None:
+        """The clock of an ordered stream is at least that from now on, if it is known."""
+        if relation_id in self.clocks:
+            self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
+
+    def flush(self) -> None:
+        """Wait until all views reflect all transactions.
+
+        What streams don't take of views is in `unwritten`.
+        """
+        self.log.check()
+        if self._stale:
+            self.reinstall()
+        if self.upkeep is not None:
+            self.upkeep.before()
+        self.engine.flush()
+        while self.upkeep is not None and self.upkeep.after():
+            self.engine.flush()
+        if self.runtime == "inprocess" and self._compactor.due():
+            self._compactor.run()
+
+    def settle(self, relations: frozenset[str]) -> None:
+        """Let the history of tables, as a new view reads it, be their content alone: no row that was replaced or
+        deleted before.
+        """
+        self.flush()
+        while not self._compactor.settle(relations):
+            self.commit({})
+            self.flush()
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Have something given back when the database is closed."""
+        self._opened.callback(callback)
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Stop the engine and give everything back. May be called again."""
+        if not self._closed:
+            self._closed = True
+            self._opened.close()
+
+    def _take_over(self, parallelism: int | None) -> None:
+        """Become the writer of what is there: a database that is refused is left as it is."""
+        while True:
+            head = self.log.head()
+            self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+            self._stored_buckets = fix_parallelism(self.layout, parallelism, engines.default_parallelism(self.runtime))
+            self.plans = Plans(self.layout, self.log, self._catalog, self._stored_buckets)
+            if self.log.head() == head and self.log.take_over(head):
+                return
+
+    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
+        """Start the engine. rebuild: all state is to be made anew."""
+        self.buckets = parallelism or self._stored_buckets
+        # Queries that ran until they were stopped ended with the process.
+        ended = {r.id for r in self._catalog.relations.values() if r.hidden and not r.owner}
+        ended |= {
+            r.id
+            for r in self._catalog.relations.values()
+            if r.owner and r.owner not in self._catalog.relations.keys() - ended
+        }
+        if ended:
+            self.change_catalog(self._catalog.without(ended))
+            self.plans.remove(ended)
+        database = Database(self.layout, self.log, self.packs, lambda: self._catalog.as_stored, self.clock)
+        self._compactor = Compactor(
+            self.layout,
+            self.log,
+            self.packs,
+            lambda: self._catalog.as_stored,
+            commits=_INPROCESS_COMPACTION,
+            after=give_back,
+        )
+        self._engine = engines.make_engine(self.runtime, database, self.buckets, spark)
+        opened.callback(self._engine.stop)
+        self._engine.start()
+        if rebuild:
+            self._rebuild()
+        else:
+            self._resume()
+        if self.runtime != "inprocess":
+            self._compactor.start()
+            opened.callback(self._compactor.stop)
+
+    def _go_on(self) -> None:
+        """Let the circuit run. What its epochs stumble over keeps nobody from opening the database: the engine shows
+        it, views can be dropped, and the next `flush` tries again.
+        """
+        try:
+            self.reinstall()
+        except Error:
+            if self.engine.failure is None:
+                raise
+
+    def _rebuild(self) -> None:
+        """Make all plans and all state anew, for `buckets`. An interruption is noticed at the next start."""
+        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
+        if unfinished:
+            self.change_catalog(self._catalog.without(unfinished))
+            self.plans.remove(unfinished)
+        producers = rebuild.plans_made_anew(self._catalog, self.buckets)
+        if producers:
+            self.engine.rebuild(planner.assemble(producers.values(), self.buckets))
+        self.plans.replace_all(producers, self.buckets)
+        store_parallelism(self.layout, self.buckets)
+
+    def _resume(self) -> None:
+        """Let the circuit run again, and finish the views that were being filled when the last writer ended."""
+        if not self.plans.producers and self.engine.circuit is None:
+            return
+        unfinished = {r.id: r for r in self._catalog.relations.values() if not r.ready}
+        try:
+            self.engine.install(self.plans.circuit, tuple(unfinished))
+        except Error:
+            if unfinished:
+                # Nobody was told that they exist, and the others must not be kept from going on.
+                self.change_catalog(self._catalog.without(set(unfinished)))
+                self.plans.remove(unfinished)
+            self._go_on()
+            return
+        for relation in unfinished.values():
+            self.change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
+
+
+def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
+    """Rows of a relation with its columns as data call them."""
+    if relation is None or not relation.stored:
+        return rows
+    return rows.rename_columns([c.name for c in relation.as_stored.columns])
+
+
+def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> Path:
+    if path is not None:
+        if not str(path):
+            raise error("INVALID_PARAMETER", "the path of a database is empty")
+        return Path(path)
+    made = tempfile.mkdtemp(prefix="watersmeet-")
+    opened.callback(shutil.rmtree, made, ignore_errors=True)
+    return Path(made) / "db"

@@ -1,0 +1,42 @@
+"""What this process knows of the content outside of the database: its readers, and as what it was last read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from watersmeet.catalog import External
+from watersmeet.database.problems import Problems
+from watersmeet.late import late
+from watersmeet.types import Schema
+
+if TYPE_CHECKING:
+    from watersmeet.sources import external as readers
+else:
+    readers = late("watersmeet.sources.external")
+
+
+class Outside:
+    """Readers, and by relation id what was read last. Whoever reads holds `lock`.
+
+    problems: why a content could not be read when that was last tried. versions: of what the database has.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self.lock = threading.RLock()
+        self.problems = problems
+        self.versions: dict[str, Any] = {}
+        self._given: dict[tuple[str, str], readers.GivenReader] = {}
+
+    def give(self, kind: str, name: str, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
+        """For tests: these rows (as texts) are the content of table `name` in a system of that kind."""
+        self._given[kind, name] = readers.GivenReader(columns, rows)
+
+    def reader(self, external: External, what: str = "an external table") -> readers.Reader:
+        """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
+        given = self._given.get((external.kind, external.name))
+        if given is not None:
+            return given
+        readers.check_kind(external.kind, sorted(readers.READERS), what)
+        return readers.READERS[external.kind](external)

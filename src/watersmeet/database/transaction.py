@@ -1,0 +1,190 @@
+"""Changes of tables and definitions: made by statements, collected by a transaction, committed in one step.
+
+What a transaction makes is staged: the engine fills it, rows are committed to it, and only this transaction sees it. So
+nothing is left to be done at COMMIT but to store one catalog, in which it is there for all. What is altered or dropped
+stays as it is until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.catalog import Catalog, Relation, SqlFunction
+from watersmeet.kernel.arrays.columns import has_floats, one_form
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.store.changes import Diff
+from watersmeet.store.commits import added
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Rows (columns by the relation's names, in order) and by how much each is added; diff None: once each."""
+
+    table: pa.Table
+    diff: Diff | None = None
+
+    @property
+    def diffs(self) -> Diff:
+        """The diff as an array."""
+        return np.ones(self.table.num_rows, np.int64) if self.diff is None else self.diff
+
+
+class Stoppable(Protocol):
+    """A query that runs until it is closed.
+
+    name: its id. text: as it was written. started_us: when, in microseconds since 1970 (UTC).
+    """
+
+    name: str
+    text: str
+    started_us: int
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        ...
+
+    def kill(self) -> None:
+        """Ends it; who asks for its rows gets QUERY_CANCELED."""
+        ...
+
+    def close(self) -> None:
+        """Ends it. May be called again."""
+        ...
+
+
+@dataclass
+class Definitions:
+    """The difference between the catalog that all see and the one that the transaction sees.
+
+    made, dropped: ids. altered: by id, relations as they are to be. schemas: those that there are to be, None: as there
+    are. stopped: ids of relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, as they
+    are to be.
+    """
+
+    made: set[str] = field(default_factory=set)
+    altered: dict[str, Relation] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    schemas: tuple[str, ...] | None = None
+    stopped: set[str] = field(default_factory=set)
+    functions: dict[str, SqlFunction] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.made or self.altered or self.dropped or self.schemas is not None or self.functions)
+
+    def seen(self, catalog: Catalog) -> Catalog:
+        """The catalog as the transaction sees it, and as its COMMIT makes it."""
+        if not self:
+            return catalog
+        relations = {
+            i: self.altered.get(i, replace(r, hidden=False, staged=False) if i in self.made else r)
+            for i, r in catalog.relations.items()
+            if i not in self.dropped
+        }
+        schemas = catalog.schemas if self.schemas is None else self.schemas
+        functions = {**catalog.functions, **self.functions}
+        return replace(catalog, relations=relations, schemas=schemas, functions=functions)
+
+    def put(self, relation: Relation, catalog: Catalog) -> Relation | None:
+        """Take a relation in, new or in the place of the one with its id.
+
+        Returns it as the catalog that all see is to have it; None if that has to wait for COMMIT.
+        """
+        known = catalog.relations.get(relation.id)
+        if known is not None and not known.hidden:
+            self.altered[relation.id] = relation
+            return None
+        if relation.hidden:
+            return relation
+        self.made.add(relation.id)
+        return replace(relation, hidden=True, staged=True)
+
+    def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
+        """Take relations out; those that can go at once, as nobody else sees them."""
+        gone = {i for i in ids if i in catalog.relations and catalog.relations[i].hidden}
+        later = {i for i in ids if i in catalog.relations} - gone
+        # What works for a view that others see goes when that goes.
+        gone -= {i for i in gone if catalog.relations[i].owner in later}
+        self.dropped |= set(ids) - gone
+        self.made -= gone
+        return gone
+
+
+@dataclass
+class Transaction:
+    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left.
+
+    committed: what it did is done, also if COMMIT raises because views could not be brought up to date.
+    running: queries that began in it. ends: what is given back when it is over. clocks, rejected: by relation id, of
+    ordered streams: the time of the newest row written, in microseconds, and how many rows were not taken.
+    """
+
+    read_only: bool = False
+    failed: bool = False
+    committed: bool = False
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    """By relation id."""
+    clocks: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
+    definitions: Definitions = field(default_factory=Definitions)
+    running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
+    ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
+        """See `Definitions.drop`; what was written to them is forgotten."""
+        for by_id in (self.changes, self.clocks, self.rejected):
+            for relation_id in ids:
+                by_id.pop(relation_id, None)
+        return self.definitions.drop(ids, catalog)
+
+    def add(self, relation_id: str, change: Change, rejected: int) -> None:
+        """Take a change into the transaction, and the number of rows that were rejected with it."""
+        self.rejected = added(self.rejected, {relation_id: rejected})
+        if change.table.num_rows:
+            self.changes.setdefault(relation_id, []).append(change)
+
+
+def in_one_form(table: pa.Table) -> pa.Table:
+    """The rows with 0.0 for -0.0: they are equal, so that a deletion can't say which of both goes."""
+    if not any(has_floats(f.type) for f in table.schema):
+        return table
+    return pa.Table.from_arrays([one_form(c) for c in table.columns], schema=table.schema)
+
+
+def joined(changes: Sequence[Change]) -> Change:
+    """All rows of `changes`, one after the other, as they came."""
+    table = pa.concat_tables([c.table for c in changes])
+    return (
+        Change(table)
+        if all(c.diff is None for c in changes)
+        else Change(table, np.concatenate([c.diffs for c in changes]))
+    )
+
+
+def merged(changes: Sequence[Change]) -> Change:
+    """One change that does what `changes` do one after the other.
+
+    Rows that are only added keep their order of arrival; otherwise equal rows are one, in canonical order.
+    """
+    change = joined(changes)
+    return change if change.diff is None else consolidated(change)
+
+
+def consolidated(change: Change) -> Change:
+    """The change with one row per distinct row and no diff 0, in canonical order."""
+    names = change.table.column_names
+    positional = change.table.rename_columns([f"c{i}" for i in range(len(names))])
+    delta = consolidate(Delta(positional, change.diffs))
+    columns = [
+        c.cast(f.type) if c.type != f.type else c
+        for c, f in zip(delta.columns.columns, change.table.schema, strict=True)
+    ]
+    table = pa.Table.from_arrays(columns, schema=change.table.schema)
+    return Change(table, delta.diff)

@@ -1,0 +1,190 @@
+"""What the statements of one connection share."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from watersmeet.batch.files import files_refused
+from watersmeet.catalog import Catalog, Relation, SqlFunction
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.transaction import Stoppable, Transaction
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.statements import Name, Statement
+from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.session.access.variables import DIALECT, Variables
+
+
+@dataclass
+class Session:
+    """The state of a connection.
+
+    view: the one in whose words statements are read, if they are not the user's. replace_connectors: relations with
+    a connector get their rows only by `Connection.inject`. running: its queries that run until they are stopped.
+    stopping: threads that stop such queries, until they have. told_failures: ids of the views of which FLUSH said that
+    they stopped.
+    """
+
+    database: OpenDatabase
+    variables: Variables
+    replace_connectors: bool = False
+    transaction: Transaction | None = None
+    view: Relation | None = None
+    running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
+    stopping: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
+    told_failures: set[str] = field(default_factory=set)
+    _thread: threading.local = field(default_factory=threading.local)
+
+    @property
+    def dialect(self) -> str:
+        """The SQL that is spoken."""
+        return self.variables.get(DIALECT)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the statements that this thread is running had to say."""
+        found: list[str] = self._thread.__dict__.setdefault("notices", [])
+        return found
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest catalog, seen from the session's path."""
+        catalog = self.database.catalog
+        if self.transaction is not None:
+            catalog = self.transaction.definitions.seen(catalog)
+        if self.view is not None:
+            return catalog.seen_by(self.view)
+        return replace(catalog, path=self.path_in(catalog))
+
+    def put(self, relation: Relation) -> None:
+        """Put a relation into the catalog, new or in the place of the one with its id. In a transaction others see that
+        from COMMIT on.
+        """
+        database = self.database
+        with database.guard:
+            seen: Relation | None = relation
+            if self.transaction is not None:
+                seen = self.transaction.definitions.put(relation, database.catalog)
+            if seen is not None:
+                database.change_catalog(database.catalog.with_relation(seen))
+
+    def put_schemas(self, schemas: tuple[str, ...]) -> None:
+        """Let the schemas beside the common one be these."""
+        database = self.database
+        with database.guard:
+            if self.transaction is None:
+                database.change_catalog(database.catalog.with_schemas(schemas))
+            else:
+                self.transaction.definitions.schemas = schemas
+
+    def put_functions(self, functions: Iterable[SqlFunction]) -> None:
+        """Put functions of SQL into the catalog, new or in the place of those with their ids."""
+        database = self.database
+        with database.guard:
+            if self.transaction is None:
+                database.change_catalog(database.catalog.with_functions(functions))
+            else:
+                self.transaction.definitions.functions.update((f.id, f) for f in functions)
+
+    def writes_at_once(self, relation: Relation) -> bool:
+        """Whether changes of a relation are committed as they come: there is no transaction, or nobody else sees it."""
+        return self.transaction is None or relation.id in self.transaction.definitions.made
+
+    @property
+    def semantics(self) -> Semantics:
+        """What words mean in the session's dialect."""
+        return language_named(self.dialect).semantics
+
+    def path_in(self, catalog: Catalog) -> tuple[str, ...]:
+        """The schemas of `search_path` that a catalog has."""
+        wanted = (schema_meant(n, catalog) for n in listed(self.variables.get("search_path")))
+        return tuple(n for n in dict.fromkeys(wanted) if n is not None)
+
+    def queries(self) -> list[Stoppable]:
+        """The queries that run, in the order in which they were started."""
+        return sorted((q for q in self.running if not q.closed), key=lambda q: (q.started_us, q.name))
+
+    def stop_running(self) -> None:
+        """Ends the queries that still run."""
+        for query in list(self.running):
+            query.close()
+        for thread in list(self.stopping):
+            thread.join()
+
+    def notice(self, text: str) -> None:
+        """Tell the user something beside the result."""
+        self.notices.append(text)
+
+    @contextmanager
+    def numbered(self) -> Iterator[None]:
+        """Errors inside have the number that the dialect gives to their condition, unless they have one."""
+        try:
+            yield
+        except Error as err:
+            if err.code is None:
+                err.code = language_named(self.dialect).codes.get(err.condition)
+            raise
+
+    def relation(self, name: Name, statement: Statement) -> Relation:
+        """The relation of that name; UNDEFINED_RELATION with its place."""
+        found = self.find(name)
+        if found is None:
+            raise undefined_relation(self.catalog, name, statement)
+        return found
+
+    def find(self, name: Name) -> Relation | None:
+        """The relation of that name, None if there is none."""
+        return find_relation(self.catalog, name.name, name.schema, folded=name.folded)
+
+    def require_writer(self, what: str) -> None:
+        """READ_ONLY_SESSION if this connection may only read."""
+        if self.database.read_only:
+            raise error(
+                "READ_ONLY_SESSION",
+                f"{what} is not possible on a connection that only reads",
+                hint="Connect without read_only = True; one process at a time can write.",
+            )
+
+    def require_files(self, connector: Mapping[str, str]) -> None:
+        """FILES_NOT_ALLOWED for a connector that reads files, if this connection may not."""
+        if not self.database.files and "path" in connector:
+            raise files_refused("a connector with a path")
+
+    def require_definer(self, what: str) -> None:
+        """READ_ONLY_SESSION if this connection, or its transaction, may only read."""
+        self.require_writer(what)
+        if self.transaction is not None and self.transaction.read_only:
+            raise error("READ_ONLY_SESSION", f"{what} is not possible in a read-only transaction")
+
+    def require_no_transaction(self, what: str) -> None:
+        """TRANSACTION_STATE inside BEGIN … COMMIT."""
+        if self.transaction is not None:
+            raise error(
+                "TRANSACTION_STATE", f"{what} is not possible inside a transaction", hint="COMMIT or ROLLBACK first."
+            )
+
+
+def error_at(
+    statement: Statement,
+    span: Span | None,
+    condition: str,
+    message: str,
+    *,
+    detail: str | None = None,
+    hint: str | None = None,
+) -> Error:
+    """An error with its place in the text of `statement`."""
+    return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span)
+
+
+def undefined_relation(
+    catalog: Catalog, name: Name, statement: Statement, what: str = "relation", known: Iterable[str] | None = None
+) -> Error:
+    """UNDEFINED_RELATION with near names."""
+    hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
+    return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)

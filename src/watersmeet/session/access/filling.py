@@ -1,0 +1,80 @@
+"""Relations that the circuit feeds: into the catalog, into the circuit, filled, ready; or out of both."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+
+from watersmeet.catalog import Relation
+from watersmeet.circuit.operators import Operator
+from watersmeet.errors import Error
+from watersmeet.session.access.context import Session
+
+
+def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
+    """Make a relation that `operators` keep up to date; returns when it shows its inputs' content.
+
+    If that fails, nothing of it is left. Other statements go on meanwhile, except those that change the catalog.
+    """
+    database = session.database
+    relation = replace(relation, ready=False, append_only=operators[-1].append_only)
+    database.plans.add(relation.id, operators)
+    try:
+        session.put(relation)
+        database.engine.install(database.plans.circuit, (relation.id,))
+        session.put(replace(relation, ready=True))
+    except BaseException:
+        undo(session, {relation.id})
+        raise
+
+
+def undo(session: Session, ids: set[str]) -> None:
+    """Take relations out of everything that nobody was told of. Raises nothing: what was wrong before says more."""
+    database = session.database
+    stored = True
+    with database.guard:
+        if ids & database.catalog.relations.keys():
+            stored = database.forget(ids)
+            for relation_id in ids:
+                database.content.drop(relation_id)
+    with contextlib.suppress(Error):
+        _take_out(session, ids, stored=stored)
+
+
+def clear_away(session: Session, gone: set[str]) -> None:
+    """Take relations out of the circuit and off the disk that the catalog has no more."""
+    database = session.database
+    with database.guard:
+        for relation_id in gone:
+            database.content.drop(relation_id)
+    install_remaining(session, gone)
+    for relation_id in gone:
+        shutil.rmtree(database.layout.dead(relation_id), ignore_errors=True)
+
+
+def stop_feeding(session: Session, ids: set[str]) -> None:
+    """Let the circuit run without relations that stay in the catalog. In a transaction those that others see are fed
+    until COMMIT.
+    """
+    if session.transaction is not None:
+        definitions = session.transaction.definitions
+        definitions.stopped |= ids - definitions.made
+        ids = ids & definitions.made
+    install_remaining(session, ids)
+
+
+def install_remaining(session: Session, gone: set[str]) -> None:
+    """Let the circuit run without the relations `gone`, which it no longer feeds. It does not in any case."""
+    try:
+        _take_out(session, gone, stored=True)
+    except Error as err:
+        session.notice(f"the views go on with the plan that they had: {err.message}")
+
+
+def _take_out(session: Session, gone: set[str], *, stored: bool) -> None:
+    database = session.database
+    if database.plans.producers.keys() & gone:
+        database.plans.remove(gone, stored=stored)
+        database.reinstall()

@@ -1,0 +1,92 @@
+"""CREATE OR REPLACE: what is there gives way in the transaction that makes the new one, which is a commit.
+
+A plain view keeps its place, so that others may go on reading it; as in PostgreSQL ("CREATE VIEW") columns may only be
+added behind those that it has. All else is dropped and made anew: a table's content is lost (SQLstream, "CREATE
+STREAM": the history is lost), a materialized view is filled again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects import statements as st
+from watersmeet.session.access.context import Session, error_at
+
+#: What a statement makes, in the words of `Relation.role`.
+_MADE: Final[dict[type[st.Create], str]] = {
+    st.CreateDictionary: "dictionary",
+    st.CreateExternalStream: "source",
+    st.CreateExternalTable: "external table",
+    st.CreateIndex: "index",
+    st.CreateMaterializedView: "materialized view",
+    st.CreatePump: "pump",
+    st.CreateSource: "source",
+    st.CreateStream: "stream",
+    st.CreateTable: "table",
+    st.CreateTopic: "topic",
+    st.CreateView: "view",
+}
+
+
+def check_replaceable(statement: st.Create, existing: Relation) -> None:
+    """CATALOG_TYPE_MISMATCH if the statement makes something else than what is there."""
+    made = _MADE[type(statement)]
+    if existing.role == made:
+        return
+    raise error_at(
+        statement,
+        statement.name_span,
+        "CATALOG_TYPE_MISMATCH",
+        f"{existing.reader} can't be replaced by {'an' if made[0] in 'aei' else 'a'} {made}",
+        hint=f"Drop the {existing.role} first, in one transaction if nobody is to miss it.",
+    )
+
+
+def check_view(session: Session, statement: st.CreateView, old: Relation, new: Relation) -> None:
+    """Whether a plain view may stand in the place of another one.
+
+    DATATYPE_MISMATCH for columns that are gone or others, DEPENDENT_OBJECTS if something has been filled through the
+    old one, INVALID_NAME if it would read itself.
+    """
+    catalog = session.catalog
+    if old.id in catalog.upstream(new.depends_on):
+        raise error_at(statement, statement.name_span, "INVALID_NAME", f"{old.title} would read itself")
+    kept = new.columns[: len(old.columns)]
+    for before, now in zip(old.columns, kept, strict=False):
+        if (before.name, before.type) != (now.name, now.type):
+            raise error_at(
+                statement,
+                statement.name_span,
+                "DATATYPE_MISMATCH",
+                f'{old.title} has the column "{before.name}" of type {before.type.sql}, the new one has '
+                f'"{now.name}" of type {now.type.sql} there',
+                hint="Columns may be added at the end only; else drop the view first.",
+            )
+    if len(kept) < len(old.columns):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "DATATYPE_MISMATCH",
+            f'{old.title} has the column "{old.columns[len(kept)].name}", the new one has not',
+            hint="Columns may be added at the end only; else drop the view first.",
+        )
+    filled = [r for r in catalog.dependents(old.id) if r.kind != "view" or r.pump]
+    if filled and not is_same(old, new):
+        detail = "; ".join(f"{r.reader} was filled through it" for r in filled)
+        raise error_at(
+            statement,
+            statement.name_span,
+            "DEPENDENT_OBJECTS",
+            f"cannot replace {old.title} because other objects depend on what it was",
+            detail=f"{detail[0].upper()}{detail[1:]}.",
+            hint="Drop these first, and make them again, in one transaction if nobody is to miss them.",
+        )
+
+
+def is_same(old: Relation, new: Relation) -> bool:
+    """Whether two views are the same by their text, its language and what its names mean."""
+    return not old.known and (
+        (old.sql, old.dialect, old.path, old.columns, set(old.depends_on), set(old.functions))
+        == (new.sql, new.dialect, new.path, new.columns, set(new.depends_on), set(new.functions))
+    )

@@ -1,0 +1,227 @@
+"""BEGIN, COMMIT, ROLLBACK, FLUSH."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from watersmeet.catalog import Relation
+from watersmeet.database.transaction import Change, Transaction, consolidated, in_one_form, joined, merged
+from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
+from watersmeet.errors import Error, error
+from watersmeet.runtime.stopped import failed_views
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.filling import clear_away, install_remaining, undo
+from watersmeet.session.access.ordering import in_order_at_commit
+from watersmeet.session.access.result import Result
+from watersmeet.store.commits import added
+
+
+def begin_statement(session: Session, statement: Begin) -> Result:
+    """BEGIN."""
+    if session.transaction is not None:
+        session.notice("there is already a transaction in progress")
+        return Result("BEGIN")
+    session.transaction = new_transaction(session, read_only=statement.read_only)
+    return Result("BEGIN")
+
+
+def new_transaction(session: Session, *, read_only: bool = False) -> Transaction:
+    """A transaction that has done nothing."""
+    return Transaction(read_only=read_only or session.database.read_only)
+
+
+def commit_statement(session: Session, statement: Commit) -> Result:
+    """COMMIT."""
+    del statement
+    if session.transaction is None:
+        session.notice("there is no transaction in progress")
+    else:
+        commit(session)
+    return Result("COMMIT")
+
+
+def rollback_statement(session: Session, statement: Rollback) -> Result:
+    """ROLLBACK."""
+    del statement
+    if session.transaction is None:
+        session.notice("there is no transaction in progress")
+    else:
+        rollback(session)
+    return Result("ROLLBACK")
+
+
+def flush_statement(session: Session, statement: Flush) -> Result:
+    """FLUSH: waits until all views show what was committed before."""
+    del statement
+    flush(session)
+    return Result("FLUSH")
+
+
+def flush(session: Session) -> None:
+    """Waits until all views and running queries have processed what was committed before.
+
+    Raises why a stream doesn't take what a view gives (INTO).
+    """
+    session.require_writer("FLUSH")
+    session.require_no_transaction("FLUSH")
+    _flush(session)
+
+
+def _flush(session: Session) -> None:
+    session.database.flush()
+    for relation_id, failure in failed_views(session.database.log.last_epoch()).items():
+        view = session.catalog.relations.get(relation_id)
+        if view is not None and relation_id not in session.told_failures:
+            session.told_failures.add(relation_id)
+            stopped = "" if failure["condition"] == "VIEW_FAILED" else f"{view.reader} was stopped: "
+            session.notice(stopped + failure["message"])
+    problem = session.database.unwritten.first()
+    if problem is not None:
+        raise problem
+
+
+def commit(session: Session) -> None:
+    """Commit the open transaction in one step: rows and definitions. TRANSACTION_STATE, with everything undone, if it
+    had failed.
+    """
+    transaction = session.transaction
+    assert transaction is not None
+    with _locked(session, transaction):
+        try:
+            _stop_writing(session, transaction)
+            with session.database.guard:
+                _commit(session, transaction)
+        except BaseException:
+            rollback(session)
+            raise
+        _carry_out(session, transaction)
+
+
+def _commit(session: Session, transaction: Transaction) -> None:
+    """Store what the transaction did. The caller holds the guard."""
+    database = session.database
+    if transaction.failed:
+        raise error(
+            "TRANSACTION_STATE",
+            "the transaction had failed and was rolled back",
+            hint="Use ROLLBACK after an error, then begin again.",
+        )
+    if gone := transaction.changes.keys() - database.catalog.relations.keys():
+        raise error(
+            "TRANSACTION_STATE",
+            "the transaction was rolled back: a table that it changed was dropped",
+            detail=f"{len(gone)} of its tables are gone.",
+        )
+    catalog = None
+    if transaction.definitions:
+        catalog = replace(transaction.definitions.seen(database.catalog), version=database.catalog.version + 1)
+    streams = {r.id for r in database.catalog.relations.values() if r.mode is not None}
+    changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
+    changes, overtaken = in_order_at_commit(session, changes)
+    changes = {i: c for i, c in changes.items() if c.table.num_rows}
+    rejected = added(transaction.rejected, overtaken)
+    if changes or rejected:
+        database.commit(changes, rejected=rejected, catalog=catalog)
+    elif catalog is not None:
+        database.change_catalog(catalog)
+    session.transaction = None
+    transaction.committed = True
+    database.content.clear_overlay(transaction.changes)
+
+
+def _stop_writing(session: Session, transaction: Transaction) -> None:
+    """Before views go that write streams: what they gave until now is written."""
+    known, definitions = session.database.catalog.relations, transaction.definitions
+    if any(known[i].feeds for i in definitions.dropped if i in known):
+        with contextlib.suppress(Error):  # where nothing can be processed any more, views can still be dropped
+            session.database.flush()
+
+
+def _carry_out(session: Session, transaction: Transaction) -> None:
+    """What follows from the definitions that were committed; after a crash the next start sees to it."""
+    database, definitions = session.database, transaction.definitions
+    if definitions:
+        gone = set(definitions.dropped)
+        clear_away(session, gone)
+        install_remaining(session, definitions.stopped)
+        if database.upkeep is not None:
+            database.upkeep.follow()
+    transaction.ends.close()
+    if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
+        database.flush()  # when COMMIT returns, new views show what their inputs have
+
+
+def rollback(session: Session) -> None:
+    """Undo the open transaction. Raises nothing."""
+    transaction = session.transaction
+    if transaction is None:
+        return
+    database = session.database
+    with _locked(session, transaction):
+        with database.guard:
+            session.transaction = None
+            database.content.clear_overlay(transaction.changes)
+        for query in list(transaction.running):
+            query.close()
+        # An error of the disk may come when the log has taken the transaction: then it is done.
+        known = database.catalog.relations
+        made = {i for i in transaction.definitions.made if i in known and known[i].staged}
+        if made:
+            undo(session, made | {r.id for r in known.values() if r.owner in made})
+        transaction.ends.close()
+
+
+@contextlib.contextmanager
+def _locked(session: Session, transaction: Transaction) -> Iterator[None]:
+    """Holds what a statement holds that changes the catalog, if the transaction has one."""
+    with session.database.ddl if transaction.definitions else contextlib.nullcontext():
+        yield
+
+
+def apply(
+    session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None, *, rejected: int = 0
+) -> None:
+    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
+
+    metrics: of the commit. rejected: how many rows were left out (`in_order`): they are counted if nothing else
+    changes, too.
+
+    A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its
+    order.
+    """
+    plain = change.diff is None or relation.mode is not None
+    change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
+    rows = change.table.num_rows
+    if session.writes_at_once(relation):
+        if rows or rejected:
+            session.database.commit({relation.id: change} if rows else {}, metrics, {relation.id: rejected})
+        return
+    assert session.transaction is not None
+    session.transaction.add(relation.id, change, rejected)
+    if rows:
+        session.database.content.overlay(relation.id, change.table, change.diffs)
+
+
+@contextlib.contextmanager
+def own_transaction(session: Session) -> Iterator[None]:
+    """A transaction around several statements, unless one is open already."""
+    if session.transaction is not None:
+        yield
+        return
+    session.transaction = new_transaction(session)
+    try:
+        yield
+        commit(session)
+    except BaseException:
+        if session.transaction is not None:
+            rollback(session)
+        raise
+
+
+def wait_if_wanted(session: Session) -> None:
+    """After a change, with `rw_implicit_flush` set: wait until all views show it. Holds no lock."""
+    if session.transaction is None and session.variables.is_on("implicit_flush"):
+        _flush(session)

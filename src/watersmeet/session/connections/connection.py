@@ -1,0 +1,323 @@
+"""The connection of PEP 249, and `connect`."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import pyarrow as pa
+
+from watersmeet import errors
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.dialects import language_named, parse
+from watersmeet.dialects.schemas import relation_written
+from watersmeet.dialects.statements import Select
+from watersmeet.dialects.timeplus.texts import columns_of
+from watersmeet.errors import error
+from watersmeet.late import late
+from watersmeet.session.access import transactions
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.variables import Variables
+from watersmeet.session.connections.cursor import Cursor
+from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_whole
+from watersmeet.store.layout import FilePermissions
+
+if TYPE_CHECKING:
+    from watersmeet.session.access import ordering
+    from watersmeet.session.services import delivery, running, status, topology, upkeep
+    from watersmeet.session.statements import explain
+else:
+    delivery = late("watersmeet.session.services.delivery")
+    explain = late("watersmeet.session.statements.explain")
+    ordering = late("watersmeet.session.access.ordering")
+    running = late("watersmeet.session.services.running")
+    status = late("watersmeet.session.services.status")
+    topology = late("watersmeet.session.services.topology")
+    upkeep = late("watersmeet.session.services.upkeep")
+
+Runtime = Literal["spark", "inprocess"]
+
+_PERMISSIONS: Final = ("private", "umask")
+_RUNTIMES: Final = ("spark", "inprocess")
+
+
+def connect(
+    path: str | Path | None = None,
+    dialect: str = "risingwave",
+    parallelism: int | None = None,
+    runtime: Runtime = "spark",
+    *,
+    spark: Any = None,
+    read_only: bool = False,
+    rebuild: bool = False,
+    replace_connectors: bool = False,
+    tick_seconds: float = 1.0,
+    file_permissions: FilePermissions = "private",
+    allow_files: bool = True,
+) -> Connection:
+    """Open a database and give a connection to it.
+
+    path: the directory of a persistent database, made if it does not exist; every view goes on where it
+        was. None: everything lives in a temporary directory until `close`.
+    dialect: the SQL that is spoken.
+    parallelism: the number of state buckets, fixed when a database is made. None: as many as cores in a new
+        one, whatever it has in an old one.
+    runtime: `spark`, or `inprocess` to run the same circuits without Spark, inside FLUSH.
+    spark: an existing SparkSession to use; it is not stopped at the end.
+    read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
+    rebuild: plan all views and make their state anew from their inputs before going on: for another
+        `parallelism`, or after STATE_DAMAGED. Their content stays as it is.
+    replace_connectors: sources get their rows only by `Connection.inject` (for tests).
+    tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so
+    often.
+    file_permissions: of a new database. `private`: its directory and all files in it are for the user of this process
+        alone (0700, 0600), whatever the umask. `umask`: they get the rights that the umask leaves, for executors or
+        readers that run as another user. An old database keeps the rights that its directory has.
+    allow_files: whether statements may read files of this machine: `read_csv(…)` and its kin in SELECT, connectors and
+        dictionaries with a path. Close it (FILES_NOT_ALLOWED) to those who may query but not look around. What exists
+        already goes on.
+
+    Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
+    holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
+    """
+    language_named(dialect)
+    if runtime not in _RUNTIMES:
+        raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
+    if read_only and path is None:
+        raise error("INVALID_PARAMETER", "read_only needs the path of a database")
+    if file_permissions not in _PERMISSIONS:
+        raise error(
+            "INVALID_PARAMETER",
+            f'unknown file_permissions "{file_permissions}"',
+            hint="They are private and umask.",
+        )
+    database = OpenDatabase(
+        path,
+        read_only=read_only,
+        parallelism=parallelism,
+        runtime=runtime,
+        spark=spark,
+        rebuild=rebuild,
+        tick_seconds=tick_seconds,
+        permissions=file_permissions,
+        files=allow_files,
+    )
+    if not read_only:
+        upkeep.DictionaryUpkeep(Session(database, Variables("timeplus")))
+    return Connection(Session(database, Variables(dialect), replace_connectors))
+
+
+class Connection:
+    """A session. May be used from several threads: its statements run one after the other.
+
+    Statements commit by themselves, except between BEGIN and COMMIT.
+    """
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.RLock()
+        self._closed = False
+        # A connection that is forgotten, or open when Python ends, is closed all the same.
+        self._finalizer = weakref.finalize(self, session.database.close)
+
+    @property
+    def dialect(self) -> str:
+        """The SQL that is spoken."""
+        return self._session.dialect
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether each statement commits by itself: always, outside BEGIN … COMMIT."""
+        return self._session.transaction is None
+
+    def cursor(self) -> Cursor:
+        """Make a cursor."""
+        self._check_open()
+        return Cursor(self)
+
+    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
+        """Run statements on a new cursor."""
+        return self.cursor().execute(operation, parameters)
+
+    def execute_script(self, text: str, *, transaction: bool = False) -> Iterator[Cursor]:
+        """Run the statements of a script, giving a cursor with the result of each as soon as it is done.
+
+        Nothing is run if the text can't be parsed. An error ends the script; what was done before it stays.
+
+        transaction: the script is one transaction, with what it creates and drops: after an error, and when the
+            iterator is closed before its end, nothing of it is left. FLUSH commits what stands before it. A script with
+            BEGIN, COMMIT or ROLLBACK of its own is run as it says.
+        """
+        run = execute_whole if transaction else execute_each
+        for result in run(self._session, text, self._lock):
+            cursor = self.cursor()
+            cursor._accept(result)
+            yield cursor
+
+    @contextmanager
+    def settings_kept(self) -> Iterator[None]:
+        """What SET changes inside, the dialect among it, is changed back behind it."""
+        saved = self._session.variables.saved()
+        try:
+            yield
+        finally:
+            self._session.variables.restore(saved)
+
+    def commit(self) -> None:
+        """Commit the open transaction; does nothing without one."""
+        self._check_open()
+        with self._lock:
+            if self._session.transaction is not None:
+                transactions.commit(self._session)
+
+    def rollback(self) -> None:
+        """Undo the open transaction; does nothing without one."""
+        self._check_open()
+        with self._lock:
+            if self._session.transaction is not None:
+                transactions.rollback(self._session)
+
+    def close(self) -> None:
+        """Roll an open transaction back, stop running queries and the engine, let others open the database.
+
+        May be called again.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._session.stop_running()
+        finally:
+            self._finalizer()
+
+    def flush(self) -> None:
+        """Return when every view and every running query has processed what was committed before, as FLUSH does."""
+        self._check_open()
+        transactions.flush(self._session)
+
+    def start(self, query: str) -> running.RunningQuery:
+        """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave."""
+        self._check_open()
+        statements = parse(query, self._session.dialect)
+        if len(statements) != 1 or not isinstance(statements[0], Select):
+            raise error("SYNTAX_ERROR", "one query can be started at a time", sql=query)
+        with self._session.database.ddl, self._session.numbered():
+            try:
+                return running.RunningQuery(self._session, statements[0])
+            except errors.Error as err:
+                if err.span is not None and err.sql is None:  # of the planner, which has not the text
+                    err.sql = query
+                raise
+
+    def set_clock(self, time_us: int) -> None:
+        """Stop the database's clock at a time, for tests: now() and PROCTIME() of epochs are it until the next call.
+
+        time_us: microseconds since 1970 (UTC). INVALID_PARAMETER if that would set it back.
+        """
+        self._check_open()
+        self._session.require_writer("setting the clock")
+        self._session.database.clock.set(time_us)
+
+    def set_watermark(self, relation: str, time_us: int) -> None:
+        """Move a relation's event time, for tests: no later row will be before `time_us`, though no row says so.
+
+        time_us: microseconds since 1970 (UTC). INVALID_PARAMETER for a relation without WATERMARK FOR.
+        """
+        self._check_open()
+        self._session.require_writer("moving a watermark")
+        found = relation_written(self._session.catalog, relation)
+        if found is None or found.event_time is None:
+            raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
+        database = self._session.database
+        database.engine.lift(found.id, time_us)
+        if found.event_time.ordered:
+            ordering.stream_clock(self._session, found)
+            database.rise(found.id, time_us)
+
+    def set_external(self, kind: str, table: str, columns: str, rows: Sequence[Sequence[str | None]]) -> None:
+        """Put rows in the place of a table of another system, for tests: external tables and dictionaries over it read
+        them.
+
+        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in Timeplus' spelling, `id
+        string, name string`.
+        rows: texts, each read as its column's type; they take the place of those of an earlier call.
+        """
+        self._check_open()
+        self._session.require_writer("setting external content")
+        self._session.database.outside.give(kind, table, columns_of(columns), rows)
+
+    def inject(self, relation: str, rows: pa.Table) -> None:
+        """Commit rows to a source or table as if its connector had delivered them.
+
+        rows: columns by name; missing ones are NULL. Needs `replace_connectors` for relations with a connector.
+        """
+        self._check_open()
+        with self._lock:
+            delivery.inject(self._session, relation, rows)
+
+    def deliver(
+        self, relation: str, rows: Sequence[Sequence[str | None]], columns: Sequence[str] | None = None
+    ) -> None:
+        """Commit rows given as texts, each read as its column's type."""
+        self._check_open()
+        with self._lock:
+            delivery.deliver_texts(self._session, relation, rows, columns)
+
+    def status(self) -> dict[str, Any]:
+        """How views and sources do: what SHOW JOBS shows, as JSON. Never waits for statements of other threads."""
+        self._check_open()
+        return status.database_status(self._session)
+
+    def topology(self, format: topology.TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
+        """A picture of all tables, sources and materialised views and what feeds what: an SVG document, or DOT."""
+        self._check_open()
+        return topology.draw_topology(self._session, format)
+
+    def join_state(self, view: str) -> dict[str, int]:
+        """Rows that the last join of `view` holds: `left` and `right`."""
+        self._check_open()
+        return status.join_state(self._session, view)
+
+    def explain_script(self, text: str) -> list[tuple[str, list[str]]]:
+        """The plans of the views that a script makes: name and lines. Changes the catalog, so use a new database."""
+        self._check_open()
+        with self._lock:
+            return explain.explain_script(self._session, text)
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise error("CONNECTION_CLOSED", "the connection is closed")
+
+    def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
+        self._check_open()
+        return execute(self._session, text, parameters, self._lock)
+
+    def _execute_many(self, text: str, rows: Sequence[Sequence[Any]]) -> Result:
+        self._check_open()
+        return execute_many(self._session, text, rows, self._lock)

@@ -1,0 +1,257 @@
+"""The cursor of PEP 249: runs statements and gives the rows of the last one."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.session.access.result import Result, Running
+from watersmeet.session.access.values import python_rows
+from watersmeet.types import SqlType
+
+#: Rows that are turned into Python values at once.
+_CHUNK_ROWS = 8192
+
+#: A query with EMIT PERIODIC gives rows as time passes, without a commit: it is asked so often.
+_WAIT_S = 0.1
+
+Row = tuple[Any, ...]
+Description = tuple[str, SqlType, None, None, int | None, int | None, bool]
+
+
+class Executing(Protocol):
+    """What a cursor asks of its connection."""
+
+    def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
+        """Runs the statements of `text`; the result of the last."""
+        ...
+
+    def _execute_many(self, text: str, rows: Sequence[Sequence[Any]]) -> Result:
+        """Runs one statement for each of `rows`."""
+        ...
+
+
+class Cursor:
+    """A cursor of `connection`.
+
+    arraysize: rows that `fetchmany` gives by default. notices: what the statements of the last
+    `execute` had to say beside their results.
+    """
+
+    def __init__(self, connection: Executing) -> None:
+        self.connection = connection
+        self.arraysize = 1
+        self.notices: tuple[str, ...] = ()
+        self._closed = False
+        self._result: Result | None = None
+        self._given = pa.table({})
+        self._rows: list[Row] = []
+        self._taken = 0
+        self._read = 0
+
+    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
+        """Runs the statements of `operation`, in order; the result is that of the last.
+
+        parameters: a value for each question mark. If a statement fails, those before it stay done
+        (in a transaction: until ROLLBACK). Returns the cursor. Raises `watersmeet.Error`.
+        """
+        self._forget()
+        self._accept(self.connection._execute(operation, parameters))
+        return self
+
+    def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any]]) -> Cursor:
+        """Runs one statement once for each sequence of parameters, as one transaction.
+
+        `rowcount` is the sum. An INSERT of one row of parameters is done for all of them at once.
+        """
+        self._forget()
+        self._accept(self.connection._execute_many(operation, list(seq_of_parameters)))
+        return self
+
+    @property
+    def description(self) -> list[Description] | None:
+        """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None without rows."""
+        if self._result is None or (self._result.table is None and self._result.running is None):
+            return None
+        return [(c.name, c.type, None, None, c.type.precision, c.type.scale, c.nullable) for c in self._result.columns]
+
+    @property
+    def rowcount(self) -> int:
+        """Rows of the result, or rows that were changed; -1 if there is no such number."""
+        return -1 if self._result is None else self._result.rowcount
+
+    @property
+    def statusmessage(self) -> str | None:
+        """The first words of the last statement; None before any."""
+        return None if self._result is None else self._result.command
+
+    @property
+    def runs(self) -> bool:
+        """Whether the result is of a query that runs until it is stopped, and may give more rows."""
+        return self._running is not None and not self._running.ended
+
+    @property
+    def sign(self) -> int | None:
+        """Of a query that runs: the number (from 0) of the column that is 1 in rows that came and -1 in rows that went,
+        None if none goes.
+        """
+        return None if self._running is None else self._running.sign
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until a row can be fetched: True; False if none comes any more, or none came in so many seconds."""
+        until_s = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            if self._read < len(self._rows) or self._taken < self._table().num_rows:
+                return True
+            running = self._running
+            left_s = until_s - time.monotonic()
+            if running is None or running.ended or left_s <= 0:
+                return False
+            running.wait(min(left_s, _WAIT_S))
+
+    def fetchone(self) -> Row | None:
+        """The next row, None at the end; of a query that runs, None if there is none now."""
+        if self._read >= len(self._rows):  # else they are given before an error that came since
+            self._table()
+            self._load()
+        if self._read == len(self._rows):
+            return None
+        self._read += 1
+        return self._rows[self._read - 1]
+
+    def fetchmany(self, size: int | None = None) -> list[Row]:
+        """The next `size` rows (`arraysize` by default), fewer at the end. Does not wait for a query that runs."""
+        self._table()
+        wanted = self.arraysize if size is None else size
+        rows: list[Row] = []
+        while len(rows) < wanted and (row := self.fetchone()) is not None:
+            rows.append(row)
+        return rows
+
+    def fetchall(self) -> list[Row]:
+        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet, without
+        waiting.
+        """
+        table = self._table()
+        rows = self._rows[self._read :]
+        rows += python_rows(table.slice(self._taken), self._types())
+        self._taken = table.num_rows
+        self._rows, self._read = [], 0
+        return rows
+
+    def arrow(self) -> pa.Table:
+        """All rows of the result as an Arrow table, whatever was fetched. Columns of equal names are allowed."""
+        return self._table()
+
+    def fetch_arrow_table(self) -> pa.Table:
+        """The rows that are left as an Arrow table; of a query that runs those that it gave, without waiting.
+
+        This, the next three and `__arrow_c_stream__` are called as in the Python APIs of DuckDB and ADBC.
+        """
+        unread = len(self._rows) - self._read
+        table = self._given if unread and self._running is not None else self._table()
+        left = table.slice(self._taken - unread)
+        self._taken = table.num_rows
+        self._rows, self._read = [], 0
+        return left
+
+    def fetch_record_batch_reader(self, rows_per_batch: int = 1_000_000) -> pa.RecordBatchReader:
+        """The rows that are left, as a reader of Arrow batches of at most so many rows."""
+        left = self.fetch_arrow_table()
+        return pa.RecordBatchReader.from_batches(left.schema, left.to_batches(max_chunksize=rows_per_batch))
+
+    def fetch_df(self) -> Any:
+        """The rows that are left as a pandas DataFrame: integers with NULLs become doubles there."""
+        return self.fetch_arrow_table().to_pandas()
+
+    def pl(self) -> Any:
+        """The rows that are left as a Polars DataFrame. LIBRARY_MISSING without Polars."""
+        try:
+            polars = importlib.import_module("polars")
+        except ImportError as cause:
+            raise error("LIBRARY_MISSING", "Polars is not installed", hint="pip install polars") from cause
+        return polars.from_arrow(self.fetch_arrow_table())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All rows of the result as an Arrow stream, so that any library that takes one can read the cursor itself."""
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        """Ends the use of the cursor, and a query that runs in it. May be called again."""
+        self._closed = True
+        self._stop()
+        self._result = None
+        self._rows = []
+
+    def setinputsizes(self, sizes: Sequence[Any]) -> None:
+        """PEP 249: does nothing."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """PEP 249: does nothing."""
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows that are left; of a query that runs, also those that will come: it waits for them until LIMIT or
+        `close`.
+        """
+        while self.wait():
+            row = self.fetchone()
+            assert row is not None, "wait has said that there is one"
+            yield row
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _forget(self) -> None:
+        if self._closed:
+            raise error("CONNECTION_CLOSED", "the cursor is closed")
+        self._stop()
+        self._given = pa.table({})
+        self._result = None
+        self._rows, self._taken, self._read = [], 0, 0
+        self.notices = ()
+
+    def _accept(self, result: Result) -> None:
+        self._result = result
+        self.notices = result.notices
+
+    def _table(self) -> pa.Table:
+        if self._closed:
+            raise error("CONNECTION_CLOSED", "the cursor is closed")
+        if self._running is not None:
+            if self._taken == self._given.num_rows:
+                self._given, self._taken = self._running.rows(), 0
+            return self._given
+        if self._result is None or self._result.table is None:
+            raise error("NO_RESULT", "the last statement gave no rows to fetch")
+        return self._result.table
+
+    def _stop(self) -> None:
+        """Ends a query that still runs."""
+        if self._running is not None:
+            self._running.close()
+
+    @property
+    def _running(self) -> Running | None:
+        return None if self._result is None else self._result.running
+
+    def _types(self) -> tuple[SqlType, ...]:
+        assert self._result is not None
+        return tuple(c.type for c in self._result.columns)
+
+    def _load(self) -> None:
+        """Turns the next chunk into Python values."""
+        piece = self._table().slice(self._taken, _CHUNK_ROWS)
+        self._rows, self._read = python_rows(piece, self._types()), 0
+        self._taken += piece.num_rows

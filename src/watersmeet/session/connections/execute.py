@@ -1,0 +1,207 @@
+"""Runs the statements of a text, one after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.database.transaction import Transaction
+from watersmeet.dialects import parse
+from watersmeet.dialects import statements as st
+from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.duck import is_interrupt
+from watersmeet.late import late
+from watersmeet.session.access import bounds, transactions
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.reading import failed_query
+from watersmeet.session.access.result import Result
+from watersmeet.session.statements.registry import DEFINING, handler_of
+
+if TYPE_CHECKING:
+    from watersmeet.session.statements import bulk
+else:
+    bulk = late("watersmeet.session.statements.bulk")
+
+
+def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
+    """Run the statements of `text`; the result of the last one, with the notices of all."""
+    with session.numbered():
+        statements = _parsed(session, text, parameters)
+        session.notices.clear()
+        result = Result("")
+        for statement in statements:
+            result = _run(session, statement, lock)
+        return replace(result, notices=tuple(session.notices))
+
+
+def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
+    """Run the statements of `text` and give the result of each, with its notices. None runs if one can't be parsed."""
+    with session.numbered():
+        statements = _parsed(session, text, ())
+    for statement in statements:
+        yield _one_of(session, statement, lock)
+
+
+def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
+    """As `execute_each`, in one transaction: after an error, or when no more results are asked for, nothing is left of
+    what was done since the last FLUSH, which commits what stands before it. An error says so in its detail.
+
+    A text that has BEGIN, COMMIT or ROLLBACK itself is run as it says, as is one within a transaction.
+    """
+    with session.numbered():
+        statements = _parsed(session, text, ())
+    if session.transaction is not None or any(isinstance(s, (st.Begin, st.Commit, st.Rollback)) for s in statements):
+        yield from execute_each(session, text, lock)
+        return
+    flushed: st.Statement | None = None
+    transaction: Transaction | None = None
+    try:
+        for statement in statements:
+            if isinstance(statement, st.Flush):
+                _commit_whole(session, lock)
+                flushed, transaction = statement, None
+            elif transaction is None:
+                transaction = session.transaction = transactions.new_transaction(session)
+            yield _one_of(session, statement, lock)
+        _commit_whole(session, lock)
+    except Error as err:
+        if transaction is None or not transaction.committed:
+            left = _left(flushed)
+            err.detail = left if err.detail is None else f"{err.detail} {left}"
+        raise
+    finally:
+        if session.transaction is not None:
+            with lock:
+                transactions.rollback(session)
+
+
+def _left(flushed: st.Statement | None) -> str:
+    """What is left of a script that failed. flushed: its last FLUSH before that."""
+    if flushed is None:
+        return "Nothing of the script was done."
+    line = flushed.text.count("\n", 0, flushed.span.start) + 1
+    return f"What stands before the FLUSH in line {line} was done, what stands behind it was not."
+
+
+def _one_of(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
+    """The result of one statement of several, with its notices."""
+    session.notices.clear()
+    with session.numbered():
+        result = _run(session, statement, lock)
+    return replace(result, notices=tuple(session.notices))
+
+
+def _commit_whole(session: Session, lock: threading.RLock) -> None:
+    if session.transaction is None:
+        return
+    with lock, session.numbered():
+        transactions.commit(session)
+    transactions.wait_if_wanted(session)
+
+
+def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], lock: threading.RLock) -> Result:
+    """Run one statement for each of `rows`, as one transaction; `rowcount` is the sum."""
+    session.notices.clear()
+    if not rows:
+        return Result("", rowcount=0)
+    with lock:
+        done = bulk.insert_many(session, text, rows)
+        if done is None:
+            with transactions.own_transaction(session):
+                results = [execute(session, text, row, lock) for row in rows]
+                done = Result(
+                    results[-1].command,
+                    rowcount=sum(max(r.rowcount, 0) for r in results),
+                    notices=tuple(n for r in results for n in r.notices),
+                )
+    transactions.wait_if_wanted(session)
+    return done
+
+
+def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.Statement]:
+    if not isinstance(text, str):
+        raise error("INVALID_PARAMETER", f"a statement is a text, not {type(text).__name__}")
+    if isinstance(parameters, (str, bytes)):
+        raise error("INVALID_PARAMETER", "parameters must be a sequence of values, one for each question mark")
+    return parse(text, session.dialect, parameters or ())
+
+
+def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
+    makes = isinstance(statement, DEFINING) or (
+        isinstance(statement, st.Select) and bounds.runs_on(session, statement.query)
+    )
+    locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
+    if isinstance(statement, st.Flush):
+        locked = nullcontext()
+    with locked:
+        # A statement that makes something takes its time: what other threads begin meanwhile is not its transaction.
+        own = replace(session) if makes and session.transaction is None else session
+        try:
+            with session.database.log.explaining():
+                result = run_statement(own, statement)
+        except Error:
+            _fail(own)
+            raise
+        except duckdb.Error as cause:
+            _fail(own)
+            raise failed_query(cause, statement.text) from cause
+        except pa.ArrowException as cause:
+            _fail(own)
+            raise error("INTERNAL_ERROR", str(cause), sql=statement.text) from cause
+        except (KeyboardInterrupt, RuntimeError) as cause:
+            if not is_interrupt(cause):
+                raise
+            _fail(own)
+            raise KeyboardInterrupt from cause
+    if isinstance(statement, (st.Insert, st.Update, st.Delete, st.Commit)):
+        transactions.wait_if_wanted(session)
+    return result
+
+
+def _fail(session: Session) -> None:
+    if session.transaction is not None:
+        session.transaction.failed = True
+
+
+def run_statement(session: Session, statement: st.Statement) -> Result:
+    """Run one statement, without taking any lock of the connection."""
+    transaction = session.transaction
+    if transaction is not None and transaction.failed and not isinstance(statement, (st.Rollback, st.Commit)):
+        raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
+    if isinstance(statement, st.Refused):
+        raise statement.error
+    if isinstance(statement, st.Unit):
+        return _run_unit(session, statement)
+    handler = handler_of(type(statement))
+    if handler is None:
+        raise error_at(
+            statement, statement.span, "FEATURE_NOT_SUPPORTED", f"{type(statement).__name__} is not supported"
+        )
+    replaces = isinstance(statement, (st.Create, st.CreateSchema)) and statement.replaces
+    try:
+        with transactions.own_transaction(session) if replaces else nullcontext():
+            return handler(session, statement)
+    except Error as err:
+        if err.span is not None and err.sql is None:  # of the planner, which has not the text
+            err.sql = statement.text
+        raise
+
+
+def _run_unit(session: Session, unit: st.Unit) -> Result:
+    """Run all statements of a unit; if one fails, nothing of those before it is left."""
+    variables = session.variables.saved()
+    result = Result("")
+    try:
+        with transactions.own_transaction(session):
+            for statement in unit.statements:
+                result = run_statement(session, statement)
+    except BaseException:
+        session.variables.restore(variables)
+        raise
+    return result

@@ -1,0 +1,100 @@
+"""Content outside of the database is brought in when it is asked for, as the difference to what is there.
+
+An external table is read when a statement names it, a dictionary also whenever views are brought up to date. What was
+read is committed as a transaction, so that tasks, other processes and a restart see it as they see any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.catalog import Relation
+from watersmeet.database.transaction import Change, consolidated
+from watersmeet.errors import Error
+from watersmeet.session.access.assignment import check_rows
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.keys import last_of_each_key
+from watersmeet.session.access.reading import Bounded, fetch
+from watersmeet.store.merging import quoted
+from watersmeet.types import arrow_schema
+
+
+def refresh(session: Session, relation: Relation) -> bool:
+    """Bring in what the content of an external relation is now; whether it was another one.
+
+    Errors of the reader, NOT_NULL_VIOLATION.
+    """
+    outside = session.database.outside
+    assert relation.external is not None
+    with outside.lock:
+        try:
+            reader = outside.reader(relation.external)
+            version = reader.version()
+            if relation.id in outside.versions and outside.versions[relation.id] == version:
+                return False
+            changed = _replace(session, relation, reader.read(relation.columns))
+        except Error as err:
+            outside.problems[relation.id] = err
+            raise
+        outside.versions[relation.id] = version
+        outside.problems.pop(relation.id)
+        return changed
+
+
+def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
+    """As `refresh`, of all external relations among these, and below plain views among them.
+
+    Views among them that the open transaction has made show what their inputs have when this returns.
+    """
+    if session.database.read_only:
+        return False
+    known = session.catalog.relations
+    todo = list(dict.fromkeys(relation_ids))
+    _catch_up(session, todo)
+    changed = False
+    for relation_id in todo:
+        relation = known.get(relation_id)
+        if relation is None:
+            continue
+        if relation.external is not None and relation.kind == "table":
+            changed |= refresh(session, relation)
+        elif relation.kind == "view":
+            todo += [i for i in relation.depends_on if i not in todo]
+    return changed
+
+
+def _catch_up(session: Session, relation_ids: Iterable[str]) -> None:
+    transaction = session.transaction
+    if transaction is None or not transaction.definitions.made:
+        return
+    catalog = session.catalog
+    read = catalog.upstream(relation_ids) & transaction.definitions.made
+    if any(catalog.relations[i].is_fed_by_circuit for i in read):
+        session.database.flush()
+
+
+def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
+    """Make `rows` the content; of each primary key the last one stays."""
+    check_rows(relation, rows, None)
+    if relation.primary_key:
+        rows = last_of_each_key(session, relation, rows)
+    columns = ", ".join(quoted(c.name) for c in relation.columns)
+    with session.database.guard:
+        query = Bounded(
+            f"SELECT {columns} FROM {quoted(relation.shown)}",
+            relation.columns,
+            (relation.id,),
+            session.catalog,
+            exact=relation.columns,
+        )
+        old = fetch(session, query, newest=True)
+        both = pa.concat_tables([old, rows.cast(arrow_schema(relation.columns, positional=False))])
+        signs = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(rows.num_rows, np.int64)])
+        change = consolidated(Change(both, signs))
+        if not change.table.num_rows:
+            return False
+        session.database.commit({relation.id: change})
+        return True

@@ -1,0 +1,169 @@
+"""How views, sources and tables do, as JSON: for SHOW JOBS, progress displays and tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from watersmeet.circuit.operators import Operator, TemporalJoin
+from watersmeet.dialects.schemas import relation_written
+from watersmeet.errors import error
+from watersmeet.kernel.joins.memo import MEMO
+from watersmeet.kernel.joins.waiting import WAITING
+from watersmeet.kernel.operators.arrange import ROWS
+from watersmeet.kernel.runs.run import Run
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.status import database_status as stored_status
+from watersmeet.session.access.context import Session
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.lock import has_writer
+from watersmeet.store.manifests import BlobRef
+
+_MEASURED: Final = (
+    "main_bytes",
+    "main_mapped_bytes",
+    "workers",
+    "workers_bytes",
+    "workers_mapped_bytes",
+    "java_bytes",
+)
+
+
+def database_status(session: Session) -> dict[str, Any]:
+    """The state of the engine and of everything that it keeps up to date.
+
+    state: running, failed or stopped; on a connection that only reads: whether another process runs the database.
+    error: JSON or None, always None on a connection that only reads.
+    epoch, commit, transaction, duration_us, rows: of the newest epoch.
+    behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
+    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
+        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of
+        INTO does not take
+        what it gives, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the
+        source says.
+    tables: a list, each with id, name, rows, bytes (on disk). memory: as `memory_status`.
+    """
+    database = session.database
+    if database.read_only:
+        opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
+        status = {
+            "runtime": None,
+            "state": "running" if has_writer(database.layout) else "stopped",
+            "error": None,
+            **stored_status(opened),
+        }
+    else:
+        status = database.engine.status()
+    catalog = session.catalog
+    status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
+    problems = database.unwritten.to_json()
+    status["views"] = [
+        _view(i, v, catalog.relations[i].role, problems.get(i))
+        for i, v in status["views"].items()
+        if i in catalog.relations and not catalog.relations[i].owner and not catalog.relations[i].staged
+    ]
+    status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
+    sizes = database.sizes.read()
+    status["tables"] = [
+        {"id": r.id, "name": r.shown, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes}
+        if r.id in sizes
+        else {"id": r.id, "name": r.shown, "rows": 0, "bytes": 0}
+        for r in catalog.relations.values()
+        if r.kind == "table" and not r.staged
+    ]
+    status["memory"] = memory_status(session)
+    return status
+
+
+def memory_status(session: Session) -> dict[str, int | None]:
+    """How much memory this process (main), Spark's Java and its Python workers use on this machine, measured at most
+    once a second; None where the machine does not say it (only Linux does).
+
+    main_bytes, workers_bytes, java_bytes: their own. main_mapped_bytes, workers_mapped_bytes: files that are mapped,
+    above all packs and libraries. workers: their number. packs_bytes: what the packs that this process reads take at
+    most, mapped. commits_bytes: what the commits that it remembers take, about.
+    """
+    database = session.database
+    usage = database.meter.read()
+    measured: dict[str, int | None] = dict.fromkeys(_MEASURED)
+    if usage is not None:
+        measured = {
+            "main_bytes": usage.main.own_bytes,
+            "main_mapped_bytes": usage.main.mapped_bytes,
+            "workers": usage.worker_count,
+            "workers_bytes": usage.workers.own_bytes,
+            "workers_mapped_bytes": usage.workers.mapped_bytes,
+            "java_bytes": usage.java.total_bytes,
+        }
+    return {**measured, "packs_bytes": database.packs.mapped_bytes, "commits_bytes": database.log.cached_bytes}
+
+
+def join_state(session: Session, name: str) -> dict[str, int]:
+    """Rows that the last join of a view, or of a query that runs, keeps of its `left` and `right` inputs.
+
+    UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
+
+    Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
+    """
+    running = (r for r in session.catalog.relations.values() if r.hidden and r.name == name)
+    relation = next(running, None) or relation_written(session.catalog, name)
+    if relation is None or relation.kind != "materialized view":
+        raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
+    operators = session.database.plans.producers[relation.id]
+    joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "join", "multijoin", "temporal")]
+    if joins and joins[-1].kind == "multijoin":
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs'
+        )
+    if not joins:
+        raise error("FEATURE_NOT_SUPPORTED", f'materialized view "{name}" has no join')
+    epoch = session.database.log.last_epoch()
+    held = {"left": 0, "right": 0}
+    if epoch is None:
+        return held
+    kept = [(i, ROWS) for i in joins[-1].inputs]
+    if joins[-1].kind == "temporal":
+        waits = isinstance(joins[-1], TemporalJoin) and joins[-1].waits
+        kept = [
+            (joins[-1].id, WAITING if waits else MEMO),
+            *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators}),
+        ]
+    sides = list(zip(held, kept, strict=False))
+    for key, pack in epoch.packs.items():
+        if key[0].isdigit():
+            manifest = session.database.packs.read_footer(pack)["state"]
+            for side, (operator_id, trace) in sides:
+                references = manifest["operators"].get(operator_id, {}).get(trace, ())
+                held[side] += sum(_live_rows(session, pack, r) for r in references)
+    return held
+
+
+def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[str, str]]:
+    """What a join that only looks up keeps of its right side: nothing of a relation that is there anyway."""
+    below = arrangement
+    while operators[below].inputs:
+        below = operators[below].inputs[0]
+        if operators[below].kind in ("topn", "upsert"):
+            return [(arrangement, ROWS)]
+    return []
+
+
+def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:
+    """Rows of a run less those that it takes back from older runs."""
+    blob = session.database.packs.read_blob(BlobRef(*reference).within(pack))
+    return int(Run.from_ipc(blob).diff.sum())
+
+
+def _view(relation_id: str, view: dict[str, Any], kind: str, problem: dict[str, Any] | None) -> dict[str, Any]:
+    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view, "writing": problem}
+
+
+def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:
+    """How many transactions come after `transaction`, and how many seconds ago the first of them was committed."""
+    behind, lag_seconds = 0, 0.0
+    for commit in log.transactions(transaction, log.head()):
+        behind += 1
+        if behind == 1:
+            lag_seconds = max(0.0, time.time() - commit.time_us / 1e6)
+    return behind, lag_seconds

@@ -1,0 +1,60 @@
+"""The picture of a database for its users."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from watersmeet.catalog import Catalog
+from watersmeet.database.plans import Plans
+from watersmeet.drawing import place, to_dot, to_svg
+from watersmeet.errors import error
+from watersmeet.planner import Producers
+from watersmeet.planner.topology import topology
+from watersmeet.session.access.context import Session
+from watersmeet.session.services.status import database_status
+
+TopologyFormat = Literal["svg", "dot"]
+
+
+def draw_topology(session: Session, kind: TopologyFormat) -> str:
+    """All tables, sources and materialised views with their sizes and states, as SVG or DOT. INVALID_PARAMETER."""
+    if kind not in ("svg", "dot"):
+        raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
+    database, catalog = session.database, session.catalog
+    plans = Plans(database.layout, database.log, catalog, 1) if database.read_only else database.plans
+    facts = _facts(database_status(session), catalog, plans.producers)
+    diagram = topology(catalog, plans.producers, facts, "watersmeet")
+    return to_svg(place(diagram)) if kind == "svg" else to_dot(diagram)
+
+
+def _facts(status: dict[str, Any], catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
+    """Rows and sizes by relation. What a view keeps is without what the views that it reads keep."""
+    facts = {t["id"]: [f"{_rows(t['rows'])}, {_size(t['bytes'])}"] for t in status["tables"]}
+    for source in status["sources"]:
+        facts[source["id"]] = [f"{_rows(source['rows'])} read"]
+    for view in status["views"]:
+        relation = catalog.relations[view["id"]]
+        if relation.kind == "materialized view":
+            below = {op.id for i in relation.depends_on for op in producers.get(i, ())}
+            kept = [
+                status["operators"][op.id]
+                for op in producers[relation.id]
+                if op.id not in below and op.id in status["operators"]
+            ]
+            rows, size = (sum(k[what] for k in kept) for what in ("state_rows", "state_bytes"))
+            facts[view["id"]] = [_rows(view["rows"]), f"keeps {_rows(rows)}, {_size(size)}"]
+    return facts
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} {'row' if number == 1 else 'rows'}"
+
+
+def _size(size: float) -> str:
+    if size < 1000:
+        return f"{size:.0f} B"
+    for unit in ("kB", "MB"):
+        size /= 1000
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} GB"

@@ -1,0 +1,1 @@
+"""The statements of SQL, one module a statement or family."""

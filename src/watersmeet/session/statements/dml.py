@@ -1,0 +1,365 @@
+"""INSERT, UPDATE and DELETE: which rows of a table go and which come, computed over its newest content."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from watersmeet.catalog import DELTA_COLUMN, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Relation
+from watersmeet.database.transaction import Change
+from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
+from watersmeet.errors import did_you_mean, error
+from watersmeet.session.access.assignment import (
+    Target,
+    as_kept,
+    assignable,
+    check_rows,
+    check_types,
+    converted,
+    typed_query,
+)
+from watersmeet.session.access.bounds import runs_on
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.keys import last_of_each_key, rows_with_keys, split_by_key
+from watersmeet.session.access.ordering import in_order
+from watersmeet.session.access.reading import Bounded, bounded, fetch, table_tree
+from watersmeet.session.access.records import settled
+from watersmeet.session.access.result import Result, rows_result
+from watersmeet.session.access.retractions import taken_back
+from watersmeet.session.access.transactions import apply
+from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.session.statements.returning import returning
+from watersmeet.store.merging import quoted
+from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
+
+
+def insert(session: Session, statement: Insert) -> Result:
+    """INSERT INTO … VALUES or SELECT."""
+    with session.database.guard:
+        relation = writable(session, statement.table, statement, "insert into")
+        if runs_on(session, statement.query):
+            hint = (
+                "Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
+                if session.semantics.continuous == "marked"
+                else (
+                    "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for "
+                    "what comes."
+                )
+            )
+            raise error_at(
+                statement,
+                statement.span,
+                "FEATURE_NOT_SUPPORTED",
+                "INSERT of a query that runs until it is stopped is not supported",
+                hint=hint,
+            )
+        target = accepting(relation)
+        targets = insert_targets(target, statement)
+        query = bounded(session, typed_query(statement.query, targets), statement.text)
+        refresh_read(session, query.depends_on)
+        if not statement.columns:
+            targets = targets[: len(query.columns)] or targets
+        _check_width(len(query.columns), len(targets), statement)
+        check_types(query.columns, targets, statement)
+        target = target if VALUE_FACET in [t.column.name for t in targets] or relation.topic is None else relation
+        incoming = fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
+        return insert_rows(session, relation, incoming, statement)
+
+
+def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
+    """Insert rows that have the relation's columns. The caller holds the guard."""
+    incoming = as_kept(relation, settled(relation, incoming, statement))
+    check_rows(relation, incoming, statement)
+    incoming, rejected = in_order(session, relation, incoming)
+    rows = incoming.select([c.name for c in relation.columns])
+    result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
+    apply(session, relation, upserted(session, relation, incoming), rejected=rejected)
+    return result
+
+
+def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
+    """The change that brings `incoming` into the table: of each key the last row stays.
+
+    INVALID_VALUE for a row that takes back what a changelog stream without key does not have.
+    """
+    if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
+        return taken_back(session, relation, incoming)
+    if not relation.primary_key or not incoming.num_rows:
+        return Change(incoming)
+    fresh, replaced = split_by_key(session, relation, incoming)
+    if DELTA_COLUMN in incoming.column_names:
+        return _signed(session, relation, fresh)
+    old = rows_with_keys(session, relation, fresh)
+    if replaced.num_rows and relation.mode is not None:
+        # Of a stream every version counts for joins that ask for them: it came, and went.
+        return _replaced(pa.concat_tables([old, replaced]), incoming)
+    return _replaced(old, fresh) if old.num_rows else Change(fresh)
+
+
+def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
+    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if
+    it went (-1).
+    """
+    came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    return _replaced(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
+
+
+def accepting(relation: Relation) -> Relation:
+    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a
+    topic `_value`.
+    """
+    if relation.topic is not None:
+        return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
+    if not relation.takes_signs:
+        return relation
+    columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
+    return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
+
+
+def delete(session: Session, statement: Delete) -> Result:
+    """DELETE FROM."""
+    with session.database.guard:
+        found = session.find(statement.table)
+        if session.semantics.records and found is not None and found.topic is not None:
+            return _buried(session, statement)
+        relation = writable(session, statement.table, statement, "delete from", changing=True)
+        query = _matching(session, relation, statement.alias, statement.where, (), statement)
+        old = fetch(session, replace(query, exact=relation.columns), newest=True)
+        result = _result("DELETE", session, relation, statement.alias, statement.returning, old, statement)
+        apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
+        return result
+
+
+def _buried(session: Session, statement: Delete) -> Result:
+    """DELETE FROM a topic writes, as in Lenses: a tombstone for each key of the records that match.
+
+    FEATURE_NOT_SUPPORTED for RETURNING.
+    """
+    if statement.returning is not None:
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "RETURNING of a DELETE from a topic is not supported",
+            detail="It writes tombstones.",
+        )
+    topic = writable(session, statement.table, statement, "delete from")
+    key, gone = (exp.column(exp.to_identifier(n, quoted=True)) for n in (KEY_COLUMN, TOMBSTONE))
+    query = (
+        exp.select(key, exp.null())
+        .distinct()
+        .from_(table_tree(topic, statement.alias))
+        .where(exp.not_(gone), *filter(None, [statement.where]))
+    )
+    columns = tuple(Name(n, statement.span) for n in (KEY_COLUMN, VALUE_FACET))
+    made = Insert(
+        text=statement.text, sql=statement.sql, span=statement.span, table=statement.table, columns=columns, query=query
+    )
+    return replace(insert(session, made), command="DELETE")
+
+
+def update(session: Session, statement: Update) -> Result:
+    """UPDATE … SET."""
+    with session.database.guard:
+        relation = writable(session, statement.table, statement, "update", changing=True)
+        targets = _assigned(relation, statement)
+        values = tuple(e for _, e in statement.assignments)
+        query = _matching(
+            session,
+            relation,
+            statement.alias,
+            statement.where,
+            tuple(t.typed(v) for t, v in zip(targets, values, strict=True)),
+            statement,
+        )
+        check_types(query.columns[len(relation.columns) :], targets, statement)
+        rows = fetch(session, _both_images(query, relation, targets), newest=True)
+        width = len(relation.columns)
+        schema = arrow_schema(relation.columns, positional=False)
+        old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
+        new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
+        new = as_kept(relation, new)
+        check_rows(relation, new, statement)
+        result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
+        if {t.column.name for t in targets} & set(relation.primary_key):
+            new = last_of_each_key(session, relation, new)
+            # A row that already has one of the new keys gives way, as it does for INSERT.
+            taken = rows_with_keys(session, relation, new)
+            old = pa.concat_tables([old, rows_without(session, relation, taken, old)])
+        apply(session, relation, _replaced(old, new))
+        return result
+
+
+def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
+    """The table that the session may write. changing: rows go, which an append-only table refuses."""
+    session.require_writer(what.split(maxsplit=1)[0].upper())
+    if session.transaction is not None and session.transaction.read_only:
+        raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
+    relation = session.relation(name, statement)
+    if relation.topic is not None and RECORD_NUMBER in [c.name for c in relation.columns]:
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} topic "{relation.shown}"',
+            detail="A processor writes it, or has written it.",
+        )
+    if relation.kind != "table":
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} {relation.what} "{relation.name}"',
+            detail="Only tables are changed by statements.",
+        )
+    if relation.connector:
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} table "{relation.name}": its rows come from its connector',
+        )
+    if relation.external is not None:
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f'can\'t {what} {relation.what} "{relation.name}": its content is outside of the database',
+        )
+    if changing and relation.topic is not None and session.semantics.records:
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f"can't {what} {relation.title}: its records stay as they are",
+            hint="Insert a record with the same key: as a table the topic has the last one.",
+        )
+    if changing and relation.append_only:
+        raise error_at(
+            statement, name.span, "READ_ONLY_RELATION", f'can\'t {what} append-only {relation.what} "{relation.name}"'
+        )
+    return relation
+
+
+def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
+    """The columns that an INSERT fills, in the order in which values are given."""
+    if not statement.columns:
+        return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
+    found = named_targets(relation, statement.columns, statement)
+    return tuple(replace(t, epoch_ms=relation.topic is not None and t.column.name == RECORD_TIME) for t in found)
+
+
+def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
+    return named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
+
+
+def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
+    """The columns of those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
+    known = {c.name: c for c in relation.columns}
+    lower = {c.name.lower(): c for c in relation.columns}
+    found: list[Target] = []
+    for name in names:
+        column = known.get(name.name) or (lower.get(name.name.lower()) if name.folded else None)
+        if column is None:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'column "{name.name}" of relation "{relation.name}" does not exist',
+                hint=did_you_mean(name.name, known),
+            )
+        if column in [t.column for t in found]:
+            raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
+        found.append(Target(column, name.span))
+    return tuple(found)
+
+
+def _check_width(given: int, wanted: int, statement: Insert) -> None:
+    if given > wanted:
+        raise error_at(
+            statement,
+            statement.span,
+            "SYNTAX_ERROR",
+            "INSERT has more expressions than target columns",
+            detail=f"{given} expressions for {wanted} columns.",
+        )
+    if given < wanted:
+        raise error_at(
+            statement,
+            statement.span,
+            "SYNTAX_ERROR",
+            "INSERT has more target columns than expressions",
+            detail=f"{given} expressions for {wanted} columns.",
+        )
+
+
+def _matching(
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    where: exp.Expression | None,
+    values: tuple[exp.Expression, ...],
+    statement: Statement,
+) -> Bounded:
+    """The query for the rows that `where` selects: all columns, then `values`."""
+    shown = alias or relation.name
+    columns = [
+        exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
+        for c in relation.columns
+    ]
+    tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
+    if where is not None:
+        tree = tree.where(where, copy=False)
+    return bounded(session, tree, statement.text)
+
+
+def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
+    """The query for old row and new row side by side, from one for old row and new values."""
+    width = len(relation.columns)
+    names = [f"x{i}" for i in range(len(query.columns))]
+    old = [f"{names[i]} AS o{i}" for i in range(width)]
+    values = {
+        t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
+        for i, t in enumerate(targets)
+    }
+    new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
+    sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
+    return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
+
+
+def _replaced(old: pa.Table, new: pa.Table) -> Change:
+    diff = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(new.num_rows, np.int64)])
+    return Change(pa.concat_tables([old, new]), diff)
+
+
+def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows whose key none of `others` has."""
+    keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
+    with session.database.content.session() as connection:
+        connection.register("_wm_rows", rows)
+        connection.register("_wm_others", others)
+        try:
+            kept = connection.execute(f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}").to_arrow_table()
+        finally:
+            connection.unregister("_wm_rows")
+            connection.unregister("_wm_others")
+    return kept.cast(rows.schema)
+
+
+def _result(
+    command: str,
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    items: tuple[exp.Expression, ...] | None,
+    rows: pa.Table,
+    statement: Statement,
+) -> Result:
+    if items is None:
+        return Result(command, rowcount=rows.num_rows)
+    columns, table = returning(session, relation, alias, items, rows, statement)
+    return rows_result(command, columns, table)

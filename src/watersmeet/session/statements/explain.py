@@ -1,0 +1,139 @@
+"""EXPLAIN: the plan of a view, or of a bounded query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from watersmeet.binder.emission_request import request_of
+from watersmeet.dialects import parse
+from watersmeet.dialects import statements as st
+from watersmeet.planner import ExplainOptions, explain
+from watersmeet.session.access.bounds import runs_on
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.planning import join_order, joins_many, shares
+from watersmeet.session.access.reading import bounded, reading
+from watersmeet.session.access.result import Result, lines_result
+from watersmeet.session.statements import ddl, external, schemaddl, sqlfunctions
+from watersmeet.session.statements.materialize import Bound, bind_running, bind_view, create_materialized_view
+from watersmeet.session.statements.pumps import create_pump
+from watersmeet.session.statements.settings import set_variable
+from watersmeet.session.statements.streams import create_stream
+from watersmeet.session.statements.topics import bind_processor, create_processor, create_topic
+
+_TITLE: Final = "QUERY PLAN"
+
+_DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
+
+#: What EXPLAIN of a script really does, so that later statements find what they name.
+_MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
+    st.CreateDictionary: external.create_dictionary,
+    st.CreateExternalStream: external.create_external_stream,
+    st.CreateExternalTable: external.create_external_table,
+    st.CreateFunction: sqlfunctions.create_function,
+    st.CreateIndex: ddl.create_index,
+    st.CreateMaterializedView: create_materialized_view,
+    st.CreateProcessor: create_processor,
+    st.CreatePump: create_pump,
+    st.CreateSchema: schemaddl.create_schema,
+    st.CreateSource: ddl.create_source,
+    st.CreateStream: create_stream,
+    st.CreateTable: ddl.create_table,
+    st.CreateTopic: create_topic,
+    st.CreateView: ddl.create_view,
+    st.Drop: ddl.drop,
+    st.DropFunction: sqlfunctions.drop_function,
+    st.DropSchema: schemaddl.drop_schema,
+    st.SetVariable: set_variable,
+}
+
+
+def explain_statement(session: Session, statement: st.Explain) -> Result:
+    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT. Makes nothing."""
+    inner = statement.statement
+    if isinstance(inner, st.Refused):
+        raise inner.error
+    options = ExplainOptions(
+        statement.verbose, statement.level, statement.format, statement.trace, **_planning(session)
+    )
+    lines = _running_lines(session, inner, options)
+    if lines is None and isinstance(inner, st.Select):
+        lines = _batch_lines(session, inner, statement.format)
+    if lines is None:
+        raise error_at(
+            statement,
+            inner.span,
+            "FEATURE_NOT_SUPPORTED",
+            "EXPLAIN of this statement is not supported",
+            hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.",
+        )
+    return lines_result("EXPLAIN", _TITLE, lines)
+
+
+def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
+    """The plan of what follows its inputs: a view, a pump, a processor, a query that runs until it is stopped.
+
+    None for anything else.
+    """
+    if isinstance(statement, st.CreateMaterializedView):
+        return view_lines(session, statement, options)
+    if isinstance(statement, st.CreateProcessor):
+        return _lines(session, bind_processor(session, statement), options)
+    if isinstance(statement, st.Select) and runs_on(session, statement.query):
+        return _lines(
+            session,
+            bind_running(session, request_of(statement.query, statement.text), statement.text, "query"),
+            options,
+        )
+    return None
+
+
+def view_lines(session: Session, statement: st.CreateMaterializedView, options: ExplainOptions) -> list[str]:
+    """The plan of the view that the statement would make. Raises what making it would raise before it is filled."""
+    return _lines(session, bind_view(session, statement), options)
+
+
+def _lines(session: Session, bound: Bound, options: ExplainOptions) -> list[str]:
+    database = session.database
+    producers = {} if database.read_only else database.plans.producers
+    return explain(bound.tree, bound.relation, session.catalog.as_stored, producers, database.buckets, options)
+
+
+def _planning(session: Session) -> dict[str, Any]:
+    return {
+        "join_order": join_order(session.variables),
+        "share": shares(session.variables),
+        "multiway": joins_many(session.variables),
+    }
+
+
+def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
+    """Name and plan of whatever in a script follows its inputs.
+
+    The script is run but for its rows, its queries and its connectors.
+    """
+    session.replace_connectors = True
+    plans: list[tuple[str, list[str]]] = []
+    queries = 0
+    parsed = [s for p in parse(text, session.dialect) for s in (p.statements if isinstance(p, st.Unit) else (p,))]
+    for statement in parsed:
+        inner = statement.statement if isinstance(statement, st.Explain) else statement
+        if isinstance(inner, st.Refused):
+            raise inner.error
+        lines = _running_lines(session, inner, ExplainOptions(**_planning(session)))
+        if lines is not None:
+            queries += isinstance(inner, st.Select)
+            plans.append((inner.name if isinstance(inner, st.Create) else f"query {queries}", lines))
+        handler = _MAKERS.get(type(inner))
+        if handler is not None and inner is statement:
+            handler(session, inner)
+    return plans
+
+
+def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat) -> list[str]:
+    """The plan by which DuckDB reads the content, in DuckDB's form."""
+    query = bounded(session, statement.query, statement.text)
+    with reading(session, query, newest=False) as connection:
+        rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
+    lines = [line for _, text in rows for line in text.strip("\n\t").split("\n")]
+    return ["BatchQuery { engine: DuckDB }", *lines] if kind == "text" else lines

@@ -1,0 +1,370 @@
+"""CREATE EXTERNAL TABLE, EXTERNAL STREAM and DICTIONARY.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", "External Streams", "External Table", "Dictionary", "Direct JOIN".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from watersmeet.catalog import ARRIVAL, Dictionary, External, Relation
+from watersmeet.circuit.operators import FOREVER_US
+from watersmeet.dialects.schemas import find_relation, near_relations
+from watersmeet.dialects.statements import (
+    Clause,
+    CreateDictionary,
+    CreateExternalStream,
+    CreateExternalTable,
+    CreateRelation,
+)
+from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.services.refreshing import refresh
+from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation
+from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
+from watersmeet.sources.fileoptions import absolute_path
+from watersmeet.store.merging import quoted
+from watersmeet.types import Schema
+
+T = TypeVar("T")
+
+#: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
+#: depends.
+_WHOLE: Final = {
+    "flat": ("initial_array_size", "max_array_size"),
+    "hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
+    "sparse_hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
+    "hashed_array": ("shards",),
+}
+_CACHES: Final = {
+    "cache": (
+        "size_in_cells",
+        "max_update_queue_size",
+        "update_queue_push_timeout_milliseconds",
+        "query_wait_timeout_milliseconds",
+        "max_threads_for_updates",
+    ),
+    "ssd_cache": ("block_size", "file_size", "read_buffer_size", "write_buffer_size", "path"),
+    "hybrid_hash_cache": ("ttl", "path", "max_hot_key_count"),
+}
+_OTHERS: Final = {"direct": (), "mutable_cache": ("db", "stream", "update_from_source")}
+_LACKING: Final = ("ip_trie", "range_hashed", "polygon", "regexp_tree")
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def create_external_table(session: Session, statement: CreateExternalTable) -> Result:
+    """A table whose content is brought from outside when a statement names it; for a query that runs it stands still
+    (TP-18).
+    """
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE EXTERNAL TABLE")
+    options = dict(statement.options)
+    if options["type"].lower() == "timeplus" and "hosts" not in options:
+        _over_stream(session, statement, options)
+        return Result("CREATE EXTERNAL TABLE")
+    external = _located(
+        statement,
+        statement.name_span,
+        lambda: _external(options.pop("type").lower(), options, statement.name, "database"),
+    )
+    _fill(
+        session,
+        statement,
+        new_relation(session, statement, "table", statement.columns, ranges=dict(statement.ranges), external=external),
+        "an external table",
+        statement.name_span,
+    )
+    return Result("CREATE EXTERNAL TABLE")
+
+
+def _over_stream(session: Session, statement: CreateExternalTable, options: dict[str, str]) -> None:
+    """An external table over a relation of this database: a view of it that stands still for a query that runs."""
+    kind = options.pop("type").lower()
+    below = _stream(session, statement, Clause(name=kind, options=options, span=statement.name_span))
+    columns = (
+        _columns_of(below, statement.columns, statement, statement.name_span) if statement.columns else below.columns
+    )
+    add(
+        session,
+        new_relation(
+            session,
+            statement,
+            "view",
+            columns,
+            depends_on=(below.id,),
+            query=_query(below, columns),
+            external=External(kind, below.name),
+        ),
+    )
+
+
+def _query(below: Relation, columns: Schema) -> str:
+    listed = ", ".join(quoted(c.name) for c in columns)
+    return f"CREATE VIEW content AS SELECT {listed} FROM {quoted(below.schema)}.{quoted(below.name)}"
+
+
+def create_external_stream(session: Session, statement: CreateExternalStream) -> Result:
+    """A stream that a connector feeds (TP-12): an append stream for all that reads it."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE EXTERNAL STREAM")
+    check_columns(statement.columns, statement)
+    options = dict(statement.options)
+    kind = options.pop("type").lower()
+
+    def checked() -> Relation:
+        check_kind(kind, KINDS if session.replace_connectors else ("file",), "an external stream")
+        made = new_relation(
+            session,
+            statement,
+            "source",
+            statement.columns,
+            append_only=True,
+            connector={} if session.replace_connectors else file_connector(options),
+            defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
+            ranges=dict(statement.ranges),
+        )
+        session.require_files(made.connector)
+        return check_connector(made) if made.connector else made
+
+    add(session, _located(statement, statement.name_span, checked))
+    return Result("CREATE EXTERNAL STREAM")
+
+
+def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
+    """A dictionary (TP-19, TP-44 to TP-48): content from outside, or of a stream, that joins look up as its layout
+    says.
+    """
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE DICTIONARY")
+    check_columns(statement.columns, statement)
+    dictionary = _layout(session, statement)
+    needs = (dictionary.stream,) if dictionary.stream else ()
+    source = statement.source
+    if source.name == "timeplus" and "host" not in source.options:
+        below = _stream(session, statement, source)
+        _check_columns_of(below, statement, source.span)
+        shown = tuple(below.column(c.name) for c in statement.columns)
+        add(
+            session,
+            new_relation(
+                session,
+                statement,
+                "view",
+                shown,
+                primary_key=statement.primary_key,
+                depends_on=(below.id, *needs),
+                dictionary=dictionary,
+                query=_query(below, shown),
+            ),
+        )
+        return Result("CREATE DICTIONARY")
+    external = _located(
+        statement, source.span, lambda: _external(source.name, dict(source.options), statement.name, "db")
+    )
+    _fill(
+        session,
+        statement,
+        new_relation(
+            session,
+            statement,
+            "table",
+            statement.columns,
+            primary_key=statement.primary_key,
+            depends_on=needs,
+            ranges=dict(statement.ranges),
+            external=external,
+            dictionary=dictionary,
+        ),
+        "the source of a dictionary",
+        source.span,
+    )
+    return Result("CREATE DICTIONARY")
+
+
+def _external(kind: str, options: dict[str, str], name: str, database: str) -> External:
+    """Where a content is. database: what the option is called that names the database there."""
+    if "query" in options:
+        raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
+    if kind == "file":
+        options = file_connector(options)
+        return External(
+            "file", options.get("path", ""), {n: absolute_path(v) if n == "path" else v for n, v in options.items()}
+        )
+    return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
+
+
+def _fill(session: Session, statement: CreateRelation, relation: Relation, what: str, span: Span) -> None:
+    """Put a relation into the catalog with its content. If that can't be read, nothing is left.
+
+    span: of what says where it is.
+    """
+    assert relation.external is not None
+    outside, external = session.database.outside, relation.external
+
+    def known() -> Schema:
+        if external.kind == "file":
+            session.require_files({"path": external.name})
+        return declared(outside.reader(external, what), relation.columns)
+
+    columns = _located(statement, span, known)
+    check_columns(columns, statement)
+    made = replace(relation, columns=columns)
+    with own_transaction(session):
+        add(session, made)
+        _located(statement, span, lambda: refresh(session, made))
+
+
+def _layout(session: Session, statement: CreateDictionary) -> Dictionary:
+    """How the dictionary answers. FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
+    layout = statement.layout
+    name = layout.name.removeprefix("complex_key_")
+    known = {**_WHOLE, **_CACHES, **_OTHERS}
+    if name in _LACKING:
+        raise error_at(
+            statement,
+            layout.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"layout {layout.name.upper()} of a dictionary is not supported",
+            hint="Layouts that find values by the whole key are.",
+        )
+    if name not in known:
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            f'there is no layout "{layout.name}" of dictionaries',
+            hint=did_you_mean(name, known),
+        )
+    for option in layout.options:
+        if option not in known[name]:
+            raise error_at(
+                statement,
+                layout.span,
+                "CONNECTOR_OPTION",
+                f'layout {layout.name.upper()} has no option "{option}"',
+                hint=did_you_mean(option, known[name]),
+            )
+    if name == "mutable_cache":
+        stream = _stream(session, statement, layout)
+        if stream.mode != "mutable":
+            raise error_at(statement, layout.span, "CATALOG_TYPE_MISMATCH", f'"{stream.shown}" is not a mutable stream')
+        _check_columns_of(stream, statement, layout.span)
+        return Dictionary(stream=stream.id, fills=_truth(statement, layout, "update_from_source"))
+    if name == "direct":
+        return Dictionary()
+    seconds = statement.lifetime_s
+    if name == "hybrid_hash_cache":
+        seconds = _seconds(statement, layout)
+    if seconds is None and name in _CACHES:
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            f"layout {layout.name.upper()} needs LIFETIME",
+            hint="Write LIFETIME(300), in seconds.",
+        )
+    return Dictionary(ttl_us=FOREVER_US if not seconds else seconds * 1_000_000)
+
+
+def _seconds(statement: CreateDictionary, layout: Clause) -> int:
+    text = layout.options.get("ttl", "")
+    if not text.isdecimal() or not int(text):
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            "layout HYBRID_HASH_CACHE needs the option TTL, seconds above 0",
+        )
+    return int(text)
+
+
+def _truth(statement: CreateDictionary, clause: Clause, name: str) -> bool:
+    text = clause.options.get(name, "false").lower()
+    if text not in _TRUTH:
+        raise error_at(
+            statement, clause.span, "CONNECTOR_OPTION", f'option {name} can\'t be "{text}"', hint="It is true or false."
+        )
+    return _TRUTH[text]
+
+
+def _stream(session: Session, statement: CreateRelation, clause: Clause) -> Relation:
+    """The stream of this database that a clause names. UNDEFINED_RELATION, CONNECTOR_OPTION."""
+    options = clause.options
+    unknown = [
+        n
+        for n in options
+        if n not in ("db", "stream", "table", "user", "password", "port", "secure", "update_from_source")
+    ]
+    name = options.get("stream", options.get("table"))
+    if unknown or name is None:
+        raise error_at(
+            statement,
+            clause.span,
+            "CONNECTOR_OPTION",
+            f'{clause.name.upper()} has no option "{unknown[0]}"'
+            if unknown
+            else f"{clause.name.upper()} needs the option STREAM",
+        )
+    found = find_relation(session.catalog, name, options.get("db"), folded=False)
+    if found is None:
+        raise error_at(
+            statement,
+            clause.span,
+            "UNDEFINED_RELATION",
+            f'relation "{name}" does not exist',
+            hint=near_relations(session.catalog, name, options.get("db")),
+        )
+    return found
+
+
+def _columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
+    """The columns of a relation that are called as `columns` and have their types.
+
+    UNDEFINED_COLUMN, DATATYPE_MISMATCH.
+    """
+    known = {c.name: c for c in below.columns}
+    for column in columns:
+        if column.name not in known:
+            raise error_at(
+                statement,
+                span,
+                "UNDEFINED_COLUMN",
+                f'column "{column.name}" of relation "{below.shown}" does not exist',
+                hint=did_you_mean(column.name, known),
+            )
+        if known[column.name].type != column.type:
+            raise error_at(
+                statement,
+                span,
+                "DATATYPE_MISMATCH",
+                f'column "{column.name}" of relation "{below.shown}" is '
+                f"{known[column.name].type.sql}, not {column.type.sql}",
+            )
+    return tuple(known[c.name] for c in columns)
+
+
+def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
+    """A stream has the dictionary's columns, and one row for each of its keys."""
+    _columns_of(below, statement.columns, statement, span)
+    if not below.primary_key or set(below.primary_key) != set(statement.primary_key):
+        raise error_at(
+            statement,
+            span,
+            "CATALOG_TYPE_MISMATCH",
+            f'the primary key of "{below.shown}" is not that of the dictionary',
+            hint="A mutable stream with the dictionary's PRIMARY KEY has one row for each key.",
+        )
+
+
+def _located(statement: CreateRelation, span: Span, action: Callable[[], T]) -> T:
+    """The result of `action`, whose errors get the place `span`."""
+    try:
+        return action()
+    except Error as err:
+        err.sql, err.span = statement.text, err.span or span
+        raise

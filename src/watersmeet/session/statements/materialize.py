@@ -1,0 +1,316 @@
+"""CREATE MATERIALIZED VIEW."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+from watersmeet.algebra.relations import Arrivals, Cut, Punctual, Scan
+from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.trees import exactly, walk
+from watersmeet.algebra.watermarks import Watermarks, watermarks
+from watersmeet.binder import BoundQuery, bind_query, check_request, closing_us, with_emission
+from watersmeet.binder import bind_view as bind_view_query
+from watersmeet.binder.binding import Fill
+from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.emission_request import Request
+from watersmeet.binder.settings import JOIN_ROWS_SETTING
+from watersmeet.catalog import KEY_COLUMN, Relation
+from watersmeet.circuit import operators
+from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.errors import error
+from watersmeet.planner import compile_view
+from watersmeet.runtime.eventtimes import late_before, totals_before
+from watersmeet.runtime.rebuilds import LateRowsError
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.failures import check_running
+from watersmeet.session.access.filling import fill
+from watersmeet.session.access.planning import join_order, joins_many, most_join_rows, shares
+from watersmeet.session.access.reading import readable
+from watersmeet.session.access.replacing import is_same
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.session.statements.ddl import check_columns, may_create, new_relation, remove
+from watersmeet.session.statements.targets import target_of
+from watersmeet.store.readers import Reader
+from watersmeet.types import Field
+from watersmeet.watermarks import Watermark
+
+_MEMO: Final = (
+    "A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
+    "append-only temporal join."
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A view before it is made: its query as a tree, and its entry in the catalog.
+
+    rowtime, hidden: see `BoundQuery`.
+    """
+
+    tree: Tree
+    relation: Relation
+    rowtime: str | None = None
+    hidden: bool = False
+    fills: tuple[Fill, ...] = ()
+
+
+def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
+    """Bind, compile, fill: when this returns the view shows what its inputs have."""
+    if _is_there(session, statement) or not may_create(
+        session, statement, statement.name, statement.name_span, statement.if_not_exists
+    ):
+        return Result("CREATE MATERIALIZED VIEW")
+    bound = bind_view(session, statement)
+    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
+    if stream is None:
+        make(session, bound)
+        return Result("CREATE MATERIALIZED VIEW")
+    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
+    return Result("CREATE MATERIALIZED VIEW")
+
+
+def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
+    """Whether CREATE OR REPLACE would make again what is there, whose content depends on its query alone."""
+    if not statement.replaces or session.semantics.continuous != "never":
+        return False
+    existing = session.catalog.by_name(statement.name, schema_for(session, statement))
+    if existing is None or existing.kind != "materialized view" or existing.sql != statement.sql:
+        return False
+    if not is_same(existing, bind_view(session, statement).relation):
+        return False
+    session.notice(f"{existing.title} is so already")
+    return True
+
+
+def make_writing(session: Session, bound: Bound) -> None:
+    """As `make`, of a view that writes a stream: from its first row on."""
+    database = session.database
+    with contextlib.ExitStack() as held:
+        reader = held.enter_context(closing(Reader(database.layout)))
+        reader.hold(database.log.head())  # until it is followed
+        make(session, bound)
+        if session.transaction is not None:
+            session.transaction.ends.push(held.pop_all())
+        elif database.upkeep is not None:
+            database.upkeep.follow()
+
+
+def make(session: Session, bound: Bound) -> None:
+    """Compile and fill a view. The error of a view that it reads, if that was stopped."""
+    database = session.database
+    check_running(session, bound.relation.depends_on)
+    _check_order(session, bound)
+    if any(isinstance(n, Cut) for n in walk(bound.tree)):
+        database.flush()  # what was committed before the moment is history
+    replaced = frozenset(
+        n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only
+    )
+    if replaced:
+        database.settle(replaced)  # only what is there when a query starts counts as having come
+    try:
+        made = _filled(session, bound)
+    except LateRowsError:
+        made = _filled(session, bound)  # now apart from what left them out, so that further ones are no matter
+    if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
+        session.notice(_MEMO)
+    try:
+        for number, found in enumerate(bound.fills):
+            make(session, _filling(session, bound.relation, found, number))
+            if database.upkeep is not None:
+                database.upkeep.follow()
+    except BaseException:
+        remove(session, {bound.relation.id})
+        raise
+
+
+def _check_order(session: Session, bound: Bound) -> None:
+    """FEATURE_NOT_SUPPORTED for a query that begins now over relations that the open transaction has written: their
+    rows come at COMMIT, behind its beginning.
+    """
+    transaction = session.transaction
+    if transaction is None or not any(isinstance(n, (Arrivals, Cut)) for n in walk(bound.tree)):
+        return
+    written = session.catalog.upstream(bound.relation.depends_on) & transaction.changes.keys()
+    if written:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"a query that begins in the transaction that has written {session.catalog.relations[min(written)].title} "
+            "is not supported",
+            detail="It would count the rows that the transaction wrote before it.",
+            hint="COMMIT before it; in a script that is one transaction, FLUSH.",
+        )
+
+
+def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
+    """The operators of a view, which was compiled and filled. LateRowsError, with nothing done."""
+    database = session.database
+    made = compile_view(
+        bound.tree,
+        bound.relation,
+        database.plans.producers,
+        database.buckets,
+        join_order(session.variables),
+        catalog=session.catalog.as_stored,
+        share=shares(session.variables),
+        multiway=joins_many(session.variables),
+        late=late_before(database.log),
+        left_out=_left_out(session),
+    )
+    fill(session, bound.relation, made)
+    return made
+
+
+def _filling(session: Session, view: Relation, found: Fill, number: int) -> Bound:
+    """The hidden view of what a view finds that the cache of a dictionary lacks."""
+    dictionary = session.catalog.relations[found.dictionary]
+    assert dictionary.dictionary is not None
+    columns = tuple(
+        Field(c.name, t.type, t.nullable) for c, t in zip(dictionary.columns, found.tree.columns, strict=True)
+    )
+    relation = Relation(
+        session.catalog.new_id("materialized view"),
+        f"?{view.name}.{dictionary.name}.{number}",
+        "materialized view",
+        columns,
+        dialect=view.dialect,
+        hidden=True,
+        most_join_rows=view.most_join_rows,
+        owner=view.id,
+        feeds=dictionary.dictionary.stream,
+    )
+    return Bound(found.tree, relation)
+
+
+def _left_out(session: Session) -> frozenset[str]:
+    """The operators that decide in views which rows are late there, of those views that left some out."""
+    totals = totals_before(session.database.log)
+    views = [ops for i, ops in session.database.plans.producers.items() if totals.get(i, {}).get("left_out")]
+    return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.Punctual))
+
+
+def moment(session: Session) -> int:
+    """The newest commit that a query follows which starts now: of rows of tables, or of any if there are other
+    inputs.
+    """
+    log = session.database.log
+    head = log.head()
+    if not head or any(r.connector or r.kind == "source" for r in session.catalog.relations.values()):
+        return head
+    return log.read(head).last_transaction
+
+
+def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
+    """What `bind` gives, over external content as it is now."""
+    found = bind()
+    return bind() if refresh_read(session, found.depends_on) else found
+
+
+def bind_running(session: Session, request: Request, text: str, name: str, *, log: bool = False) -> Bound:
+    """What a query gives that runs until it is stopped, as a view `name` that no statement names.
+
+    log: of a table of records its changes, as its topic has them; FEATURE_NOT_SUPPORTED for one without key.
+    """
+    bound = _current(
+        session,
+        lambda: bind_query(
+            request.query,
+            readable(session.catalog),
+            text,
+            session.dialect,
+            moment=moment(session),
+            closing_us=closing_us(request.emission),
+        ),
+    )
+    check_request(request, bound.tree, text)
+    bound = with_emission(bound, request.emission, text)
+    session.notices.extend(bound.notices)
+    whole = bound.tree
+    if log and bound.nature == "table":
+        if not any(c.name == KEY_COLUMN for c in bound.columns):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "SELECT TABLE of records without key is not supported",
+                sql=text,
+                span=place_of(request.query),
+                hint="Select one: expression AS _key.",
+            )
+        whole = records_of(bound)
+    tree = exactly(whole, whole.columns[: len(bound.columns) - bound.facets])
+    relation = Relation(
+        session.catalog.new_id("materialized view"),
+        name,
+        "materialized view",
+        tuple(replace(c, nullable=t.nullable) for c, t in zip(bound.columns, tree.columns, strict=False)),
+        sql=text,
+        dialect=session.dialect,
+        path=session.catalog.path,
+        depends_on=bound.depends_on,
+        functions=bound.functions,
+        watermarks=watermarks_of(tree),
+        hidden=True,
+        max_buffered_bytes=bound.max_buffered_bytes,
+        most_join_rows=_most_join_rows(session, bound),
+    )
+    return Bound(tree, relation, bound.rowtime, bound.hidden, bound.fills)
+
+
+def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
+    """What the statement would make. Errors of the binder, with their places."""
+    if other := statement.options.keys() - {JOIN_ROWS_SETTING}:
+        name = min(other)
+        raise error_at(
+            statement, statement.span, "FEATURE_NOT_SUPPORTED", f"option {name} of a materialized view is not supported"
+        )
+    query = _current(
+        session, lambda: bind_view_query(statement, readable(session.catalog), session.dialect, moment(session))
+    )
+    session.notices.extend(query.notices)
+    check_columns(query.columns, statement)
+    relation = new_relation(
+        session,
+        statement,
+        "materialized view",
+        query.columns,
+        depends_on=query.depends_on,
+        functions=query.functions,
+        watermarks=watermarks_of(query.tree),
+        max_buffered_bytes=query.max_buffered_bytes,
+        most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
+    )
+    return Bound(query.tree, relation, fills=query.fills)
+
+
+def _most_join_rows(session: Session, query: BoundQuery) -> int:
+    return most_join_rows(session.variables) if query.most_join_rows is None else query.most_join_rows
+
+
+def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
+    """What WITH says that a join may make in one epoch. INVALID_PARAMETER."""
+    value = statement.options.get(JOIN_ROWS_SETTING)
+    if value is None:
+        return otherwise
+    if not (value.isdecimal() and value.isascii()):
+        raise error_at(
+            statement,
+            statement.span,
+            "INVALID_PARAMETER",
+            f'option {JOIN_ROWS_SETTING} can\'t be "{value}"',
+            hint="It is a whole number; 0 is any number of rows.",
+        )
+    return int(value)
+
+
+def watermarks_of(tree: Tree, of: Callable[[Tree], Watermarks] = watermarks) -> dict[str, Watermark]:
+    """The watermarks of the columns by name, as the plan keeps them."""
+    if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, Punctual) for n in walk(tree)):
+        return {}
+    found = of(rewrite(tree))
+    return {c.name: found[c.id] for c in tree.columns if c.id in found}

@@ -1,0 +1,156 @@
+"""CREATE PUMP: what a query over streams gives is written to a stream, as long as the pump is started.
+
+What SQLstream's users write beside views. A pump that is started is a materialised view whose rows are copied to its
+stream (`copying`); one that is stopped is its text. It sees what comes after its start; what came before it was stopped
+is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.binder import bind_query
+from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
+from watersmeet.binder.sources import view_statement
+from watersmeet.catalog import Relation
+from watersmeet.dialects.schemas import quoted, schema_meant
+from watersmeet.dialects.statements import AlterPump, CreatePump
+from watersmeet.errors import error
+from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.reading import readable
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import undefined_schema
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.access.variables import DIALECT, Variables
+from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation, remove
+from watersmeet.session.statements.dml import named_targets
+from watersmeet.session.statements.materialize import bind_view, make_writing
+from watersmeet.session.statements.targets import target_of
+
+
+def create_pump(session: Session, statement: CreatePump) -> Result:
+    """CREATE PUMP name STARTED or STOPPED AS INSERT INTO stream SELECT STREAM …; errors of the query also for one that
+    is not started.
+    """
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE PUMP")
+    statement = _with_columns(session, statement)
+    if statement.started:
+        _start(session, statement)
+        return Result("CREATE PUMP")
+    query = bind_query(
+        statement.query, readable(session.catalog), statement.text, session.dialect, column_names=statement.column_names
+    )
+    check_columns(query.columns, statement)
+    stream = target_of(session, statement, query.columns, query.depends_on)
+    assert stream is not None
+    add(
+        session,
+        new_relation(
+            session, statement, "view", query.columns, depends_on=query.depends_on, feeds=stream.id, pump=True
+        ),
+    )
+    return Result("CREATE PUMP")
+
+
+def alter_pump(session: Session, statement: AlterPump) -> Result:
+    """ALTER PUMP name, … START or STOP, one after the other; nothing happens to one that is so already."""
+    session.require_definer("ALTER PUMP")
+    for relation in _altered(session, statement):
+        with own_transaction(session):
+            _alter(session, relation, statement)
+    return Result("ALTER PUMP")
+
+
+def _altered(session: Session, statement: AlterPump) -> list[Relation]:
+    """The pumps that a statement names, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
+    if statement.every is not None:
+        schema = schema_meant(statement.every.name, session.catalog)
+        if schema is None:
+            raise undefined_schema(session, statement.every, statement)
+        return [r for r in session.catalog.relations.values() if r.pump and r.schema == schema]
+    found = {}
+    for name in statement.names:
+        relation = session.find(name)
+        if relation is None:
+            raise undefined_relation(
+                session.catalog,
+                name,
+                statement,
+                "pump",
+                [r.shown for r in session.catalog.relations.values() if r.pump],
+            )
+        if not relation.pump:
+            raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a pump')
+        found[relation.id] = relation
+    return [*found.values()]
+
+
+def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
+    if statement.start and relation.kind == "view":
+        _restart(session, relation)
+    elif not statement.start and relation.kind == "materialized view":
+        session.database.flush()  # COMMIT sees to what it gave since; here its stream's refusal is told
+        problem = session.database.unwritten.get(relation.id)
+        if problem is not None:
+            raise problem
+        stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})
+        remove(session, {relation.id})
+        add(session, stopped)
+
+
+def _start(session: Session, statement: CreatePump) -> None:
+    bound = bind_view(session, statement)
+    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
+    assert stream is not None
+    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id, pump=True)))
+
+
+def _restart(session: Session, relation: Relation) -> None:
+    """Makes a stopped pump run, with names meaning what they meant when it was made."""
+    then = replace(session, variables=Variables(relation.dialect), view=relation)
+    then.variables.restore(session.variables.saved())
+    then.variables.set(DIALECT, relation.dialect)
+    then.variables.set("search_path", ", ".join(map(quoted, relation.path)))
+    statement = view_statement(relation)
+    assert isinstance(statement, CreatePump)
+    statement = _with_columns(then, replace(statement, schema=relation.schema))
+    remove(then, {relation.id})
+    _start(then, statement)
+
+
+def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
+    """The statement with the names of the columns that its rows go to, in the order of the select list."""
+    assert statement.into is not None
+    stream = session.relation(statement.into, statement)
+    columns = (
+        [t.column for t in named_targets(stream, statement.targets, statement)] if statement.targets else stream.written
+    )
+    names = [c.name for c in columns]
+    items = statement.query.selects
+    selected = len(items)
+    if not any(e.is_star for e in items) and selected != len(names) and (statement.targets or selected > len(names)):
+        raise error(
+            "SYNTAX_ERROR",
+            f"INSERT has {selected} expressions for {len(names)} columns",
+            sql=statement.text,
+            span=statement.into.span,
+        )
+    if any(e.is_star for e in items):
+        return replace(statement, column_names=tuple(names))
+    return replace(statement, query=_promoting(statement.query, names), column_names=tuple(names[:selected]))
+
+
+def _promoting(query: exp.Expression, names: Sequence[str]) -> exp.Expression:
+    """The query of which the item that goes to ROWTIME is called so, and with that is the ROWTIME of the rows."""
+    if ROWTIME not in names or not isinstance(query, exp.Select):
+        return query
+    query = query.copy()
+    place = names.index(ROWTIME)
+    item = query.expressions[place]
+    named = exp.alias_(item.unalias(), exp.to_identifier(ROWTIME, quoted=True), copy=False)
+    query.set("expressions", [*query.expressions[:place], named, *query.expressions[place + 1 :]])
+    return query

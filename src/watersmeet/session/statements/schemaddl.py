@@ -1,0 +1,60 @@
+"""CREATE SCHEMA and DROP SCHEMA, with what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watersmeet.catalog import Relation, SqlFunction
+from watersmeet.dialects.statements import CreateSchema, DropSchema
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import make_schema, schemas_of
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.statements.ddl import remove, with_dependents
+from watersmeet.session.statements.sqlfunctions import drop_functions
+
+
+def create_schema(session: Session, statement: CreateSchema) -> Result:
+    """CREATE SCHEMA. OR REPLACE: what is in it goes, too (SQLstream, "CREATE SCHEMA"), unless others read that."""
+    if not (statement.replaces and statement.name.name in session.catalog.schemas):
+        return make_schema(session, statement)
+    session.require_definer("CREATE")
+    relations, functions = _content(session, [statement.name.name])
+    remove(session, with_dependents(session, relations, statement, cascade=False, verb="replace"))
+    drop_functions(session, functions, statement, cascade=False)
+    return Result(f"CREATE {session.semantics.schema_word.upper()}")
+
+
+def drop_schema(session: Session, statement: DropSchema) -> Result:
+    """DROP SCHEMA, all or none; with CASCADE what is in it and what reads that goes, too."""
+    word = session.semantics.schema_word
+    command = f"DROP {word.upper()}"
+    session.require_definer(command)
+    schemas = schemas_of(session, statement)
+    relations, functions = _content(session, schemas)
+    found: list[Relation | SqlFunction] = [*relations, *functions]
+    if found and not statement.cascade:
+        titles = [r.title for r in relations] + [f"function {f.shown}" for f in functions]
+        detail = "; ".join(f"{title} is in it" for title in titles)
+        raise error_at(
+            statement,
+            statement.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot drop {word} "{found[0].schema}" because it is not empty',
+            detail=detail[0].upper() + detail[1:] + ".",
+            hint=f"Use DROP {word.upper()} … CASCADE to drop what is in it, too.",
+        )
+    with own_transaction(session):
+        ids = with_dependents(session, relations, statement, cascade=True)
+        if ids:
+            remove(session, ids)
+        drop_functions(session, functions, statement, cascade=True)
+        session.put_schemas(tuple(s for s in session.catalog.schemas if s not in schemas))
+    return Result(command)
+
+
+def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], list[SqlFunction]]:
+    """The relations and functions of SQL in some schemas."""
+    catalog = session.catalog
+    functions = [f for f in catalog.functions.values() if f.schema in schemas and not f.dropped]
+    return [r for r in catalog.relations.values() if r.schema in schemas], functions

@@ -1,0 +1,84 @@
+"""SET and SHOW of session variables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from watersmeet.dialects.schemas import listed, schema_meant
+from watersmeet.dialects.statements import SetVariable, ShowVariable
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.result import Result, text_result
+from watersmeet.session.access.schemas import USER_SCHEMA, set_schema
+from watersmeet.session.access.variables import VARIABLES
+
+#: What SHOW shows beside variables, for hints.
+SHOWN: Final = (
+    "dead letters",
+    "errors",
+    "indexes",
+    "jobs",
+    "materialized views",
+    "memory",
+    "parameters",
+    "relations",
+    "sources",
+    "processors",
+    "tables",
+    "topics",
+    "views",
+)
+
+
+def set_variable(session: Session, statement: SetVariable) -> Result:
+    """SET name = value, RESET name."""
+    if statement.schema is not None:
+        return set_schema(session, statement, statement.schema)
+    try:
+        variable = session.variables.set(statement.name, statement.value)
+    except Error as err:
+        raise _of_processor(session, statement, err) from None
+    if not variable.effect:
+        session.notice(
+            f"{variable.name} has no effect: Watersmeet chooses by itself what it controls in {variable.system}"
+        )
+    if variable.name == "search_path" and statement.value is not None:
+        _tell_missing(session)
+    return Result("SET")
+
+
+def _of_processor(session: Session, statement: SetVariable, failure: Error) -> Error:
+    """The error with its place; FEATURE_NOT_SUPPORTED for what only looks like a setting of Lenses' processors."""
+    if (
+        failure.condition == "UNDEFINED_OBJECT"
+        and session.semantics.records
+        and "." in statement.name
+        and did_you_mean(statement.name, VARIABLES) is None
+    ):
+        return error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"setting {statement.name} is not supported",
+            hint="Of the settings of processors, some of defaults.topic are: SHOW ALL lists them.",
+        )
+    failure.sql, failure.span = statement.text, statement.span
+    return failure
+
+
+def _tell_missing(session: Session) -> None:
+    """Names the schemas of the path that do not exist: they are looked into once they do."""
+    for name in listed(session.variables.get("search_path")):
+        if name != USER_SCHEMA and schema_meant(name, session.catalog) is None:
+            session.notice(f'schema "{name}" does not exist')
+
+
+def show_variable(session: Session, statement: ShowVariable) -> Result:
+    """SHOW name."""
+    try:
+        value = session.variables.get(statement.name)
+    except Error as err:
+        err.sql, err.span = statement.text, statement.name_span
+        err.hint = did_you_mean(statement.name, (*VARIABLES, *SHOWN)) or err.hint
+        raise
+    return text_result("SHOW", (statement.name,), [(value,)])

@@ -1,0 +1,439 @@
+"""SHOW and DESCRIBE: what the catalog has and how views do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, RelationKind
+from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
+from watersmeet.dialects.secrets import without_secrets
+from watersmeet.dialects.statements import Describe, Show
+from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.result import Result, text_result, typed_result
+from watersmeet.session.access.schemas import undefined_schema
+from watersmeet.session.services.status import database_status, memory_status
+from watersmeet.session.statements.like import like
+from watersmeet.session.statements.showtopics import described, processors, required, topics
+from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
+from watersmeet.sources.dead_letters import read_dead_letters
+from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
+
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
+    "tables": ("table",),
+    "sources": ("source",),
+    "views": ("view",),
+    "materialized views": ("materialized view",),
+    "indexes": ("index",),
+    "relations": ("table", "source", "view", "materialized view", "index"),
+    "streams": ("table", "source"),
+    "dictionaries": ("table", "view"),
+    "topics": ("table", "materialized view"),
+    "pumps": ("view", "materialized view"),
+}
+
+#: What queries over records read: SHOW TABLES of their dialect.
+_READ: Final[tuple[RelationKind, ...]] = ("table", "source", "materialized view")
+
+#: What SHOW CREATE calls otherwise than the catalog.
+_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {
+    "stream": ("table", "source"),
+    "dictionary": ("table", "view"),
+    "processor": ("materialized view",),
+    "pump": ("view", "materialized view"),
+    "topic": ("table", "materialized view"),
+}
+
+#: Lists that RisingWave has and that are always empty here.
+_EMPTY: Final = ("sinks", "connections", "subscriptions", "secrets", "internal tables")
+
+#: Lists of files in the status of a source, and what is wrong with each of them.
+_FILE_PROBLEMS: Final = {
+    "replaced": "the file was replaced under its name, its new content is not read",
+    "history_lost": "the file was read once, and is no longer there for a view that was made later",
+}
+#: Counters in the status of a source that are errors.
+_SOURCE_ERRORS: Final = ("dead", "replaced_files", "history_lost_files", "unreadable_files")
+
+_JOBS: Final[Schema] = (
+    Field("name", VARCHAR),
+    Field("kind", VARCHAR),
+    Field("state", VARCHAR),
+    Field("rows", BIGINT),
+    Field("rows_in", BIGINT),
+    Field("rows_out", BIGINT),
+    Field("state_rows", BIGINT),
+    Field("state_bytes", BIGINT),
+    Field("transactions_behind", BIGINT),
+    Field("lag_seconds", DOUBLE),
+    Field("errors", BIGINT),
+    Field("detail", VARCHAR),
+    Field("watermark", VARCHAR),
+    Field("held_back_by", VARCHAR),
+)
+
+
+def describe(session: Session, statement: Describe) -> Result:
+    """DESCRIBE name: the columns and what is known of the relation."""
+    return _columns(session, session.relation(statement.name, statement), "DESCRIBE")
+
+
+def show(session: Session, statement: Show) -> Result:
+    """SHOW what."""
+    what = statement.what
+    if what in _KINDS:
+        return _list(session, statement)
+    if what == "create function":
+        return show_create_function(session, statement)
+    if what.startswith("create "):
+        return _create(session, statement)
+    if what == "columns":
+        assert statement.name is not None
+        return _columns(session, session.relation(statement.name, statement), "SHOW")
+    if what in _EMPTY:
+        return text_result("SHOW", ("Name",), [])
+    if what in _OTHERS:
+        return _OTHERS[what](session, statement)
+    raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", f"SHOW {what.upper()} is not supported")
+
+
+def _list(session: Session, statement: Show) -> Result:
+    what = statement.what
+    rows = [r for r in _listed(session, statement) if _is_listed_as(r, what, session) and _is_like(r.name, statement)]
+    if what == "topics" or (what == "tables" and session.semantics.records):
+        return topics(rows)
+    if what == "pumps":
+        return _pumps(session, rows)
+    if what == "relations":
+        return text_result("SHOW", ("Name", "Kind"), [(r.name, r.what) for r in rows])
+    if what == "indexes":
+        return _indexes(session, rows)
+    return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
+
+
+def _is_listed_as(relation: Relation, what: str, session: Session) -> bool:
+    """True if SHOW `what` lists the relation; the tables of a dialect of records are all that its queries read."""
+    tables_read = what == "tables" and session.semantics.records
+    if relation.hidden or relation.kind not in (_READ if tables_read else _KINDS[what]):
+        return False
+    if what == "streams":
+        return relation.kind == "source" or relation.mode is not None
+    if what == "dictionaries":
+        return relation.dictionary is not None
+    if what == "topics":
+        return relation.topic is not None
+    if what in ("pumps", "views", "materialized views"):
+        return relation.pump == (what == "pumps")
+    return not (what == "tables" and session.semantics.rowtimes and relation.mode is not None)
+
+
+def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
+    known = session.catalog.relations
+    return text_result(
+        "SHOW",
+        ("Name", "State", "Stream"),
+        [(r.name, "STARTED" if r.kind == "materialized view" else "STOPPED", known[r.feeds].shown) for r in pumps],
+    )
+
+
+def _late(view: dict[str, Any]) -> str | None:
+    return f"{view['late']} rows came late and were left out" if view["late"] else None
+
+
+def _unwritten(session: Session, view: dict[str, Any]) -> str:
+    stream = session.catalog.relations[session.catalog.relations[view["id"]].feeds]
+    return f'stream "{stream.shown}" does not take what it gives: {_message(view["writing"])}'
+
+
+def _jobs(session: Session, statement: Show) -> Result:
+    """A row for each view and each source: what it has done, and what is wrong with it."""
+    status = database_status(session)
+    state = status["state"]
+    rows: list[tuple[Any, ...]] = []
+    for view in status["views"]:
+        detail = _unwritten(session, view) if view["writing"] else _late(view)
+        failure = view["error"] or (status["error"] if state == "failed" else None)
+        ready = "failed" if view["error"] else state if view["ready"] else "filling"
+        rows.append(
+            (
+                view["name"],
+                view["kind"],
+                ready,
+                view["rows"],
+                view["rows_in"],
+                view["rows_out"],
+                view["state_rows"],
+                view["state_bytes"],
+                status["behind"],
+                round(status["lag_seconds"], 3),
+                view["expression_errors"],
+                detail if failure is None else _message(failure),
+                view["watermark"],
+                view["held_back_by"],
+            )
+        )
+    rows += [
+        (
+            s["name"],
+            session.catalog.relations[s["id"]].what,
+            state,
+            None,
+            s["rows"],
+            None,
+            None,
+            None,
+            None,
+            None,
+            sum(s.get(n, 0) for n in _SOURCE_ERRORS),
+            _source_detail(s),
+            s["watermark"],
+            None,
+        )
+        for s in status["sources"]
+    ]
+    return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
+
+
+def _errors(session: Session, statement: Show) -> Result:
+    """What went wrong so far: failed views, errors in expressions, records and files that were set aside."""
+    status = database_status(session)
+    rows: list[tuple[Any, ...]] = []
+    if status["error"] is not None:
+        rows.append((None, "view failed", None, None, _message(status["error"])))
+    rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
+    rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
+    rows += [
+        (v["name"], "expression", None, None, _nulls(v["expression_errors"]))
+        for v in status["views"]
+        if v["expression_errors"]
+    ]
+    known = session.catalog.relations
+    rows += [
+        (known[i].name, "problem", None, None, _message(p))
+        for i, p in session.database.outside.problems.to_json().items()
+        if i in known
+    ]
+    for source in status["sources"]:
+        letters = read_dead_letters(session.database.layout.dead(source["id"]))
+        rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]
+        rows += [
+            (source["name"], kind.replace("_", " "), file, None, message)
+            for kind, message in _FILE_PROBLEMS.items()
+            for file in source.get(kind, ())
+        ]
+        rows += [(source["name"], "unreadable", file, None, why) for file, why in source.get("unreadable", ())]
+        rows += [(source["name"], "partial", *_partial(entry)) for entry in source.get("partial", ())]
+        if source.get("problem"):
+            rows.append((source["name"], "problem", None, None, str(source["problem"])))
+    names = (
+        Field("relation", VARCHAR),
+        Field("kind", VARCHAR),
+        Field("file", VARCHAR),
+        Field("line", BIGINT),
+        Field("message", VARCHAR),
+    )
+    return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
+
+
+def _partial(entry: str) -> tuple[str, None, str]:
+    """File, line and message of a file without some of the columns."""
+    file, _, lacks = entry.rpartition(": without ")
+    return file, None, f"the file has no column {lacks}: NULL was read"
+
+
+def _nulls(count: int) -> str:
+    return "1 value is NULL because of an error" if count == 1 else f"{count} values are NULL because of errors"
+
+
+def _dead_letters(session: Session, statement: Show) -> Result:
+    """Records and files of sources that could not be read: where they were, why, and what they were."""
+    wanted = None if statement.name is None else session.relation(statement.name, statement)
+    rows: list[tuple[Any, ...]] = []
+    for source in database_status(session)["sources"]:
+        if wanted is None or source["id"] == wanted.id:
+            letters = read_dead_letters(session.database.layout.dead(source["id"]))
+            rows += [(source["name"], d["file"], d["line"], d["reason"], d["text"]) for d in letters]
+    names = (
+        Field("relation", VARCHAR),
+        Field("file", VARCHAR),
+        Field("line", BIGINT),
+        Field("reason", VARCHAR),
+        Field("text", VARCHAR),
+    )
+    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
+def _memory(session: Session, statement: Show) -> Result:
+    """What the processes of this database use on this machine, and what its own process remembers."""
+    found = memory_status(session)
+    parts = ("main", "workers", "java", "packs", "commits")
+    rows = [(part, found[f"{part}_bytes"], found.get(f"{part}_mapped_bytes")) for part in parts]
+    names = (Field("part", VARCHAR), Field("bytes", BIGINT), Field("mapped_bytes", BIGINT))
+    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
+def _variables(session: Session, statement: Show) -> Result:
+    rows = [r for r in session.variables.rows() if _is_like(r[0], statement)]
+    return text_result("SHOW", ("Name", "Setting", "Description"), rows)
+
+
+def _parameters(session: Session, statement: Show) -> Result:
+    database = session.database
+    rows = [
+        ("parallelism", str(database.buckets)),
+        ("path", str(database.layout.root)),
+        ("runtime", database.runtime if not database.read_only else "none"),
+    ]
+    return text_result("SHOW", ("Name", "Value"), [r for r in rows if _is_like(r[0], statement)])
+
+
+def _schemas(session: Session, statement: Show) -> Result:
+    names = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
+    return text_result("SHOW", ("Name",), [(n,) for n in names if _is_like(n, statement)])
+
+
+def _databases(session: Session, statement: Show) -> Result:
+    if session.semantics.schema_word == "database":
+        return _schemas(session, statement)
+    return text_result("SHOW", ("Name",), [(DATABASE,)] if _is_like(DATABASE, statement) else [])
+
+
+def _listed(session: Session, statement: Show) -> list[Relation]:
+    """The relations of the schema that FROM names; without FROM those that need no schema in front of their names."""
+    catalog = session.catalog
+    if statement.name is None:
+        return [r for r in catalog.relations.values() if catalog.by_name(r.name) is r]
+    schema = schema_meant(statement.name.name, catalog)
+    if schema is None:
+        raise undefined_schema(session, statement.name, statement)
+    return [r for r in catalog.relations.values() if r.schema == schema]
+
+
+def _queries(session: Session, statement: Show) -> Result:
+    """The queries that run: what KILL QUERY calls them, and their texts."""
+    rows = [(q.name, q.started_us, q.text) for q in session.queries()]
+    names = (Field("query_id", VARCHAR), Field("started", TIMESTAMP), Field("query", VARCHAR))
+    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
+_OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
+    "all": _variables,
+    "databases": _databases,
+    "dead letters": _dead_letters,
+    "errors": _errors,
+    "functions": show_functions,
+    "jobs": _jobs,
+    "memory": _memory,
+    "parameters": _parameters,
+    "processors": lambda session, statement: processors(session, lambda name: _is_like(name, statement)),
+    "queries": _queries,
+    "schemas": _schemas,
+}
+
+
+def _indexes(session: Session, rows: list[Relation]) -> Result:
+    known = session.catalog.relations
+    return text_result(
+        "SHOW",
+        ("Name", "On", "Key"),
+        [(r.name, known[r.depends_on[0]].shown, ", ".join(r.index_columns)) for r in rows],
+    )
+
+
+def _create(session: Session, statement: Show) -> Result:
+    """The statement that made a relation; the passwords of what it reads are hidden."""
+    assert statement.name is not None
+    kind = statement.what.removeprefix("create ")
+    relation = session.find(statement.name)
+    if relation is None:
+        names = [r.shown for r in session.catalog.relations.values() if _is_created_as(r, kind, session)]
+        raise undefined_relation(session.catalog, statement.name, statement, kind, names)
+    if not _is_created_as(relation, kind, session):
+        word = relation.role if relation.role in _CREATED else relation.kind
+        article = "an" if relation.what[0] in "ei" else "a"
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'"{relation.shown}" is {article} {relation.what}, not a {kind}',
+            hint=f"Use SHOW CREATE {word.upper()}.",
+        )
+    plain = relation.kind.endswith("view") and relation.external is None and relation.dictionary is None
+    text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
+    text += _called_now(session.catalog, relation)
+    return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
+
+
+def _called_now(catalog: Catalog, view: Relation) -> str:
+    """What is called otherwise now than in the text of a view, as a comment of SQL; empty if nothing is."""
+    called = []
+    for relation_id, known in view.known.items():
+        actual = catalog.relations.get(relation_id)
+        if actual is None:
+            continue
+        if actual.name != known.name:
+            called.append(f"{known.name} is called {actual.name} now")
+        called += [
+            f"{known.name}.{then} is called {now.name} now"
+            for then, now in zip(known.columns, actual.columns, strict=False)
+            if then != now.name
+        ]
+    return f" /* {', '.join(called).replace('*/', '* /')} */" if called else ""
+
+
+def _is_created_as(relation: Relation, kind: str, session: Session) -> bool:
+    """True if SHOW CREATE `kind` shows the relation; topics are the tables of a dialect of records."""
+    if kind == "table" and session.semantics.records and relation.topic is not None:
+        return True
+    if (
+        relation.pump != (kind == "pump")
+        or (kind == "dictionary" and relation.dictionary is None)
+        or (kind in ("processor", "topic") and relation.topic is None)
+    ):
+        return False
+    return relation.kind in _CREATED.get(kind, (kind,))
+
+
+def _columns(session: Session, relation: Relation, command: str) -> Result:
+    """A row for each column, then (DESCRIBE) the key, the columns with a watermark, the indexes and the kind.
+
+    Of a topic a field is not NULL that every record with a value has: what is stored of a tombstone is nobody's value.
+    """
+    rows: list[tuple[Any, ...]] = [
+        (c.name, c.type.sql, not c.nullable or c.name in required(relation)) for c in relation.columns
+    ]
+    if command == "DESCRIBE" and relation.topic is not None and session.semantics.records:
+        rows = [*described(relation)]
+    elif command == "DESCRIBE":
+        if relation.primary_key:
+            rows.append(("primary key", ", ".join(relation.primary_key), None))
+        if relation.append_only:
+            rows.append(("append only", "true", None))
+        if relation.time_columns:
+            rows.append(("watermark", ", ".join(relation.time_columns), None))
+        rows += [
+            (r.name, f"index({', '.join(r.index_columns)})", None)
+            for r in session.catalog.relations.values()
+            if r.kind == "index" and relation.id in r.depends_on
+        ]
+        rows.append(("table description", relation.what, None))
+    return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
+
+
+def _is_like(name: str, statement: Show) -> bool:
+    return statement.like is None or like(name, statement.like)
+
+
+def _message(failure: dict[str, Any]) -> str:
+    return f"{failure['condition']}: {failure['message']}"
+
+
+def _source_detail(source: dict[str, Any]) -> str | None:
+    """What a source says of itself beside its counts, as JSON; None if all is well and there is nothing to say."""
+    said = {
+        k: v
+        for k, v in source.items()
+        if k not in ("id", "name", "connector", "rows", "bytes", "dead", "watermark") and v
+    }
+    return json.dumps(said, ensure_ascii=False, default=str) if said else None

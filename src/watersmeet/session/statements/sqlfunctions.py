@@ -1,0 +1,166 @@
+"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS.
+
+A function has one definition in a schema. Views keep the one that they were made with: what CREATE OR REPLACE replaces
+stays in the catalog for them, and no statement can call it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from watersmeet.binder.sqlfunctions import can_be_called, checked_body
+from watersmeet.catalog import Relation, SqlFunction
+from watersmeet.dialects.schemas import find_function, schema_meant
+from watersmeet.dialects.statements import CreateFunction, DropFunction, Name, Show, Statement
+from watersmeet.errors import did_you_mean
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.result import Result, text_result
+from watersmeet.session.access.schemas import schema_for, undefined_schema
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.statements.ddl import remove, with_dependents
+from watersmeet.session.statements.like import like
+
+
+def create_function(session: Session, statement: CreateFunction) -> Result:
+    """CREATE FUNCTION. DUPLICATE_OBJECT, INVALID_NAME, errors of the body at their places in it."""
+    session.require_definer("CREATE")
+    command = "CREATE FUNCTION"
+    schema = schema_for(session, statement)
+    existing = session.catalog.function(statement.name, schema)
+    if existing is not None and statement.if_not_exists:
+        session.notice(f"function {existing.signature} already exists, skipping")
+        return Result(command)
+    if existing is not None and not statement.replaces:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "DUPLICATE_OBJECT",
+            f"function {existing.signature} already exists",
+            detail="A function has one definition: others of its name, with other parameters, are not supported."
+            if [p.type for p in existing.parameters] != [p.type for p in statement.parameters]
+            else None,
+            hint="CREATE OR REPLACE FUNCTION replaces it.",
+        )
+    if not can_be_called(statement.name, session.dialect):
+        raise error_at(
+            statement, statement.name_span, "INVALID_NAME", f'a function can\'t be called "{statement.name}"'
+        )
+    made = checked_body(
+        SqlFunction(
+            statement.name,
+            schema,
+            session.catalog.path,
+            statement.parameters,
+            statement.returns,
+            statement.body,
+            statement.sql,
+            session.dialect,
+        ),
+        session.catalog,
+    )
+    gone = [] if existing is None else [replace(existing, dropped=True)]
+    session.put_functions([*gone, made])
+    return Result(command)
+
+
+def drop_function(session: Session, statement: DropFunction) -> Result:
+    """DROP FUNCTION, all or none. UNDEFINED_FUNCTION, DEPENDENT_OBJECTS if something calls one, without CASCADE."""
+    command = "DROP FUNCTION"
+    session.require_definer(command)
+    found = [
+        f
+        for name, types in zip(statement.names, statement.signatures, strict=True)
+        if (f := _named(session, name, types, statement)) is not None
+    ]
+    with own_transaction(session):
+        drop_functions(session, found, statement, cascade=statement.cascade)
+    return Result(command)
+
+
+def drop_functions(session: Session, found: Sequence[SqlFunction], statement: Statement, *, cascade: bool) -> None:
+    """Drop functions, with CASCADE also what calls them."""
+    if not found:
+        return
+    functions, relations = _callers(session, found)
+    callers = [f"function {f.shown}" for f in functions] + [r.reader for r in relations]
+    if callers and not cascade:
+        detail = "; ".join(f"{c} calls it" for c in callers)
+        raise error_at(
+            statement,
+            statement.span,
+            "DEPENDENT_OBJECTS",
+            f"cannot drop function {found[0].shown} because other objects depend on it",
+            detail=f"{detail[0].upper()}{detail[1:]}.",
+            hint="Use DROP … CASCADE to drop the dependent objects too.",
+        )
+    for caller in callers:
+        session.notice(f"drop cascades to {caller}")
+    if relations:
+        remove(session, with_dependents(session, relations, statement, cascade=True))
+    session.put_functions([replace(f, dropped=True) for f in (*found, *functions)])
+
+
+def _callers(session: Session, found: Iterable[SqlFunction]) -> tuple[list[SqlFunction], list[Relation]]:
+    """The functions and relations that call one of these, directly or not."""
+    catalog = session.catalog
+    ids = {f.id for f in found}
+    functions: list[SqlFunction] = []
+    while more := [
+        f for f in catalog.functions.values() if not f.dropped and f.id not in ids and ids & set(f.functions)
+    ]:
+        functions += more
+        ids |= {f.id for f in more}
+    return functions, [r for r in catalog.relations.values() if ids & set(r.functions) and not r.hidden]
+
+
+def show_functions(session: Session, statement: Show) -> Result:
+    """SHOW FUNCTIONS: those of the schema that FROM names; without FROM those that need no schema in front."""
+    catalog = session.catalog
+    known = [f for f in catalog.functions.values() if not f.dropped]
+    if statement.name is None:
+        shown = [f for f in known if catalog.function(f.name) is f]
+    else:
+        schema = schema_meant(statement.name.name, catalog)
+        if schema is None:
+            raise undefined_schema(session, statement.name, statement)
+        shown = [f for f in known if f.schema == schema]
+    rows = [
+        (f.name, ", ".join(f"{p.name} {p.type.sql}".strip() for p in f.parameters), f.returns.sql, "sql", None)
+        for f in sorted(shown, key=lambda f: f.name)
+        if statement.like is None or like(f.name, statement.like)
+    ]
+    return text_result("SHOW", ("Name", "Arguments", "Return Type", "Language", "Link"), rows)
+
+
+def show_create_function(session: Session, statement: Show) -> Result:
+    """SHOW CREATE FUNCTION: the statement that made it. UNDEFINED_FUNCTION."""
+    name = statement.name
+    assert name is not None
+    found = find_function(session.catalog, name.name, name.schema)
+    if found is None:
+        raise _undefined(session, name, statement)
+    return text_result("SHOW", ("Name", "Create Sql"), [(found.shown, found.sql)])
+
+
+def _named(session: Session, name: Name, types: Sequence[object] | None, statement: DropFunction) -> SqlFunction | None:
+    found = find_function(session.catalog, name.name, name.schema)
+    if found is not None and (types is None or list(types) == [p.type for p in found.parameters]):
+        return found
+    if not statement.if_exists:
+        raise _undefined(session, name, statement, found)
+    session.notice(f"function {name.shown} does not exist, skipping")
+    return None
+
+
+def _undefined(session: Session, name: Name, statement: Statement, other: SqlFunction | None = None) -> Exception:
+    """UNDEFINED_FUNCTION with near names. other: the one of that name, with other parameters."""
+    known = [f.shown for f in session.catalog.functions.values() if not f.dropped]
+    return error_at(
+        statement,
+        name.span,
+        "UNDEFINED_FUNCTION",
+        f"function {name.shown}{'' if other is None else ' with these parameters'} does not exist",
+        detail=None if other is None else f"There is {other.signature}.",
+        hint=did_you_mean(name.shown, known) if other is None else None,
+    )

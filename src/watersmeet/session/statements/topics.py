@@ -1,0 +1,265 @@
+"""Topics and the processors that write them.
+
+Lenses, "Joins": "Key decoder types", "Co-partitioning", "Joining and Grouping".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.durations import timeout_us
+from watersmeet.algebra.relations import Column, Project
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.trees import read
+from watersmeet.algebra.watermarks import clocks
+from watersmeet.binder import BoundQuery, bind_query
+from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
+from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.filling import stop_feeding
+from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.access.variables import IDLE_DEFAULT
+from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation, remove
+from watersmeet.session.statements.materialize import Bound, make, watermarks_of
+from watersmeet.types import BOOLEAN, TIMESTAMP, Field
+
+_TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
+_DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
+
+
+def create_topic(session: Session, statement: CreateTopic) -> Result:
+    """CREATE TABLE: a topic that is written by INSERT."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE TABLE")
+    check_columns(statement.columns, statement)
+    for notice in statement.notices:
+        session.notice(notice)
+    required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
+    columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in statement.columns), _TIME, _DELETED)
+    topic = Topic(statement.key_format, statement.value_format, statement.partitions or _partitions(session), required)
+    add(
+        session,
+        new_relation(
+            session,
+            statement,
+            "table",
+            columns,
+            append_only=True,
+            event_time=EventTime(RECORD_TIME, 0, idle_us=statement.idle_us or _idle_us(session)),
+            topic=topic,
+            defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
+        ),
+    )
+    return Result("CREATE TABLE")
+
+
+def create_processor(session: Session, statement: CreateProcessor) -> Result:
+    """INSERT INTO … SELECT STREAM or TABLE: makes the topic, and the processor that writes it."""
+    session.require_definer("INSERT")
+    bound = bind_processor(session, statement)
+    declared = session.find(_target(statement))
+    if declared is None:
+        may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
+        make(session, bound)
+        return Result("INSERT")
+    with own_transaction(session):
+        remove(session, {declared.id})
+        make(session, bound)
+    return Result("INSERT")
+
+
+def stop_processor(session: Session, statement: StopProcessor) -> Result:
+    """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays as it is.
+
+    DEPENDENT_OBJECTS while views read that.
+    """
+    session.require_definer("STOP PROCESSOR")
+    relation = session.find(statement.name)
+    if relation is None:
+        names = [r.shown for r in session.catalog.relations.values() if r.role == "processor"]
+        raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
+    if relation.topic is None or relation.kind != "materialized view":
+        raise error_at(
+            statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'no processor writes "{relation.shown}"'
+        )
+    above = session.catalog.dependents(relation.id)
+    if above:
+        detail = "; ".join(f"{r.reader} reads it" for r in above)
+        raise error_at(
+            statement,
+            statement.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot stop the processor of "{relation.shown}"',
+            detail=f"{detail[0].upper()}{detail[1:]}.",
+            hint="Stop or drop these first.",
+        )
+    session.put(replace(relation, kind="table", depends_on=(), watermarks={}))
+    stop_feeding(session, {relation.id})
+    return Result("STOP PROCESSOR")
+
+
+def _target(statement: CreateProcessor) -> Name:
+    return Name(statement.name, statement.name_span, schema=statement.schema)
+
+
+def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
+    """What the statement would make.
+
+    Errors of the binder, with their places; UNDEFINED_RELATION for a target that is not there.
+    """
+    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
+    session.notices.extend(query.notices)
+    check_columns(query.columns, statement)
+    name = _target(statement)
+    declared = session.find(name)
+    if declared is None and not session.variables.is_on("defaults.topic.autocreate"):
+        raise error_at(
+            statement,
+            name.span,
+            "UNDEFINED_RELATION",
+            f'topic "{name.shown}" does not exist',
+            hint="SET defaults.topic.autocreate=true lets a processor make its topic.",
+        )
+    if query.nature is None:
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "a processor that reads no records is not supported",
+            hint="Write rows by INSERT … VALUES, or by a SELECT without STREAM and TABLE.",
+        )
+    if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "a topic of a table without key is not supported",
+            hint="Select one: expression AS _key.",
+        )
+    if statement.key_format is not None and not any(c.name == KEY_COLUMN for c in query.columns):
+        raise error_at(
+            statement,
+            statement.span,
+            "INVALID_PARAMETER",
+            f"the records have no key that could be stored as {statement.key_format}",
+            hint="Select one: expression AS _key.",
+        )
+    tree = records_of(query if declared is None else _into(session, query, declared, statement))
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
+    required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
+    key_format = statement.key_format or query.layout.key_format
+    topic = Topic(
+        key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table"
+    )
+    if declared is not None and declared.topic is not None:
+        _check_formats(statement, declared.topic, name)
+        topic = replace(declared.topic, compacted=topic.compacted)
+    relation = new_relation(
+        session,
+        statement,
+        "materialized view",
+        columns,
+        depends_on=query.depends_on,
+        watermarks=watermarks_of(tree, clocks),
+        topic=topic,
+    )
+    return Bound(tree, relation)
+
+
+def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> None:
+    """INVALID_PARAMETER for STORE with other formats than those that the topic was declared with."""
+    for word, said, has in (
+        ("KEY", statement.key_format, declared.key_format),
+        ("VALUE", statement.value_format, declared.value_format),
+    ):
+        if said is not None and said != has:
+            raise error_at(
+                statement,
+                name.span,
+                "INVALID_PARAMETER",
+                f'topic "{name.shown}" is declared with {word} AS {has}, not {said}',
+                hint="Leave STORE out.",
+            )
+
+
+def _into(session: Session, query: BoundQuery, declared: Relation, statement: CreateProcessor) -> BoundQuery:
+    """The query with the columns of a topic that is there: it must be empty, and read by nobody, as a processor is its
+    only writer.
+
+    READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
+    """
+    span = statement.name_span
+    if declared.topic is None or declared.kind != "table" or declared.event_time is None:
+        kind, what = (
+            (declared.kind, "is no topic")
+            if declared.topic is None
+            else ("topic", "has a processor that writes it, or had one")
+        )
+        raise error_at(statement, span, "READ_ONLY_RELATION", f'can\'t write {kind} "{declared.shown}": it {what}')
+    if declared.id in query.depends_on:
+        raise error_at(
+            statement,
+            span,
+            "FEATURE_NOT_SUPPORTED",
+            f'a processor that reads topic "{declared.shown}", which it writes, is not supported',
+            hint="Write another topic.",
+        )
+    if session.catalog.dependents(declared.id) or _has_records(session, declared):
+        raise error_at(
+            statement,
+            span,
+            "FEATURE_NOT_SUPPORTED",
+            f'a processor of topic "{declared.shown}", which has records or readers, is not supported',
+            hint="Start the processor before its topic is written or read.",
+        )
+    own = {c.name: c for c in query.tree.columns}
+    fields = [c for c in declared.columns if c.name not in (RECORD_TIME, TOMBSTONE)]
+    for name in own:
+        if name not in [c.name for c in fields] and name != RECORD_TIME:
+            raise error_at(statement, span, "UNDEFINED_COLUMN", f'topic "{declared.shown}" has no field "{name}"')
+    exprs: list[Scalar] = []
+    for field in [*fields, _TIME]:
+        column = own.get(field.name)
+        if column is None or (column.nullable and field.name in (*declared.topic.required, KEY_COLUMN)):
+            what = "has no" if column is None else "may have NULL as"
+            raise error_at(
+                statement,
+                span,
+                "NOT_NULL_VIOLATION",
+                f'the query {what} field "{field.name}" of topic "{declared.shown}"',
+            )
+        if column.type != field.type:
+            raise error_at(
+                statement,
+                span,
+                "DATATYPE_MISMATCH",
+                f'field "{field.name}" of topic "{declared.shown}" is of type {field.type.sql} '
+                f"but expression is of type {column.type.sql}",
+                hint="You will need to rewrite or cast the expression.",
+            )
+        exprs.append(read(column))
+    outputs = tuple(
+        Column(f"@{f.name}", f.name, e.type, e.nullable) for f, e in zip([*fields, _TIME], exprs, strict=True)
+    )
+    tree = Project(query.tree, outputs, tuple(exprs))
+    return replace(query, tree=tree, columns=tuple(Field(c.name, c.type, c.nullable) for c in outputs))
+
+
+def _has_records(session: Session, topic: Relation) -> bool:
+    tree = exp.select("1").from_(table_tree(topic, None)).limit(1)
+    return bool(fetch(session, bounded(session, tree, ""), newest=True).num_rows)
+
+
+def _partitions(session: Session) -> int:
+    return int(session.variables.get("defaults.topic.partitions"))
+
+
+def _idle_us(session: Session) -> int | None:
+    text = session.variables.get(IDLE_DEFAULT)
+    return timeout_us(text) if text else None
