@@ -166,7 +166,7 @@ def run_stage(
             elif isinstance(op, Sink):
                 out = _publish(op, given[0], result.published, ctx.slicing)
             elif isinstance(op, (Arrange, Versions)) and op.id in ctx.told:
-                out = told(op, state, *ctx.part)
+                out = told(op, state, *ctx.part, circuit.buckets)
             elif ctx.initial or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)

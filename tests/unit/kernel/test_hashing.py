@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests import reference
+from tests.thorough import examples
 from tests.unit.kernel.test_delta import NAN, VALUES
 
 from watersmeet.errors import Error
-from watersmeet.kernel.arrays.hashing import EMPTY_HASH, NULL_HASH, hash_columns, is_bijective, row_hash
+from watersmeet.kernel.arrays.hashing import (
+    EMPTY_HASH,
+    NULL_HASH,
+    bucket_of,
+    bucket_start,
+    hash_columns,
+    is_bijective,
+    row_hash,
+)
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.run import arrange
 from watersmeet.types import VARCHAR
 
 
@@ -115,9 +130,47 @@ def test_a_huge_string_next_to_small_ones():
     assert (hash_columns([pa.array(values)])[[0, 2]] == hash_columns([pa.array(["a", "c"])])).all()
 
 
+HASH = st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 2**32, 2**64 - 1])
+BUCKETS = st.integers(1, 300) | st.integers(1, 2**31)
+
+
+@examples(600)
+@given(st.lists(HASH, min_size=1), BUCKETS)
+@example([2**64 - 1], 2**31)
+def test_a_bucket_is_the_high_word_of_a_product(hashes, buckets):
+    """Stored state depends on it: a change needs a new STATE_FORMAT_VERSION."""
+    assert bucket_of(np.array(hashes, np.uint64), buckets).tolist() == [h * buckets >> 64 for h in hashes]
+
+
+@examples(300)
+@given(HASH, BUCKETS)
+def test_a_bucket_begins_at_its_least_hash(h, buckets):
+    bucket = h * buckets >> 64
+    assert bucket_start(bucket, buckets) <= h < bucket_start(bucket + 1, buckets)
+    assert bucket_start(0, buckets) == 0
+    assert bucket_start(buckets, buckets) == 2**64
+
+
+@examples(300)
+@given(st.lists(st.integers(0, 50) | st.integers()), st.integers(1, 100), st.integers(1, 100))
+def test_a_bucket_is_one_slice_of_a_run_for_any_number_of_buckets(values, before, after):
+    """A run that was made for one number of buckets is cut into those of another without sorting it."""
+    table = pa.table([pa.array([v % 2**63 for v in values], pa.int64())], ["c0"])
+    whole = arrange(Delta(table, np.ones(len(values), np.int64)), (0,))
+    assert (np.diff(bucket_of(whole.hash, before)) >= 0).all()
+    for bucket in range(before):
+        inside = bucket_of(whole.hash, before) == bucket
+        run = whole.take(np.flatnonzero(inside))
+        buckets = bucket_of(run.hash, after)
+        starts = [bucket_start(b, after) for b in range(after)]
+        places = [*np.searchsorted(run.hash, np.array(starts, np.uint64)).tolist(), run.num_rows]
+        for b, (start, stop) in enumerate(pairwise(places)):
+            assert buckets[start:stop].tolist() == [b] * int((buckets == b).sum())
+
+
 def test_buckets_are_even():
     for column in (pa.array(range(10_000)), pa.array([f"key-{i}" for i in range(10_000)])):
-        counts = np.bincount((hash_columns([column]) % np.uint64(7)).astype(np.int64))
+        counts = np.bincount(bucket_of(hash_columns([column]), 7))
         assert counts.min() > 1250
 
 

@@ -29,7 +29,8 @@ _POSITION: Final = np.uint64(0xD6E8FEB86659FD93)
 _LENGTH: Final = np.uint64(0xA0761D6478BD642F)
 _LIST: Final = np.uint64(0xE7037ED1A0B428DB)
 _STRUCT: Final = np.uint64(0x8EBC6AF09C88C6E3)
-_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_LOW: Final = np.uint64(0xFFFFFFFF)
 
 #: The hash of NULL of every type, and of a row without columns.
 NULL_HASH: Final = np.uint64(0x589965CC75374CC3)
@@ -63,6 +64,26 @@ def hash_columns(columns: Sequence[col.Column], num_rows: int | None = None, *, 
 def row_hash(table: pa.Table, num_rows: int | None = None) -> Hashes:
     """The hash of whole rows; unlike key hashes it tells '1 month' from '30 days'."""
     return hash_columns(table.columns, num_rows, as_key=False)
+
+
+def bucket_of(hashes: Hashes, buckets: int) -> npt.NDArray[np.int64]:
+    """The bucket of each key hash, from 0 to `buckets` - 1: hash * buckets / 2^64, rounded down.
+
+    So a bucket is a range of hashes, for any number of buckets: the rows of a bucket are one slice of whatever is
+    sorted by the hash of the same key. Traces that are sorted by the hash of a longer key (an aggregate by (a, b) over
+    rows that were sent by a) or by another word (the times of a `TimeFilter`) have no such slices; those of a `TopN`
+    and of extremes, sorted by the top half of the hash, have them but for their ends. buckets: at most 2^31.
+    """
+    assert 0 < buckets <= 1 << 31
+    count = np.uint64(buckets)
+    # The high word of a product of 128 bits: that of the low halves can't carry beyond 64 bits.
+    found: npt.NDArray[np.uint64] = ((hashes >> _S32) * count + ((hashes & _LOW) * count >> _S32)) >> _S32
+    return found.view(np.int64)
+
+
+def bucket_start(bucket: int, buckets: int) -> int:
+    """The least hash of a bucket; of the bucket after the last one 2^64."""
+    return -(-(bucket << 64) // buckets)
 
 
 def is_bijective(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.hashing import hash_columns, is_bijective
+from watersmeet.kernel.arrays.hashing import bucket_of, bucket_start, hash_columns, is_bijective
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.best import Best
@@ -101,25 +101,43 @@ def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: 
     )
 
 
-def told(op: Arrange | Versions, state: State, part: int, parts: int) -> Arranged:
+def told(op: Arrange | Versions, state: State, part: int, parts: int, buckets: int) -> Arranged:
     """What the arrangement keeps, told to new readers in `parts` epochs as if it came now; the state stays as it is.
 
-    The change of epoch `part` is all rows whose key hash is in the part-th of equal ranges, so that all rows of a key
-    come together, and in all arrangements in the same epoch; from epoch `parts` on all is content from before.
+    The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part` is all rows whose key hash
+    is in the part-th of a bucket, so that all rows of a key come together, in all arrangements in the same epoch, and
+    every bucket has about as many in each epoch; from epoch `parts` on all is content from before.
     Loose rows are not kept and not told.
     """
     none = Delta.empty(arrow_schema(op.schema, positional=True))
     runs = state.trace(op.id, ROWS).runs
-    before = tuple(r.slice(0, _place(r, part, parts)) for r in runs)
-    pieces = [r.slice(_place(r, part, parts), _place(r, part + 1, parts)) for r in runs] if part < parts else []
-    pieces = [p for p in pieces if p.num_rows]
+    if part >= parts:
+        return Arranged(arrange(none, op.keys), none, lambda: runs, exact=is_exact(op))
+    before = tuple(piece for r in runs for piece in _ranges(r, (0, part), parts, buckets))
+    pieces = [piece for r in runs for piece in _ranges(r, (part, part + 1), parts, buckets)]
     change = merge_runs(pieces, whole=True) if pieces else arrange(none, op.keys)
     return Arranged(change, none, lambda: before, exact=is_exact(op))
 
 
-def _place(run: Run, part: int, parts: int) -> int:
-    """Where the range of hashes number `part` of `parts` begins."""
-    return int(np.searchsorted(run.hash, np.uint64((part << 64) // parts))) if part < parts else run.num_rows
+def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[Run]:
+    """The rows in the ranges of hashes [which[0], which[1]) of `parts` of each bucket; none that are empty.
+
+    A run that is sorted by the key of its bucket has hashes of one bucket only, any other one of several.
+    """
+    if not run.num_rows:
+        return []
+    first, last = bucket_of(run.hash[[0, -1]], buckets).tolist()
+    starts = [b * parts + which[0] for b in range(first, last + 1)]
+    stops = [b * parts + which[1] for b in range(first, last + 1)]
+    pairs = zip(_places(run, starts, parts * buckets), _places(run, stops, parts * buckets), strict=True)
+    return [run.slice(start, stop) for start, stop in pairs if start < stop]
+
+
+def _places(run: Run, parts: Sequence[int], count: int) -> list[int]:
+    """Where the ranges of hashes with these numbers begin, of `count` in all; that number stands for the end."""
+    starts = np.array([bucket_start(p, count) for p in parts if p < count], np.uint64)
+    found: list[int] = np.searchsorted(run.hash, starts).tolist()
+    return [*found, *[run.num_rows for p in parts if p >= count]]
 
 
 def is_exact(op: Arrange | Versions) -> bool:

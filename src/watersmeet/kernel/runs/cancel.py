@@ -66,7 +66,7 @@ def _on_both_sides(hashes: Hashes, negative: col.Mask) -> col.Mask:
     """Marks, among all rows and with a few wrong ones, those whose hash occurs with both signs."""
     few = min(np.count_nonzero(negative), np.count_nonzero(~negative))
     bits = min(_MOST_BITS, (int(few) * _PLACES).bit_length() + 1)
-    places = (hashes >> np.uint64(64 - bits)).astype(np.int64)
+    places = (hashes & np.uint64((1 << bits) - 1)).view(np.int64)  # the high bits may all be those of a bucket
     marked = np.ones(len(hashes), np.bool_)
     for side in (negative, ~negative):
         known = np.zeros(1 << bits, np.bool_)

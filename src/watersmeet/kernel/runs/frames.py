@@ -12,7 +12,7 @@ import pyarrow as pa
 from watersmeet.circuit.operators import Exchange
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta
 
 #: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
@@ -105,7 +105,7 @@ def _parts(
         yield 0, delta
         return
     hashes = hash_columns([delta.columns.column(i) for i in exchange.keys] if keys is None else keys)
-    targets = (hashes % np.uint64(buckets)).astype(np.uint16)
+    targets = bucket_of(hashes, buckets).astype(np.uint16)
     ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
     stop = 0
     for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):

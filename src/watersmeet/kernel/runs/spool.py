@@ -22,7 +22,6 @@ _HashesOf = Callable[[Delta], Hashes]
 _ALIGNMENT: Final = 64
 #: Equal ranges of hashes, of which neighbouring ones are consolidated together.
 _RANGES: Final = 1 << 12
-_BOUNDS: Final = np.arange(1, _RANGES, dtype=np.uint64) << np.uint64(64 - 12)
 
 
 class Spool:
@@ -114,7 +113,11 @@ def _by_ranges(pieces: Sequence[Delta], hashes: _HashesOf, limit: int) -> Iterat
     """The rows of pieces that are sorted by `hashes`, by ranges of these: `limit` rows at a time, or a range."""
     if not pieces:
         return
-    places = np.array([[0, *np.searchsorted(hashes(p), _BOUNDS).tolist(), p.num_rows] for p in pieces])
+    least = min(_hash_at(p, 0, hashes) for p in pieces)
+    greatest = max(_hash_at(p, -1, hashes) for p in pieces)
+    # Ranges of the hashes that there are: those of a bucket are but a part of all.
+    bounds = np.array([least + (greatest + 1 - least) * i // _RANGES for i in range(1, _RANGES)], np.uint64)
+    places = np.array([[0, *np.searchsorted(hashes(p), bounds).tolist(), p.num_rows] for p in pieces])
     ends = np.cumsum(np.diff(places, axis=1).sum(axis=0))
     begin = 0
     while begin < _RANGES:
@@ -123,6 +126,10 @@ def _by_ranges(pieces: Sequence[Delta], hashes: _HashesOf, limit: int) -> Iterat
         if found := _between(pieces, places[:, begin], places[:, end]):
             yield found
         begin = end
+
+
+def _hash_at(piece: Delta, row: int, hashes: _HashesOf) -> int:
+    return int(hashes(piece.take(np.array([row % piece.num_rows])))[0])
 
 
 def _without_hot(parts: list[Delta], hashes: _HashesOf, limit: int) -> Iterator[list[Delta]]:
