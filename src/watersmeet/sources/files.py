@@ -153,8 +153,8 @@ class FileSource:
     def status(self) -> dict[str, Any]:
         """Counters, lists of names (cut to `SHOWN`) and the `problem` of the whole directory for SHOW: JSON.
 
-        `partial`: files without some of the declared columns, which are NULL. `history_lost`: files that were read
-        once but are no longer there for a view that was created later.
+        `partial`: files without some of the declared columns, which are NULL, each with those.
+        `history_lost`: files that were read once but are no longer there for a view that was created later.
         """
         partial_files, partial = self.seen.lacking(SHOWN)
         unreadable = sorted((self._listing.not_read | self._problems).items())
@@ -176,7 +176,7 @@ class FileSource:
             "vanished_files": self.seen.aside.get("vanished", 0) + len(self._vanished),
             "damaged_files": self.seen.aside.get("damaged", 0),
             "partial_files": partial_files,
-            "partial": [f"{shown_name(name)}: without {', '.join(lacks)}" for name, lacks in partial],
+            "partial": [[shown_name(name), list(lacks)] for name, lacks in partial],
             "history_lost_files": len(self._lost),
             "history_lost": _shown(self._lost),
             "unreadable_files": len(unreadable),

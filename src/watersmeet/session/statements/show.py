@@ -223,7 +223,9 @@ def _errors(session: Session, statement: Show) -> Result:
             for file in source.get(kind, ())
         ]
         rows += [(source["name"], "unreadable", file, None, why) for file, why in source.get("unreadable", ())]
-        rows += [(source["name"], "partial", *_partial(entry)) for entry in source.get("partial", ())]
+        rows += [
+            (source["name"], "partial", file, None, _lacking(columns)) for file, columns in source.get("partial", ())
+        ]
         if source.get("problem"):
             rows.append((source["name"], "problem", None, None, str(source["problem"])))
     names = (
@@ -236,10 +238,8 @@ def _errors(session: Session, statement: Show) -> Result:
     return typed_result("SHOW", names, [r for r in rows if r[0] is None or _is_like(r[0], statement)])
 
 
-def _partial(entry: str) -> tuple[str, None, str]:
-    """File, line and message of a file without some of the columns."""
-    file, _, lacks = entry.rpartition(": without ")
-    return file, None, f"the file has no column {lacks}: NULL was read"
+def _lacking(columns: list[str]) -> str:
+    return f"the file has no column {', '.join(columns)}: NULL was read"
 
 
 def _nulls(count: int) -> str:
@@ -436,4 +436,6 @@ def _source_detail(source: dict[str, Any]) -> str | None:
         for k, v in source.items()
         if k not in ("id", "name", "connector", "rows", "bytes", "dead", "watermark") and v
     }
+    if "partial" in said:
+        said["partial"] = [f"{file}: without {', '.join(columns)}" for file, columns in said["partial"]]
     return json.dumps(said, ensure_ascii=False, default=str) if said else None
