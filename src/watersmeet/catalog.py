@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from watersmeet.serialization import from_json
-from watersmeet.types import DAY_US, Field, Schema, SqlType
+from watersmeet.types import Field, Schema, SqlType
+from watersmeet.units import DAY_US
 from watersmeet.watermarks import Term, Watermark
 
 RelationKind = Literal["table", "source", "view", "materialized view", "index"]

@@ -12,9 +12,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-#: Of times in UTC, in which everything is computed.
-DAY_US: Final = 86_400_000_000
-
 #: `numeric` without precision: RisingWave's has 28 digits; 38 digits with 10 behind the point hold them.
 DEFAULT_PRECISION: Final = 38
 DEFAULT_SCALE: Final = 10

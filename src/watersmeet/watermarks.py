@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-_DAY_US: Final = 86_400_000_000
+from watersmeet.units import DAY_US
 
 #: The source whose number is the time of the epoch: what now() gives.
 NOW: Final = "now()"
@@ -70,7 +70,7 @@ class MonthStep:
         passed_us = time_us - start_us
         # Of the days that the target month lacks each is its last one, whose midnight comes again for every one of
         # them.
-        return within(target_us + (most - _DAY_US if days > most and passed_us >= most - _DAY_US else passed_us))
+        return within(target_us + (most - DAY_US if days > most and passed_us >= most - DAY_US else passed_us))
 
 
 def _is_finite(time_us: int) -> bool:
@@ -79,7 +79,7 @@ def _is_finite(time_us: int) -> bool:
 
 def _start_of(month: int) -> int:
     """The beginning of a month, counted from January 1970, in microseconds: also beyond what 64 bits hold."""
-    return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64)) * _DAY_US
+    return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64)) * DAY_US
 
 
 @dataclass(frozen=True, slots=True)

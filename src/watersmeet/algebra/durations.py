@@ -9,7 +9,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.oracle import ORACLE
-from watersmeet.types import DAY_US
+from watersmeet.units import DAY_US
 
 #: Types that hold times: what a watermark can be on.
 TIME_TYPES: Final = ("timestamp", "timestamptz", "date")

@@ -20,7 +20,7 @@ from watersmeet.algebra.durations import TIME_TYPES, lengths_us
 from watersmeet.algebra.relations import Column, Join, KeyPair
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import read
-from watersmeet.types import DAY_US
+from watersmeet.units import DAY_US
 
 _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)

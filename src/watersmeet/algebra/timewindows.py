@@ -12,8 +12,9 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
+from watersmeet import units
 from watersmeet.algebra.durations import duration_us
-from watersmeet.types import DAY_US, TIMESTAMP, SqlType
+from watersmeet.types import TIMESTAMP, SqlType
 
 _START: Final = "time_bucket"
 _STARTS: Final = "generate_series"
@@ -70,12 +71,9 @@ class TimeWindow:
 #: a Monday).
 UNITS_US: Final = {
     "microseconds": (1, 0),
-    "milliseconds": (1_000, 0),
-    "second": (1_000_000, 0),
-    "minute": (60_000_000, 0),
-    "hour": (3_600_000_000, 0),
-    "day": (DAY_US, 0),
-    "week": (7 * DAY_US, 4 * DAY_US),
+    "milliseconds": (units.UNITS_US["millisecond"], 0),
+    **{unit: (units.UNITS_US[unit], 0) for unit in ("second", "minute", "hour", "day")},
+    "week": (units.UNITS_US["week"], 4 * units.DAY_US),
 }
 #: The same of those that have no one length, in months.
 UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12, "decade": 120}

@@ -21,7 +21,8 @@ from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, boolean, call, columns_of, duckdb_cast, family, wrap
-from watersmeet.types import DATE, DAY_US, INTERVAL, TIMESTAMP
+from watersmeet.types import DATE, INTERVAL, TIMESTAMP
+from watersmeet.units import DAY_US
 from watersmeet.watermarks import NOW, MonthStep, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]

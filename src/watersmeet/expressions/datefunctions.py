@@ -21,7 +21,8 @@ from watersmeet.expressions.fields import extracted
 from watersmeet.expressions.formats import formatted, strptime_format
 from watersmeet.expressions.signatures import builders, fill, signature
 from watersmeet.expressions.values import Value, call, duckdb_cast, string
-from watersmeet.types import DATE, DAY_US, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
+from watersmeet.types import DATE, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
+from watersmeet.units import DAY_US
 
 
 def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:

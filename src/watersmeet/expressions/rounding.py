@@ -20,14 +20,12 @@ from watersmeet.expressions.operators import no_operator
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.temporal import Bind, Reader
 from watersmeet.expressions.values import Value, duckdb_cast
-from watersmeet.types import DAY_US, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from watersmeet.units import UNITS_US
 
 #: The length of a unit in microseconds; None: it has none.
 UNITS: Final[dict[str, int | None]] = {
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": DAY_US,
+    **{unit.upper(): UNITS_US[unit] for unit in ("second", "minute", "hour", "day")},
     "MONTH": None,
     "YEAR": None,
 }

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.frames.shapes import microseconds
-from watersmeet.types import DAY_US
+from watersmeet.units import length_us
 
-_UNITS: Final = {
-    **dict.fromkeys(("us", "microsecond"), 1),
-    **dict.fromkeys(("ms", "millisecond"), 1000),
-    **dict.fromkeys(("s", "sec", "second"), 1_000_000),
-    **dict.fromkeys(("m", "min", "minute"), 60_000_000),
-    **dict.fromkeys(("h", "hour"), 3_600_000_000),
-    **dict.fromkeys(("d", "day"), DAY_US),
-    **dict.fromkeys(("w", "week"), 7 * DAY_US),
-}
 #: Longer ones would leave the range of times when they are added to one: 36,000 years.
 _LONGEST_US: Final = 1 << 60
-_PART: Final = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)(?=[\s\d]|$)")
 
 
 def duration_us(value: timedelta | str, what: str) -> int:
@@ -40,19 +29,11 @@ def duration_us(value: timedelta | str, what: str) -> int:
 
 
 def _of_text(value: str, what: str) -> int:
-    text = value.strip().lower().removeprefix("interval ") if isinstance(value, str) else ""
-    total, at = 0, 0
-    while at < len(text):
-        part = _PART.match(text, at)
-        unit = None if part is None else _UNITS.get(part[2]) or _UNITS.get(part[2].removesuffix("s"))
-        if part is None or unit is None:
-            break
-        total += int(part[1]) * unit
-        at = part.end()
-    if not text or at < len(text):
+    found = length_us(value.strip().lower().removeprefix("interval ")) if isinstance(value, str) else None
+    if found is None:
         raise error(
             "INVALID_PARAMETER",
             f"{what} is {value!r}, which is no length of time",
             hint='Use a timedelta or a text such as "1m" or "2 hours 30 seconds"; months have no fixed length.',
         )
-    return total
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watersmeet.algebra.timewindows import clock_text
-from watersmeet.types import DAY_US
+from watersmeet.units import DAY_US
 from watersmeet.watermarks import NOW, MonthStep, Term, Watermark
 
 

@@ -6,7 +6,6 @@ Therefore rows are the same however a range of them is cut and however often it 
 from __future__ import annotations
 
 import datetime as dt
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.sources.options import Options, refuse
-from watersmeet.types import DAY_US, SqlType
+from watersmeet.types import SqlType
+from watersmeet.units import DAY_US, length_us
 
 Rows = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
@@ -26,20 +26,6 @@ Bits = npt.NDArray[np.uint64]
 DEFAULT_MAX: Final = 32767
 DEFAULT_LENGTH: Final = 10
 _ALPHABET: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
-_UNITS_US: Final = {
-    "us": 1,
-    "ms": 1000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": DAY_US,
-    "w": 7 * DAY_US,
-}
-_UNIT: Final = re.compile(
-    r"\s*(\d+)\s*(us|usecs?|microseconds?|ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|"
-    r"minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])",
-    re.IGNORECASE,
-)
 _INT64: Final = 1 << 63
 
 
@@ -75,14 +61,10 @@ def mix(rows: Rows, seed: int) -> Bits:
 
 def duration_us(text: str, option: str) -> int:
     """Microseconds of `1h 30m`, `2 days` …; refuses anything else."""
-    total, place = 0, 0
-    while match := _UNIT.match(text, place):
-        unit = match.group(2).lower()
-        key = "us" if unit.startswith(("us", "mic")) else "ms" if unit.startswith(("ms", "mil")) else unit[0]
-        total, place = total + int(match.group(1)) * _UNITS_US[key], match.end()
-    if not place or text[place:].strip():
+    found = length_us(text)
+    if found is None or set(text) & {"+", "-"}:
         refuse(f'option {option} can\'t be "{text}"', hint="It is a duration such as 1h 30m, 2 days or 500ms.")
-    return total
+    return found
 
 
 def generator(kind: SqlType, given: Mapping[str, str], path: str) -> Generator:

@@ -17,8 +17,8 @@ from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
 from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
 from watersmeet.sources.scalars import Converted, Mask
 from watersmeet.types import Field, SqlType
+from watersmeet.units import DAY_US
 
-_DAY_US: Final = 86_400_000_000
 _BATCH_ROWS: Final = 1 << 20
 
 
@@ -219,7 +219,7 @@ def _cast_valid(array: pa.Array, kind: SqlType) -> Converted:
 def _in_a_day(times: pa.Array) -> Converted:
     """Times of a day; files may hold any number."""
     numbers = times.cast(pa.int64())
-    fits = pc.fill_null(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, _DAY_US)), fill_value=True)
+    fits = pc.fill_null(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, DAY_US)), fill_value=True)
     bad = ~fits.to_numpy(zero_copy_only=False)
     if not bad.any():
         return Converted(times)

@@ -19,8 +19,9 @@ from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, TOMBSTONE, V
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, Span, error
+from watersmeet.units import ABBREVIATED
 
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
 _FACETS: Final = (KEY_COLUMN, VALUE_FACET, META_FACET)
 _NATURES: Final = ("STREAM", "TABLE")
 

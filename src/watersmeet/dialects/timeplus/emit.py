@@ -15,23 +15,10 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.tokens import span_of, syntax_error
+from watersmeet.units import ABBREVIATED, UNITS_US, unit_us
 
 _AFTER: Final = ("SETTINGS", "FORMAT", "LIMIT", "OFFSET")
 _LENGTH: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)\Z")
-_UNITS: Final = {
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
 _FIRST: Final = ("STREAM", "CHANGELOG", "CHANGES", "PERIODIC", "ON", "AFTER", "TIMEOUT", "LAST", "PER")
 
 
@@ -110,11 +97,11 @@ class _Clause:
         self.index += 1
         found = _LENGTH.match(token.text)
         if found is not None and int(found[1]) > 0:
-            return int(found[1]) * _UNITS[found[2]]
-        unit = self.tokens[self.index].text.lower().rstrip("s") if self.index < len(self.tokens) else ""
-        if named and token.text.isdecimal() and int(token.text) > 0 and unit in _UNITS:
+            return int(found[1]) * UNITS_US[ABBREVIATED[found[2]]]
+        length_us = unit_us(self.tokens[self.index].text) if self.index < len(self.tokens) else None
+        if named and token.text.isdecimal() and int(token.text) > 0 and length_us is not None:
             self.index += 1
-            return int(token.text) * _UNITS[unit]
+            return int(token.text) * length_us
         raise syntax_error(self.text, token, detail="A length such as 5s was expected here.")
 
     def _lacking(self) -> Exception:

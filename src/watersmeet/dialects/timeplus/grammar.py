@@ -24,6 +24,7 @@ from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.unions import says_mode, with_union_modes
+from watersmeet.units import ABBREVIATED
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
@@ -46,17 +47,7 @@ _BETWEEN_EXPRESSIONS: Final = (
 )
 _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _INTERVAL: Final = re.compile(r"(\d+)(ns|us|ms|s|m|h|d|w|M|q|y)\Z")
-_UNITS: Final = {
-    "us": "microseconds",
-    "ms": "milliseconds",
-    "s": "seconds",
-    "m": "minutes",
-    "h": "hours",
-    "d": "days",
-    "w": "weeks",
-    "M": "months",
-    "y": "years",
-}
+_UNITS: Final = {**ABBREVIATED, "M": "month", "y": "year"}
 
 
 def _joins_next(parser: Any) -> bool:
@@ -307,7 +298,7 @@ def _interval(node: exp.Column) -> exp.Expression | None:
     found = _INTERVAL.match(node.name) if node.this.meta.get("bare") and not node.args.get("table") else None
     if found is None or found[2] not in _UNITS:
         return None
-    made = exp.cast(exp.Literal.string(f"{found[1]} {_UNITS[found[2]]}"), exp.DType.INTERVAL)
+    made = exp.cast(exp.Literal.string(f"{found[1]} {_UNITS[found[2]]}s"), exp.DType.INTERVAL)
     made.meta.update(node.this.meta)
     return made
 

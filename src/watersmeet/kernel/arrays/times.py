@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.types import DAY_US
+from watersmeet.units import DAY_US
 
 #: The last day that begins within 64 bits, and as many before 1970 the first one.
 MOST_DAYS: Final = np.iinfo(np.int64).max // DAY_US

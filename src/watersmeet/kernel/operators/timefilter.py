@@ -33,7 +33,8 @@ from watersmeet.kernel.runs.merge import merge_runs, settled
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.types import DAY_US, arrow_schema
+from watersmeet.types import arrow_schema
+from watersmeet.units import DAY_US
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 4096

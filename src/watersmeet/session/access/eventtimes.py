@@ -15,7 +15,7 @@ from watersmeet.dialects.queries import name_of
 from watersmeet.dialects.statements import CreateRelation, CreateTable, Watermark
 from watersmeet.errors import Error, error
 from watersmeet.session.access.context import error_at
-from watersmeet.types import DAY_US
+from watersmeet.units import DAY_US
 
 #: WITH options that are about event time and not the connector's.
 _AHEAD: Final = "watermark_max_ahead"

@@ -30,7 +30,7 @@ from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.values import duckdb_cast
-from watersmeet.types import DAY_US
+from watersmeet.units import DAY_US
 from watersmeet.watermarks import Watermark, both, shifted
 
 Sourced = tuple[Relation, Scope]

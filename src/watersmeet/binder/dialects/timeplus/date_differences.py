@@ -17,8 +17,9 @@ from sqlglot import exp
 from watersmeet.binder.keys import condition_parts
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Span, error
+from watersmeet.units import SECOND_US, UNITS_US
 
-_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+_SECONDS: Final = {unit: UNITS_US[unit] // SECOND_US for unit in ("second", "minute", "hour", "day", "week")}
 _TURNED: Final[dict[type[exp.Expression], type[exp.Binary]]] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,
