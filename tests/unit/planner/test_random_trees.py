@@ -619,7 +619,6 @@ def test_every_kind_of_operator_occurs():
         "topn",
         "timefilter",
         "window",
-        "repartition",
         "sink",
         "punctual",
         "records",
