@@ -15,7 +15,7 @@ from watersmeet.circuit.operators import Exchange
 from watersmeet.dialects import parse
 from watersmeet.planner import assemble, compile_view
 from watersmeet.planner.explain import physical_plan
-from watersmeet.session.statements.materialize import bind_view
+from watersmeet.session.services.views import bind_view
 
 #: Stages, joins on the longest way, by query. Why there can't be fewer stages:
 FEWEST = {

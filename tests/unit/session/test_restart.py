@@ -63,8 +63,8 @@ def test_saved_plans_are_run_and_not_made_anew(tmp_path, monkeypatch):
     with connect(tmp_path) as connection:
         connection.execute(SETUP + "FLUSH")
         before = connection._session.database.plans.circuit.fingerprint
-    monkeypatch.setattr("watersmeet.session.statements.materialize.compile_view", None)
-    monkeypatch.setattr("watersmeet.session.statements.materialize.bind_query", None)
+    monkeypatch.setattr("watersmeet.session.services.views.compile_view", None)
+    monkeypatch.setattr("watersmeet.session.services.views.bind_query", None)
     with connect(tmp_path) as connection:
         assert connection._session.database.plans.circuit.fingerprint == before
         connection.execute("DELETE FROM t WHERE a = 1; FLUSH")

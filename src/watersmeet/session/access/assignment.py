@@ -6,20 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.catalog import ARRIVAL, Relation
-from watersmeet.dialects.statements import Statement
-from watersmeet.errors import Span, error
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.catalog import (
+    Relation,
+)
+from watersmeet.dialects.statements import Name, Statement
+from watersmeet.errors import Span, did_you_mean
 from watersmeet.session.access.context import error_at
 from watersmeet.session.access.reading import Bounded
-from watersmeet.session.access.values import python_rows
-from watersmeet.sources.jsonscan import canonical
-from watersmeet.store.merging import quoted
+from watersmeet.session.access.rows import converted, omitted
 from watersmeet.types import Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
@@ -40,9 +36,6 @@ _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
 }
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
-
-#: The first and the last microsecond of the years 1 to 9999, since 1970: those of TIMESTAMP in the SQL standard.
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 @dataclass(frozen=True)
@@ -105,15 +98,6 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
             )
 
 
-def omitted(relation: Relation, column: Field, now_us: int) -> str:
-    """DuckDB SQL of what a column gets that an INSERT leaves out, at the time `now_us`: its default, else NULL."""
-    default = relation.defaults.get(column.name)
-    if default == ARRIVAL:
-        # Timeplus' datetime64(3): milliseconds
-        return f"CAST(make_timestamp({now_us // 1000 * 1000}) AS {column.type.duckdb})"
-    return f"CAST({default or 'NULL'} AS {column.type.duckdb})"
-
-
 def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, now_us: int) -> Bounded:
     """The query that gives rows of `relation`: targets cast, other columns as `omitted` says at the time `now_us`."""
     given = {
@@ -125,98 +109,6 @@ def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, no
     ]
     sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({', '.join(f'x{i}' for i in range(len(targets)))})"
     return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
-
-
-def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows in the form in which the relation keeps them.
-
-    Times have as many digits of a second as their columns keep; one that is cut is never later. jsonb is canonical:
-    equal documents are equal values.
-    """
-    for column in relation.columns:
-        if _has_documents(column.type) and column.name in rows.column_names:
-            place = rows.column_names.index(column.name)
-            chunks = [_with_documents(c, column.type) for c in rows.column(place).chunks]
-            field = rows.schema.field(place)
-            rows = rows.set_column(place, field, pa.chunked_array(chunks, field.type))
-    for name, digits in relation.digits.items():
-        place = rows.column_names.index(name)
-        cut = pc.floor_temporal(rows.column(place), multiple=10 ** (6 - digits), unit="microsecond")
-        rows = rows.set_column(place, rows.schema.field(place), cut)
-    return rows
-
-
-def _has_documents(kind: SqlType) -> bool:
-    """Whether values of the type are or hold jsonb."""
-    inner = ([] if kind.element is None else [kind.element]) + [t for _, t in kind.fields]
-    return kind.name == "jsonb" or any(_has_documents(t) for t in inner)
-
-
-def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
-    """The values with canonical jsonb."""
-    if kind.name == "jsonb":
-        return canonical(array)
-    if not _has_documents(kind):
-        return array
-    array = pa.concat_arrays([array])  # not a part of a larger one, whose offsets begin elsewhere
-    if kind.element is not None:
-        values = _with_documents(array.values, kind.element)
-        return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=array.is_null())
-    parts = [_with_documents(array.field(i), t) for i, (_, t) in enumerate(kind.fields)]
-    return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=array.is_null())
-
-
-def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """NOT_NULL_VIOLATION if a column that takes no NULL has one, INVALID_VALUE if a number, or the time of an ordered
-    stream, is beyond what its column takes.
-    """
-    _check_not_null(relation, rows, statement)
-    _check_rowtimes(relation, rows, statement)
-    for name, (least, greatest) in relation.ranges.items():
-        found = pc.min_max(rows.column(name)).as_py()
-        value = next((v for v in (found["min"], found["max"]) if v is not None and not least <= v <= greatest), None)
-        if value is not None:
-            failure = error(
-                "INVALID_VALUE",
-                f'value {value} is out of range for column "{name}" of relation "{relation.name}"',
-                detail=f"It takes numbers from {least} to {greatest}.",
-            )
-            if statement is not None:
-                failure.sql, failure.span = statement.text, statement.span
-            raise failure
-
-
-def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """One that is infinite would be the stream's clock for good: every later row would be rejected."""
-    if relation.event_time is None or not relation.event_time.ordered:
-        return
-    times, _ = microseconds(rows.column(relation.event_time.column))
-    if bool(np.any((times < _FIRST_US) | (times > _LAST_US))):
-        failure = error(
-            "INVALID_VALUE",
-            f'a time is out of range for column "{relation.event_time.column}" of relation "{relation.name}"',
-            detail="It takes times of the years 1 to 9999.",
-        )
-        if statement is not None:
-            failure.sql, failure.span = statement.text, statement.span
-        raise failure
-
-
-def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    for i, column in enumerate(relation.columns):
-        if column.nullable or not rows.column(i).null_count:
-            continue
-        first = pc.index(pc.is_null(rows.column(i)), value=True).as_py()
-        row = python_rows(rows.slice(first, 1), tuple(c.type for c in relation.columns))[0]
-        shown = ", ".join("null" if v is None else str(v) for v in row)
-        failure = error(
-            "NOT_NULL_VIOLATION",
-            f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
-            detail=f"Failing row contains ({shown}).",
-        )
-        if statement is not None:
-            failure.sql, failure.span = statement.text, statement.span
-        raise failure
 
 
 def data_type(kind: SqlType) -> exp.DataType:
@@ -232,27 +124,6 @@ def data_type(kind: SqlType) -> exp.DataType:
         parameters = [exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits]
         return exp.DataType(this=exp.DataType.Type.DECIMAL, expressions=parameters)
     return exp.DataType(this=_TREE_TYPES[kind.name])
-
-
-def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
-    """DuckDB SQL that gives `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
-    if source == target or not _names_differ(source, target):
-        return f"CAST({column} AS {target.duckdb})"
-    if target.name == "array" and source.element is not None and target.element is not None:
-        inner = converted(f"e{depth}", source.element, target.element, depth + 1)
-        return f"list_transform({column}, lambda e{depth}: {inner})"
-    fields = [
-        converted(f"struct_extract_at({column}, {i + 1})", s, t, depth)
-        for i, ((_, s), (_, t)) in enumerate(zip(source.fields, target.fields, strict=True))
-    ]
-    packed = ", ".join(f"{quoted(n)} := {f}" for (n, _), f in zip(target.fields, fields, strict=True))
-    return f"CASE WHEN {column} IS NOT NULL THEN struct_pack({packed}) END"
-
-
-def _names_differ(source: SqlType, target: SqlType) -> bool:
-    if source.element is not None and target.element is not None:
-        return _names_differ(source.element, target.element)
-    return any(a != b or _names_differ(s, t) for (a, s), (b, t) in zip(source.fields, target.fields, strict=False))
 
 
 def _is_open(value: exp.Expression) -> bool:
@@ -287,3 +158,24 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
             _is_assignable(s, t) for (_, s), (_, t) in zip(source.fields, target.fields, strict=True)
         )
     return False
+
+
+def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
+    """The columns of those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
+    known = {c.name: c for c in relation.columns}
+    lower = {c.name.lower(): c for c in relation.columns}
+    found: list[Target] = []
+    for name in names:
+        column = known.get(name.name) or (lower.get(name.name.lower()) if name.folded else None)
+        if column is None:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'column "{name.name}" of relation "{relation.name}" does not exist',
+                hint=did_you_mean(name.name, known),
+            )
+        if column in [t.column for t in found]:
+            raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
+        found.append(Target(column, name.span))
+    return tuple(found)

@@ -5,12 +5,28 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.binder.binding import Fill
 from watersmeet.catalog import Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A view before it is made: its query as a tree, and its entry in the catalog.
+
+    rowtime, hidden: see `BoundQuery`.
+    """
+
+    tree: Tree
+    relation: Relation
+    rowtime: str | None = None
+    hidden: bool = False
+    fills: tuple[Fill, ...] = ()
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:

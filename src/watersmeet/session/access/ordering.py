@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from watersmeet.catalog import Relation
 from watersmeet.database.transaction import Change
 from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.reading import Bounded, fetch
 from watersmeet.store.merging import quoted
 
 _MILLISECOND_US = 1000
@@ -95,7 +95,10 @@ def _stored(session: Session, relation: Relation) -> int:
     assert relation.event_time is not None
     time = relation.column(relation.event_time.column)
     sql = f"SELECT max({quoted(time.name)}) FROM {quoted(relation.shown)}"
-    found = fetch(session, Bounded(sql, (time,), (relation.id,), session.catalog), newest=True).column(0)
+    content = session.database.content
+    with content.session(newest=True) as connection:
+        content.refresh(session.catalog, [relation.id], newest=True)
+        found = rows_of(connection, sql).column(0)
     last = session.database.log.last_epoch()
     number = last.metrics.get("watermarks", {}).get(relation.id) if last is not None else None
     greatest = pc.cast(found, pa.timestamp("us")).cast(pa.int64())[0].as_py()

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.batch import map_duckdb_error, to_duckdb
+from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.errors import Error, error
+from watersmeet.dialects.queries import is_marked, name_of
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.runtime.stopped import failed_views
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.failures import check_running
 from watersmeet.store.merging import quoted
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
 #: The name under which rows of our own are lent to DuckDB.
 _LENT: Final = "_watersmeet_rows"
+
+_INCOMING = "_watersmeet_incoming"
 
 
 @dataclass(frozen=True)
@@ -140,3 +148,128 @@ def failed_query(cause: duckdb.Error, text: str) -> Error:
     """The error that stands for one of DuckDB's."""
     found = map_duckdb_error(cause, text)
     return found if isinstance(found, Error) else error("INTERNAL_ERROR", str(cause), sql=text)
+
+
+def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
+    """A result of DuckDB under the names and with the types that were bound."""
+    exact = tuple(_exact(c, table.column(i).type) for i, c in enumerate(columns))
+    return exact, conformed(table, arrow_schema(exact, positional=False))
+
+
+def _exact(column: Field, kind: pa.DataType) -> Field:
+    """The column, with the digits that a number really has."""
+    if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
+        return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
+    return column
+
+
+def runs_on(session: Session, query: exp.Expression) -> bool:
+    """True if the query runs until it is stopped: a SELECT STREAM or TABLE, or it names a relation that is not bounded
+    by `table(…)`.
+    """
+    if query.args.get("nature") is not None:
+        return True
+    continuous = language_named(session.dialect).semantics.continuous
+    return (
+        is_marked(query)
+        if continuous == "marked"
+        else continuous == "streams" and _names_stream(query, session.catalog)
+    )
+
+
+def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
+    ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
+    tables = [call.named if (call := window_call(t)) is not None else t for t in query.find_all(exp.Table)]
+    return any(
+        t is not None
+        and isinstance(t.this, exp.Identifier)
+        and not t.args.get("static")
+        and (t.args.get("db") is not None or name_of(t.this) not in ctes)
+        and (found := relation_in_from(t, catalog)) is not None
+        and found.external is None
+        and found.dictionary is None
+        for t in tables
+    )
+
+
+def failure_of(session: Session, relation_id: str) -> Error | None:
+    """The error that stopped a view or running query, or None."""
+    failed = failed_views(session.database.log.last_epoch())
+    return error_from_json(failed[relation_id]) if relation_id in failed else None
+
+
+def check_running(session: Session, relation_ids: Iterable[str]) -> None:
+    """Raises the error of the first view among the relations, or below plain views among them, that was stopped."""
+    known = session.catalog.relations
+    todo = [i for i in relation_ids if i in known and known[i].kind in ("materialized view", "view")]
+    if not todo or not (failed := failed_views(session.database.log.last_epoch())):
+        return
+    while todo:
+        relation = known[todo.pop(0)]
+        if relation.id in failed:
+            found = error_from_json(failed[relation.id])
+            if found.condition != "VIEW_FAILED":  # which says so itself
+                found.message = f"{relation.reader} was stopped: {found.message}"
+            raise found
+        if relation.kind == "view":
+            todo += relation.depends_on
+
+
+def last_of_each_key(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows without those that a later one of the same key replaces, in their order."""
+    last = _last(session, relation, rows)
+    return rows if last is None else rows.take(last)
+
+
+def split_by_key(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """(the last row of each key, those that they replace)."""
+    last = _last(session, relation, rows)
+    if last is None:
+        return rows, rows.slice(0, 0)
+    return rows.take(last), rows.take(np.setdiff1d(np.arange(rows.num_rows), last))
+
+
+def _last(session: Session, relation: Relation, rows: pa.Table) -> npt.NDArray[np.int64] | None:
+    """The positions of the last rows of each key, rising; None for all."""
+    if rows.num_rows < 2:
+        return None
+    keys = ", ".join(quoted(k) for k in relation.primary_key)
+    numbered = rows.select(list(relation.primary_key)).append_column("_n", pa.array(np.arange(rows.num_rows)))
+    with session.database.content.session() as connection:
+        connection.register(_INCOMING, numbered)
+        try:
+            found = connection.execute(f'SELECT max("_n") AS n FROM {_INCOMING} GROUP BY {keys}').to_arrow_table()
+        finally:
+            connection.unregister(_INCOMING)
+    if found.num_rows == rows.num_rows:
+        return None
+    return np.sort(found.column(0).to_numpy())
+
+
+def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows of the table's newest content that have one of the keys of `rows`."""
+    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+    same = " AND ".join(f"t.{quoted(k)} = i.{quoted(k)}" for k in relation.primary_key)
+    schema = arrow_schema(relation.columns, positional=False)
+    query = Bounded(
+        f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_INCOMING} i ON {same}",
+        relation.columns,
+        (relation.id,),
+        session.catalog,
+    )
+    with reading(session, query, newest=True) as connection, lent(connection, rows, relation, _INCOMING):
+        return conformed(connection.execute(query.sql).to_arrow_table(), schema)
+
+
+def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows whose key none of `others` has."""
+    keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
+    with session.database.content.session() as connection:
+        connection.register("_wm_rows", rows)
+        connection.register("_wm_others", others)
+        try:
+            kept = connection.execute(f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}").to_arrow_table()
+        finally:
+            connection.unregister("_wm_rows")
+            connection.unregister("_wm_others")
+    return kept.cast(rows.schema)

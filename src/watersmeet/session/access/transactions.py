@@ -1,63 +1,23 @@
-"""BEGIN, COMMIT, ROLLBACK, FLUSH."""
+"""Transactions: begun, committed in one step, rolled back; and waiting for views."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from watersmeet.catalog import Relation
-from watersmeet.database.transaction import Change, Transaction, consolidated, in_one_form, joined, merged
-from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
+from watersmeet.database.transaction import Transaction, joined, merged
 from watersmeet.errors import Error, error
 from watersmeet.runtime.stopped import failed_views
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import clear_away, install_remaining, undo
 from watersmeet.session.access.ordering import in_order_at_commit
-from watersmeet.session.access.result import Result
 from watersmeet.store.commits import added
-
-
-def begin_statement(session: Session, statement: Begin) -> Result:
-    """BEGIN."""
-    if session.transaction is not None:
-        session.notice("there is already a transaction in progress")
-        return Result("BEGIN")
-    session.transaction = new_transaction(session, read_only=statement.read_only)
-    return Result("BEGIN")
 
 
 def new_transaction(session: Session, *, read_only: bool = False) -> Transaction:
     """A transaction that has done nothing."""
     return Transaction(read_only=read_only or session.database.read_only)
-
-
-def commit_statement(session: Session, statement: Commit) -> Result:
-    """COMMIT."""
-    del statement
-    if session.transaction is None:
-        session.notice("there is no transaction in progress")
-    else:
-        commit(session)
-    return Result("COMMIT")
-
-
-def rollback_statement(session: Session, statement: Rollback) -> Result:
-    """ROLLBACK."""
-    del statement
-    if session.transaction is None:
-        session.notice("there is no transaction in progress")
-    else:
-        rollback(session)
-    return Result("ROLLBACK")
-
-
-def flush_statement(session: Session, statement: Flush) -> Result:
-    """FLUSH: waits until all views show what was committed before."""
-    del statement
-    flush(session)
-    return Result("FLUSH")
 
 
 def flush(session: Session) -> None:
@@ -179,30 +139,6 @@ def _locked(session: Session, transaction: Transaction) -> Iterator[None]:
     """Holds what a statement holds that changes the catalog, if the transaction has one."""
     with session.database.ddl if transaction.definitions else contextlib.nullcontext():
         yield
-
-
-def apply(
-    session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None, *, rejected: int = 0
-) -> None:
-    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
-
-    metrics: of the commit. rejected: how many rows were left out (`in_order`): they are counted if nothing else
-    changes, too.
-
-    A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its
-    order.
-    """
-    plain = change.diff is None or relation.mode is not None
-    change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
-    rows = change.table.num_rows
-    if session.writes_at_once(relation):
-        if rows or rejected:
-            session.database.commit({relation.id: change} if rows else {}, metrics, {relation.id: rejected})
-        return
-    assert session.transaction is not None
-    session.transaction.add(relation.id, change, rejected)
-    if rows:
-        session.database.content.overlay(relation.id, change.table, change.diffs)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from watersmeet.session.access.result import Result
 from watersmeet.session.access.variables import Variables
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_whole
+from watersmeet.session.statements.registry import function_named
 from watersmeet.store.layout import FilePermissions
 
 if TYPE_CHECKING:
@@ -220,11 +221,12 @@ class Connection:
             raise error("SYNTAX_ERROR", "one query can be started at a time", sql=query)
         with self._session.database.ddl, self._session.numbered():
             try:
-                return running.RunningQuery(self._session, statements[0])
+                started: running.RunningQuery = function_named("select.start")(self._session, statements[0])
             except errors.Error as err:
                 if err.span is not None and err.sql is None:  # of the planner, which has not the text
                     err.sql = query
                 raise
+        return started
 
     def set_clock(self, time_us: int) -> None:
         """Stop the database's clock at a time, for tests: now() and PROCTIME() of epochs are it until the next call.

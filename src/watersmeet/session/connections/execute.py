@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,17 +16,11 @@ from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.late import late
-from watersmeet.session.access import bounds, transactions
+from watersmeet.session.access import transactions
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import failed_query
+from watersmeet.session.access.reading import failed_query, runs_on
 from watersmeet.session.access.result import Result
-from watersmeet.session.statements.registry import DEFINING, handler_of
-
-if TYPE_CHECKING:
-    from watersmeet.session.statements import bulk
-else:
-    bulk = late("watersmeet.session.statements.bulk")
+from watersmeet.session.statements.registry import DEFINING, handler_of, insert_many
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
@@ -111,7 +105,7 @@ def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], loc
     if not rows:
         return Result("", rowcount=0)
     with lock:
-        done = bulk.insert_many(session, text, rows)
+        done = insert_many(session, text, rows)
         if done is None:
             with transactions.own_transaction(session):
                 results = [execute(session, text, row, lock) for row in rows]
@@ -133,9 +127,7 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
 
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
-    makes = isinstance(statement, DEFINING) or (
-        isinstance(statement, st.Select) and bounds.runs_on(session, statement.query)
-    )
+    makes = isinstance(statement, DEFINING) or (isinstance(statement, st.Select) and runs_on(session, statement.query))
     locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
     if isinstance(statement, st.Flush):
         locked = nullcontext()

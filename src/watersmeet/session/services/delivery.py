@@ -6,19 +6,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from watersmeet.catalog import RECORD_TIME, Relation
-from watersmeet.database.transaction import Change
+from watersmeet.catalog import Relation
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.access.assignment import as_kept, check_rows, converted, omitted
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.ordering import in_order
-from watersmeet.session.access.reading import computed
-from watersmeet.session.access.records import settled
-from watersmeet.session.access.transactions import apply, wait_if_wanted
-from watersmeet.session.statements.dml import accepting, upserted
-from watersmeet.store.merging import quoted
-from watersmeet.types import Field
+from watersmeet.session.access.transactions import wait_if_wanted
+from watersmeet.session.access.writing import accepting, deliver
 
 
 def inject(session: Session, name: str, rows: pa.Table) -> None:
@@ -32,7 +25,8 @@ def inject(session: Session, name: str, rows: pa.Table) -> None:
                 f'column "{column}" of relation "{name}" does not exist',
                 hint=did_you_mean(column, known),
             )
-    _deliver(session, relation, rows)
+    deliver(session, relation, rows)
+    wait_if_wanted(session)
 
 
 def deliver_texts(
@@ -67,33 +61,3 @@ def _target(session: Session, name: str) -> Relation:
     if relation.external is not None:
         raise error("READ_ONLY_RELATION", f'the content of {relation.kind} "{name}" is outside of the database')
     return relation
-
-
-def _deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
-    database = session.database
-    given = set(rows.column_names)
-    taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
-    now_us = database.clock.now_us()
-    texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
-    with database.guard:
-        table = as_kept(relation, settled(relation, computed(session, rows, texts, taken), None))
-        check_rows(relation, table, None)
-        table, rejected = in_order(session, relation, table)
-        apply(
-            session,
-            relation,
-            upserted(session, relation, table) if relation.kind == "table" else Change(table),
-            rejected=rejected,
-        )
-    wait_if_wanted(session)
-
-
-def _delivered(relation: Relation, column: Field) -> str:
-    """DuckDB SQL of a column's value; the time of a topic's record may be written in milliseconds since 1970."""
-    name = quoted(column.name)
-    plain = converted(name, column.type, column.type)
-    if relation.topic is None or column.name != RECORD_TIME:
-        return plain
-    text = f"CAST({name} AS VARCHAR)"
-    moment = f"make_timestamp(CAST({text} AS BIGINT) * 1000)"
-    return f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN {moment} ELSE {plain} END"

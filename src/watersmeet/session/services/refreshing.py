@@ -14,10 +14,9 @@ import pyarrow as pa
 from watersmeet.catalog import Relation
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error
-from watersmeet.session.access.assignment import check_rows
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.keys import last_of_each_key
-from watersmeet.session.access.reading import Bounded, fetch
+from watersmeet.session.access.reading import Bounded, fetch, last_of_each_key
+from watersmeet.session.access.rows import check_rows
 from watersmeet.store.merging import quoted
 from watersmeet.types import arrow_schema
 

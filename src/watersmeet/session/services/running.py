@@ -6,7 +6,6 @@ Timeplus, "Multi-JOINs and ASOF JOINs", ruling D-003-17.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 import weakref
@@ -16,22 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.binder.emission_request import Request, request_of
+from watersmeet.binder.emission_request import Request
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.statements import KillQuery, Select
-from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.failures import failure_of
-from watersmeet.session.access.result import Result, text_result
+from watersmeet.errors import Error, error
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.definitions import remove
+from watersmeet.session.access.filling import Bound
+from watersmeet.session.access.reading import failure_of
 from watersmeet.session.services.changes import Changes
 from watersmeet.session.services.emissions import Change, Emitter
-from watersmeet.session.statements.ddl import remove
-from watersmeet.session.statements.materialize import bind_running, make
 from watersmeet.types import BIGINT, Field, Schema, arrow_schema
 
 Diff = npt.NDArray[np.int64]
 
-_NUMBERS: Final = itertools.count(1)
 
 #: While a query waits for its next rows, it looks so often whether there is a commit.
 _LOOK_S: Final = 0.01
@@ -87,29 +83,17 @@ class RunningQuery:
     reached; nothing more comes.
     """
 
-    def __init__(self, session: Session, statement: Select, *, log: bool = False) -> None:
-        """Start it: when this returns it shows what its inputs have. Errors of the binder and the planner.
-
-        log: of a table of records it gives the changes, as its topic has them.
-        """
-        session.require_writer("a query that runs until it is stopped")
-        database = session.database
+    def __init__(
+        self, session: Session, request: Request, bound: Bound, changes: Changes, *, text: str, started_us: int
+    ) -> None:
+        """bound: its view, which was made. changes: what that gave since."""
         self._session = session
-        text = statement.text
-        request = request_of(statement.query, text)
-        self.text = statement.sql
-        self.name = _free_id(session, request, text)
-        bound = bind_running(session, request, text, self.name, log=log)
-        changes = Changes(database)
+        self.text = text
+        self.name = bound.relation.name
+        self.started_us = started_us
         self._hold = _Hold(session, changes)
         self._state = threading.Lock()  # of the next two, and of what is taken as they are
         self._closed = self._killed = False
-        self.started_us = database.clock.now_us()
-        try:
-            make(session, bound)
-        except BaseException:
-            changes.close()
-            raise
         self.id = self._hold.relation_id = bound.relation.id
         self._forgotten = weakref.finalize(self, self._hold.abandon)
         self._forgotten.atexit = False
@@ -221,22 +205,6 @@ class RunningQuery:
         self._hold.release()
 
 
-def _free_id(session: Session, request: Request, text: str) -> str:
-    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT for that of a running one."""
-    taken = {q.name for q in session.queries()}
-    if request.query_id is None:
-        return next(name for n in _NUMBERS if (name := f"query {n}") not in taken)
-    if request.query_id in taken:
-        raise error(
-            "DUPLICATE_OBJECT",
-            f'a query with id "{request.query_id}" runs already',
-            sql=text,
-            hint="Choose another query_id, or end that query: KILL QUERY.",
-            code=216,
-        )
-    return request.query_id
-
-
 class ShownQuery:
     """A running query as a cursor shows it: rows in the order of the commits, a changelog with its signs."""
 
@@ -271,29 +239,3 @@ class ShownQuery:
     def close(self) -> None:
         """See `result.Running`."""
         self.query.close()
-
-
-def run_select(session: Session, statement: Select) -> Result:
-    """Start a SELECT that runs until its cursor is closed."""
-    log = session.semantics.records
-    shown = ShownQuery(RunningQuery(session, statement, log=log))
-    return Result("SELECT", shown.columns, running=shown)
-
-
-def kill_query(session: Session, statement: KillQuery) -> Result:
-    """KILL QUERY: ends queries that run, of any cursor of the connection. UNDEFINED_OBJECT, and none is ended then."""
-    running = {q.name: q for q in session.queries()}
-    for name in statement.ids:
-        if name.name not in running:
-            raise error_at(
-                statement,
-                name.span,
-                "UNDEFINED_OBJECT",
-                f'no query with id "{name.name}" runs',
-                hint=did_you_mean(name.name, running) or "SHOW QUERIES lists those that run.",
-            )
-    killed = [running[i] for i in dict.fromkeys(n.name for n in statement.ids)]
-    for query in killed:
-        query.kill()
-    rows = [("finished", q.name, q.text) for q in killed]
-    return text_result("KILL QUERY", ("kill_status", "query_id", "query"), rows)

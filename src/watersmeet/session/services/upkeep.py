@@ -1,29 +1,42 @@
-"""What goes on beside the views: dictionaries follow their sources, and what their caches lack is written to them.
+"""What goes on beside the views: dictionaries follow their sources, what their caches lack is written to them, and what
+views give is written to their streams.
 
 Where epochs run in the background a thread sees to it once in a while; without, it is done when views are brought up to
 date.
+
+CREATE MATERIALIZED VIEW … INTO stream writes each row once: a transaction writes the rows that came and says up to
+which commit of the view they are, in one step; so after a crash it goes on where it was. What goes is not written: a
+stream's rows are events, and of keyed ones the next row of the key replaces it; a changelog stream gets both.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Relation
+from watersmeet import files
+from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.keys import last_of_each_key, rows_with_keys
+from watersmeet.session.access.ordering import by_time, in_order
+from watersmeet.session.access.reading import computed, last_of_each_key, rows_with_keys, rows_without
+from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted
+from watersmeet.session.access.writing import accepting, apply, deliver, upserted
 from watersmeet.session.services.changes import Changes
-from watersmeet.session.services.copying import changes_of, copy
-from watersmeet.session.services.delivery import inject
 from watersmeet.session.services.refreshing import refresh
-from watersmeet.session.statements.dml import rows_without
+from watersmeet.store.merging import quoted
 
 _PAUSE_S: Final = 1.0
+
 _STOP_S: Final = 10.0
+
+#: In the metrics of a transaction: by view, the commit up to which its changes were written.
+_COPIED: Final = "copied"
 
 
 class DictionaryUpkeep:
@@ -124,7 +137,7 @@ class DictionaryUpkeep:
             there = rows_with_keys(session, stream, _padded(last, stream))
             lacking = rows_without(session, stream, last, there)
             if lacking.num_rows:
-                inject(session, stream.shown, lacking)
+                deliver(session, stream, lacking)
             return bool(lacking.num_rows)
 
     def _relations(self) -> list[Relation]:
@@ -152,3 +165,75 @@ def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
         for c in stream.columns
     ]
     return pa.Table.from_arrays(arrays, names=[c.name for c in stream.columns])
+
+
+def changes_of(database: OpenDatabase, view: Relation) -> Changes:
+    """What the view gave that was not written yet: after the newest transaction that says so, or from its beginning.
+
+    Commits are deleted up to one, and what was not written is held: where a commit is missing, all before it were.
+    """
+    number = database.log.head()
+    while number and files.exists(database.layout.commit(number)):
+        copied = database.log.read(number).metrics.get(_COPIED, {})
+        if view.id in copied:
+            return Changes(database, int(copied[view.id]))
+        number -= 1
+    return Changes(database, number)
+
+
+def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
+    """Write what the view gave since it was last asked; whether there was any.
+
+    INVALID_VALUE for what the stream doesn't take.
+    """
+    database = session.database
+    with database.guard:
+        since = changes.taken
+        found = changes.take(view.id)
+        if not found:
+            return False
+        try:
+            rows = _rows(
+                view, stream, pa.concat_tables([c.rows for c in found]), np.concatenate([c.diff for c in found])
+            )
+            written = _columns(session, view, stream, rows)
+            check_rows(stream, written.select([c.name for c in stream.columns]), None)
+            written, rejected = in_order(session, stream, by_time(stream, written))
+            apply(
+                session,
+                stream,
+                upserted(session, stream, written),
+                {_COPIED: {view.id: changes.taken}},
+                rejected=rejected,
+            )
+        except BaseException:
+            changes.back(since)
+            raise
+    return bool(rows.num_rows)
+
+
+def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
+    """The rows that came, each as often; for a changelog stream those that went, too, with their signs."""
+    rows = rows.rename_columns([c.name for c in view.columns])
+    times = np.abs(diff) if stream.takes_signs else np.maximum(diff, 0)
+    repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
+    if not stream.takes_signs:
+        return repeated
+    return repeated.append_column(DELTA_COLUMN, pa.array(np.repeat(np.sign(diff), times), pa.int32()))
+
+
+def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
+    """The rows with the stream's columns: what the view has not, or has NULL in place of, is as an INSERT leaves it
+    out.
+    """
+    now_us = session.database.clock.now_us()
+    types = {c.name: c.type for c in view.columns}
+    taken = accepting(stream).columns if DELTA_COLUMN in rows.column_names else stream.columns
+    texts = []
+    for column in taken:
+        text = omitted(stream, column, now_us)
+        if column.name in rows.column_names:
+            given = converted(quoted(column.name), types.get(column.name, column.type), column.type)
+            text = given if column.nullable else f"COALESCE({given}, {text})"
+        texts.append(text)
+    return as_kept(stream, computed(session, rows, texts, taken, view.sql))

@@ -20,9 +20,9 @@ from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.statements import AddColumn, Alter, Create, CreateTable, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import check_folded, is_of_kind, kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.statements.ddl import check_folded, is_of_kind, kind_word, named
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import SqlType
 

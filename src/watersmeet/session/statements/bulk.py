@@ -14,10 +14,11 @@ from sqlglot import exp
 from watersmeet.catalog import VALUE_FACET, Relation
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Insert
-from watersmeet.session.access.assignment import Target, omitted
+from watersmeet.session.access.assignment import Target
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import conformed
 from watersmeet.session.access.result import Result
+from watersmeet.session.access.rows import omitted
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
 from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema
 

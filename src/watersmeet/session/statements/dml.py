@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet.catalog import DELTA_COLUMN, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Relation
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
-from watersmeet.errors import did_you_mean, error
-from watersmeet.session.access.assignment import (
-    Target,
-    as_kept,
-    assignable,
-    check_rows,
-    check_types,
-    converted,
-    typed_query,
-)
-from watersmeet.session.access.bounds import runs_on
+from watersmeet.errors import error
+from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.keys import last_of_each_key, rows_with_keys, split_by_key
 from watersmeet.session.access.ordering import in_order
-from watersmeet.session.access.reading import Bounded, bounded, fetch, table_tree
-from watersmeet.session.access.records import settled
+from watersmeet.session.access.reading import (
+    Bounded,
+    bounded,
+    described,
+    failed_query,
+    fetch,
+    last_of_each_key,
+    lent,
+    rows_with_keys,
+    rows_without,
+    runs_on,
+    table_tree,
+)
 from watersmeet.session.access.result import Result, rows_result
-from watersmeet.session.access.retractions import taken_back
-from watersmeet.session.access.transactions import apply
+from watersmeet.session.access.rows import as_kept, check_rows, converted, settled
+from watersmeet.session.access.writing import accepting, apply, replacement, upserted
 from watersmeet.session.services.refreshing import refresh_read
-from watersmeet.session.statements.returning import returning
-from watersmeet.store.merging import quoted
-from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
+from watersmeet.types import Schema, arrow_schema
 
 
 def insert(session: Session, statement: Insert) -> Result:
@@ -79,45 +78,6 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     apply(session, relation, upserted(session, relation, incoming), rejected=rejected)
     return result
-
-
-def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
-    """The change that brings `incoming` into the table: of each key the last row stays.
-
-    INVALID_VALUE for a row that takes back what a changelog stream without key does not have.
-    """
-    if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
-        return taken_back(session, relation, incoming)
-    if not relation.primary_key or not incoming.num_rows:
-        return Change(incoming)
-    fresh, replaced = split_by_key(session, relation, incoming)
-    if DELTA_COLUMN in incoming.column_names:
-        return _signed(session, relation, fresh)
-    old = rows_with_keys(session, relation, fresh)
-    if replaced.num_rows and relation.mode is not None:
-        # Of a stream every version counts for joins that ask for them: it came, and went.
-        return _replaced(pa.concat_tables([old, replaced]), incoming)
-    return _replaced(old, fresh) if old.num_rows else Change(fresh)
-
-
-def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
-    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if
-    it went (-1).
-    """
-    came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
-    return _replaced(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
-
-
-def accepting(relation: Relation) -> Relation:
-    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a
-    topic `_value`.
-    """
-    if relation.topic is not None:
-        return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
-    if not relation.takes_signs:
-        return relation
-    columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
-    return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
 
 
 def delete(session: Session, statement: Delete) -> Result:
@@ -190,7 +150,7 @@ def update(session: Session, statement: Update) -> Result:
             # A row that already has one of the new keys gives way, as it does for INSERT.
             taken = rows_with_keys(session, relation, new)
             old = pa.concat_tables([old, rows_without(session, relation, taken, old)])
-        apply(session, relation, _replaced(old, new))
+        apply(session, relation, replacement(old, new))
         return result
 
 
@@ -257,27 +217,6 @@ def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
     return named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
 
 
-def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
-    """The columns of those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
-    known = {c.name: c for c in relation.columns}
-    lower = {c.name.lower(): c for c in relation.columns}
-    found: list[Target] = []
-    for name in names:
-        column = known.get(name.name) or (lower.get(name.name.lower()) if name.folded else None)
-        if column is None:
-            raise error_at(
-                statement,
-                name.span,
-                "UNDEFINED_COLUMN",
-                f'column "{name.name}" of relation "{relation.name}" does not exist',
-                hint=did_you_mean(name.name, known),
-            )
-        if column in [t.column for t in found]:
-            raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
-        found.append(Target(column, name.span))
-    return tuple(found)
-
-
 def _check_width(given: int, wanted: int, statement: Insert) -> None:
     if given > wanted:
         raise error_at(
@@ -331,25 +270,6 @@ def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]
     return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
 
 
-def _replaced(old: pa.Table, new: pa.Table) -> Change:
-    diff = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(new.num_rows, np.int64)])
-    return Change(pa.concat_tables([old, new]), diff)
-
-
-def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
-    """The rows whose key none of `others` has."""
-    keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
-    with session.database.content.session() as connection:
-        connection.register("_wm_rows", rows)
-        connection.register("_wm_others", others)
-        try:
-            kept = connection.execute(f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}").to_arrow_table()
-        finally:
-            connection.unregister("_wm_rows")
-            connection.unregister("_wm_others")
-    return kept.cast(rows.schema)
-
-
 def _result(
     command: str,
     session: Session,
@@ -363,3 +283,22 @@ def _result(
         return Result(command, rowcount=rows.num_rows)
     columns, table = returning(session, relation, alias, items, rows, statement)
     return rows_result(command, columns, table)
+
+
+def returning(
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    items: tuple[exp.Expression, ...],
+    rows: pa.Table,
+    statement: Statement,
+) -> tuple[Schema, pa.Table]:
+    """The columns and rows that `items` give over `rows` of `relation`."""
+    query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
+    if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
+    with session.database.content.session() as connection, lent(connection, rows, relation, relation.shown):
+        try:
+            return described(connection.execute(query.sql).to_arrow_table(), query.columns)
+        except duckdb.Error as cause:
+            raise failed_query(cause, statement.text) from cause

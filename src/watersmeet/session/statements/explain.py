@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from watersmeet.binder.emission_request import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain
-from watersmeet.session.access.bounds import runs_on
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.planning import join_order, joins_many, shares
-from watersmeet.session.access.reading import bounded, reading
+from watersmeet.session.access.reading import bounded, reading, runs_on
 from watersmeet.session.access.result import Result, lines_result
-from watersmeet.session.statements import ddl, external, schemaddl, sqlfunctions
-from watersmeet.session.statements.materialize import Bound, bind_running, bind_view, create_materialized_view
-from watersmeet.session.statements.pumps import create_pump
-from watersmeet.session.statements.settings import set_variable
-from watersmeet.session.statements.streams import create_stream
-from watersmeet.session.statements.topics import bind_processor, create_processor, create_topic
+from watersmeet.session.services.views import bind_running
+from watersmeet.session.statements.registry import bind, handler_of
 
 _TITLE: Final = "QUERY PLAN"
 
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
 #: What EXPLAIN of a script really does, so that later statements find what they name.
-_MAKERS: Final[dict[type[st.Statement], Callable[[Session, Any], Result]]] = {
-    st.CreateDictionary: external.create_dictionary,
-    st.CreateExternalStream: external.create_external_stream,
-    st.CreateExternalTable: external.create_external_table,
-    st.CreateFunction: sqlfunctions.create_function,
-    st.CreateIndex: ddl.create_index,
-    st.CreateMaterializedView: create_materialized_view,
-    st.CreateProcessor: create_processor,
-    st.CreatePump: create_pump,
-    st.CreateSchema: schemaddl.create_schema,
-    st.CreateSource: ddl.create_source,
-    st.CreateStream: create_stream,
-    st.CreateTable: ddl.create_table,
-    st.CreateTopic: create_topic,
-    st.CreateView: ddl.create_view,
-    st.Drop: ddl.drop,
-    st.DropFunction: sqlfunctions.drop_function,
-    st.DropSchema: schemaddl.drop_schema,
-    st.SetVariable: set_variable,
-}
+_MADE: Final = (st.Create, st.CreateSchema, st.Drop, st.DropFunction, st.DropSchema, st.SetVariable)
 
 
 def explain_statement(session: Session, statement: st.Explain) -> Result:
@@ -75,10 +51,8 @@ def _running_lines(session: Session, statement: st.Statement, options: ExplainOp
 
     None for anything else.
     """
-    if isinstance(statement, st.CreateMaterializedView):
-        return view_lines(session, statement, options)
-    if isinstance(statement, st.CreateProcessor):
-        return _lines(session, bind_processor(session, statement), options)
+    if isinstance(statement, (st.CreateMaterializedView, st.CreateProcessor)):
+        return _lines(session, bind(session, statement), options)
     if isinstance(statement, st.Select) and runs_on(session, statement.query):
         return _lines(
             session,
@@ -86,11 +60,6 @@ def _running_lines(session: Session, statement: st.Statement, options: ExplainOp
             options,
         )
     return None
-
-
-def view_lines(session: Session, statement: st.CreateMaterializedView, options: ExplainOptions) -> list[str]:
-    """The plan of the view that the statement would make. Raises what making it would raise before it is filled."""
-    return _lines(session, bind_view(session, statement), options)
 
 
 def _lines(session: Session, bound: Bound, options: ExplainOptions) -> list[str]:
@@ -124,8 +93,9 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
         if lines is not None:
             queries += isinstance(inner, st.Select)
             plans.append((inner.name if isinstance(inner, st.Create) else f"query {queries}", lines))
-        handler = _MAKERS.get(type(inner))
-        if handler is not None and inner is statement:
+        if inner is statement and isinstance(inner, _MADE):
+            handler = handler_of(type(inner))
+            assert handler is not None
             handler(session, inner)
     return plans
 

@@ -21,10 +21,10 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
-from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
 from watersmeet.sources.fileoptions import absolute_path

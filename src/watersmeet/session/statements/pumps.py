@@ -19,15 +19,15 @@ from watersmeet.catalog import Relation
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import error
+from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
 from watersmeet.session.access.reading import readable
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.variables import DIALECT, Variables
-from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation, remove
-from watersmeet.session.statements.dml import named_targets
-from watersmeet.session.statements.materialize import bind_view, make_writing
+from watersmeet.session.services.views import bind_view, make_writing
 from watersmeet.session.statements.targets import target_of
 
 

@@ -3,53 +3,61 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.dialects import statements as st
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
 
 Handler = Callable[[Session, Any], Result]
 
 #: By module and function: what a session never runs is not imported.
 HANDLERS: Final[dict[type[st.Statement], str]] = {
-    st.Begin: "access.transactions.begin_statement",
-    st.Commit: "access.transactions.commit_statement",
-    st.CreateDictionary: "statements.external.create_dictionary",
-    st.CreateExternalStream: "statements.external.create_external_stream",
-    st.CreateExternalTable: "statements.external.create_external_table",
-    st.CreateFunction: "statements.sqlfunctions.create_function",
-    st.CreateIndex: "statements.ddl.create_index",
-    st.CreateMaterializedView: "statements.materialize.create_materialized_view",
-    st.AddColumn: "statements.altering.alter",
-    st.AlterPump: "statements.pumps.alter_pump",
-    st.CreatePump: "statements.pumps.create_pump",
-    st.CreateProcessor: "statements.topics.create_processor",
-    st.CreateSchema: "statements.schemaddl.create_schema",
-    st.CreateSource: "statements.ddl.create_source",
-    st.CreateStream: "statements.streams.create_stream",
-    st.CreateTable: "statements.ddl.create_table",
-    st.CreateTopic: "statements.topics.create_topic",
-    st.CreateView: "statements.ddl.create_view",
-    st.Delete: "statements.dml.delete",
-    st.Describe: "statements.show.describe",
-    st.Drop: "statements.ddl.drop",
-    st.DropFunction: "statements.sqlfunctions.drop_function",
-    st.DropSchema: "statements.schemaddl.drop_schema",
-    st.Explain: "statements.explain.explain_statement",
-    st.Flush: "access.transactions.flush_statement",
-    st.Insert: "statements.dml.insert",
-    st.KillQuery: "services.running.kill_query",
-    st.RenameColumn: "statements.altering.alter",
-    st.RenameRelation: "statements.altering.alter",
-    st.Rollback: "access.transactions.rollback_statement",
-    st.Select: "statements.select.select",
-    st.SetVariable: "statements.settings.set_variable",
-    st.Show: "statements.show.show",
-    st.ShowVariable: "statements.settings.show_variable",
-    st.StopProcessor: "statements.topics.stop_processor",
-    st.Update: "statements.dml.update",
+    st.Begin: "transactions.begin_statement",
+    st.Commit: "transactions.commit_statement",
+    st.CreateDictionary: "external.create_dictionary",
+    st.CreateExternalStream: "external.create_external_stream",
+    st.CreateExternalTable: "external.create_external_table",
+    st.CreateFunction: "sqlfunctions.create_function",
+    st.CreateIndex: "tables.create_index",
+    st.CreateMaterializedView: "views.create_materialized_view",
+    st.AddColumn: "altering.alter",
+    st.AlterPump: "pumps.alter_pump",
+    st.CreatePump: "pumps.create_pump",
+    st.CreateProcessor: "topics.create_processor",
+    st.CreateSchema: "schemaddl.create_schema",
+    st.CreateSource: "tables.create_source",
+    st.CreateStream: "streams.create_stream",
+    st.CreateTable: "tables.create_table",
+    st.CreateTopic: "topics.create_topic",
+    st.CreateView: "views.create_view",
+    st.Delete: "dml.delete",
+    st.Describe: "show.describe",
+    st.Drop: "drop.drop",
+    st.DropFunction: "sqlfunctions.drop_function",
+    st.DropSchema: "schemaddl.drop_schema",
+    st.Explain: "explain.explain_statement",
+    st.Flush: "transactions.flush_statement",
+    st.Insert: "dml.insert",
+    st.KillQuery: "select.kill_query",
+    st.RenameColumn: "altering.alter",
+    st.RenameRelation: "altering.alter",
+    st.Rollback: "transactions.rollback_statement",
+    st.Select: "select.select",
+    st.SetVariable: "settings.set_variable",
+    st.Show: "show.show",
+    st.ShowVariable: "settings.show_variable",
+    st.StopProcessor: "topics.stop_processor",
+    st.Update: "dml.update",
+}
+
+#: What binds the views that statements make.
+_BINDERS: Final[dict[type[st.Statement], str]] = {
+    st.CreateMaterializedView: "views.bind_view",
+    st.CreateProcessor: "topics.bind_processor",
+    st.CreatePump: "views.bind_view",
 }
 
 #: These wait for views, with other threads' statements going on; they exclude each other.
@@ -79,10 +87,24 @@ DEFINING: Final = (
 
 
 def handler_of(kind: type[st.Statement]) -> Handler | None:
-    """What runs statements of a type: imported when the first one comes. None if nothing does."""
-    name = HANDLERS.get(kind)
-    if name is None:
-        return None
+    """What runs statements of a type. None if nothing does."""
+    return function_named(HANDLERS[kind]) if kind in HANDLERS else None
+
+
+def bind(session: Session, statement: st.Create) -> Bound:
+    """The view that a statement would make, for EXPLAIN."""
+    bound: Bound = function_named(_BINDERS[type(statement)])(session, statement)
+    return bound
+
+
+def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
+    """An INSERT for many rows of parameters at once; None, with nothing done, if it has to be run for each."""
+    done: Result | None = function_named("bulk.insert_many")(session, text, rows)
+    return done
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """A function by module and name: imported when it is first needed."""
     module, _, function = name.rpartition(".")
-    handler: Handler = getattr(importlib.import_module(f"watersmeet.session.{module}"), function)
-    return handler
+    found: Callable[..., Any] = getattr(importlib.import_module(f"watersmeet.session.statements.{module}"), function)
+    return found

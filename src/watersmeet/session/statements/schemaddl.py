@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from watersmeet.catalog import Relation, SqlFunction
 from watersmeet.dialects.statements import CreateSchema, DropSchema
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import remove, with_dependents
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import make_schema, schemas_of
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.statements.ddl import remove, with_dependents
 from watersmeet.session.statements.sqlfunctions import drop_functions
 
 

@@ -1,26 +1,31 @@
-"""SELECT over the content of the database at one moment."""
+"""SELECT: over the content at one moment, or until it is stopped; KILL QUERY."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Final
 
 import duckdb
-import pyarrow as pa
 
-from watersmeet.dialects.statements import Select
+from watersmeet.dialects.statements import KillQuery, Select
+from watersmeet.errors import did_you_mean, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.late import late
-from watersmeet.session.access.bounds import runs_on
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.reading import bounded, conformed, failed_query, reading
-from watersmeet.session.access.result import Result, rows_result
-from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.reading import bounded, described, failed_query, reading, runs_on
+from watersmeet.session.access.result import Result, rows_result, text_result
 
 if TYPE_CHECKING:
-    from watersmeet.session.services import refreshing, running
+    from watersmeet.binder import emission_request
+    from watersmeet.session.services import changes, refreshing, running, views
 else:
-    running = late("watersmeet.session.services.running")
+    emission_request = late("watersmeet.binder.emission_request")
+    changes = late("watersmeet.session.services.changes")
     refreshing = late("watersmeet.session.services.refreshing")
+    running = late("watersmeet.session.services.running")
+    views = late("watersmeet.session.services.views")
+
+_NUMBERS: Final = itertools.count(1)
 
 
 def select(session: Session, statement: Select) -> Result:
@@ -29,7 +34,8 @@ def select(session: Session, statement: Select) -> Result:
     Inside a transaction that may write, tables are shown with its own changes.
     """
     if runs_on(session, statement.query):
-        return running.run_select(session, statement)
+        shown = running.ShownQuery(start(session, statement, log=session.semantics.records))
+        return Result("SELECT", shown.columns, running=shown)
     query = bounded(session, statement.query, statement.text)
     if refreshing.refresh_read(session, query.depends_on):
         session.database.flush()  # a query shows the moment of the newest epoch
@@ -43,14 +49,57 @@ def select(session: Session, statement: Select) -> Result:
     return rows_result("SELECT", *described(table, query.columns))
 
 
-def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
-    """A result of DuckDB under the names and with the types that were bound."""
-    exact = tuple(_exact(c, table.column(i).type) for i, c in enumerate(columns))
-    return exact, conformed(table, arrow_schema(exact, positional=False))
+def start(session: Session, statement: Select, *, log: bool = False) -> running.RunningQuery:
+    """Start a query that runs until it is stopped: when this returns it shows what its inputs have.
+
+    Errors of the binder and the planner.
+
+    log: of a table of records it gives the changes, as its topic has them.
+    """
+    session.require_writer("a query that runs until it is stopped")
+    request = emission_request.request_of(statement.query, statement.text)
+    name = _free_id(session, request, statement.text)
+    bound = views.bind_running(session, request, statement.text, name, log=log)
+    followed = changes.Changes(session.database)
+    started_us = session.database.clock.now_us()
+    try:
+        views.make(session, bound)
+    except BaseException:
+        followed.close()
+        raise
+    return running.RunningQuery(session, request, bound, followed, text=statement.sql, started_us=started_us)
 
 
-def _exact(column: Field, kind: pa.DataType) -> Field:
-    """The column, with the digits that a number really has."""
-    if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
-        return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
-    return column
+def _free_id(session: Session, request: emission_request.Request, text: str) -> str:
+    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT for that of a running one."""
+    taken = {q.name for q in session.queries()}
+    if request.query_id is None:
+        return next(name for n in _NUMBERS if (name := f"query {n}") not in taken)
+    if request.query_id in taken:
+        raise error(
+            "DUPLICATE_OBJECT",
+            f'a query with id "{request.query_id}" runs already',
+            sql=text,
+            hint="Choose another query_id, or end that query: KILL QUERY.",
+            code=216,
+        )
+    return request.query_id
+
+
+def kill_query(session: Session, statement: KillQuery) -> Result:
+    """KILL QUERY: ends queries that run, of any cursor of the connection. UNDEFINED_OBJECT, and none is ended then."""
+    running = {q.name: q for q in session.queries()}
+    for name in statement.ids:
+        if name.name not in running:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_OBJECT",
+                f'no query with id "{name.name}" runs',
+                hint=did_you_mean(name.name, running) or "SHOW QUERIES lists those that run.",
+            )
+    killed = [running[i] for i in dict.fromkeys(n.name for n in statement.ids)]
+    for query in killed:
+        query.kill()
+    rows = [("finished", q.name, q.text) for q in killed]
+    return text_result("KILL QUERY", ("kill_status", "query_id", "query"), rows)

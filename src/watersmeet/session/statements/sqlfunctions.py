@@ -15,10 +15,10 @@ from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.statements import CreateFunction, DropFunction, Name, Show, Statement
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import remove, with_dependents
 from watersmeet.session.access.result import Result, text_result
 from watersmeet.session.access.schemas import schema_for, undefined_schema
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.statements.ddl import remove, with_dependents
 from watersmeet.session.statements.like import like
 
 

@@ -19,9 +19,9 @@ from watersmeet.expressions.clock import is_clock, reads_clock
 from watersmeet.expressions.context import Context, first_line
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
-from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation
 
 #: Far ahead of all times: every row moves the clock of an ordered stream.
 _EVER_US: Final = 1 << 62

@@ -20,13 +20,13 @@ from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
 from watersmeet.session.access.context import Session, error_at, undefined_relation
-from watersmeet.session.access.filling import stop_feeding
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
+from watersmeet.session.access.filling import Bound, stop_feeding
 from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.variables import IDLE_DEFAULT
-from watersmeet.session.statements.ddl import add, check_columns, may_create, new_relation, remove
-from watersmeet.session.statements.materialize import Bound, make, watermarks_of
+from watersmeet.session.services.views import make, watermarks_of
 from watersmeet.types import BOOLEAN, TIMESTAMP, Field
 
 _TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)

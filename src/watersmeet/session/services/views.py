@@ -1,11 +1,11 @@
-"""CREATE MATERIALIZED VIEW."""
+"""Views that the circuit keeps up to date: bound, compiled, filled."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.relations import Arrivals, Cut, Punctual, Scan
@@ -28,16 +28,11 @@ from watersmeet.planner import compile_view
 from watersmeet.runtime.eventtimes import late_before, totals_before
 from watersmeet.runtime.rebuilds import LateRowsError
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.failures import check_running
-from watersmeet.session.access.filling import fill
+from watersmeet.session.access.definitions import check_columns, new_relation, remove
+from watersmeet.session.access.filling import Bound, fill
 from watersmeet.session.access.planning import join_order, joins_many, most_join_rows, shares
-from watersmeet.session.access.reading import readable
-from watersmeet.session.access.replacing import is_same
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.reading import check_running, readable
 from watersmeet.session.services.refreshing import refresh_read
-from watersmeet.session.statements.ddl import check_columns, may_create, new_relation, remove
-from watersmeet.session.statements.targets import target_of
 from watersmeet.store.readers import Reader
 from watersmeet.types import Field
 from watersmeet.watermarks import Watermark
@@ -46,48 +41,6 @@ _MEMO: Final = (
     "A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
     "append-only temporal join."
 )
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A view before it is made: its query as a tree, and its entry in the catalog.
-
-    rowtime, hidden: see `BoundQuery`.
-    """
-
-    tree: Tree
-    relation: Relation
-    rowtime: str | None = None
-    hidden: bool = False
-    fills: tuple[Fill, ...] = ()
-
-
-def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
-    """Bind, compile, fill: when this returns the view shows what its inputs have."""
-    if _is_there(session, statement) or not may_create(
-        session, statement, statement.name, statement.name_span, statement.if_not_exists
-    ):
-        return Result("CREATE MATERIALIZED VIEW")
-    bound = bind_view(session, statement)
-    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
-    if stream is None:
-        make(session, bound)
-        return Result("CREATE MATERIALIZED VIEW")
-    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
-    return Result("CREATE MATERIALIZED VIEW")
-
-
-def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
-    """Whether CREATE OR REPLACE would make again what is there, whose content depends on its query alone."""
-    if not statement.replaces or session.semantics.continuous != "never":
-        return False
-    existing = session.catalog.by_name(statement.name, schema_for(session, statement))
-    if existing is None or existing.kind != "materialized view" or existing.sql != statement.sql:
-        return False
-    if not is_same(existing, bind_view(session, statement).relation):
-        return False
-    session.notice(f"{existing.title} is so already")
-    return True
 
 
 def make_writing(session: Session, bound: Bound) -> None:

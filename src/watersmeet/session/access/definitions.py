@@ -1,0 +1,205 @@
+"""Relations that statements make, name and drop, in the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from watersmeet.catalog import Relation, RelationKind
+from watersmeet.dialects.statements import (
+    Alter,
+    Create,
+    CreateView,
+    Drop,
+    Name,
+    Statement,
+)
+from watersmeet.errors import Span
+from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.filling import clear_away
+from watersmeet.session.access.planning import most_join_rows
+from watersmeet.session.access.replacing import check_replaceable
+from watersmeet.session.access.schemas import schema_for
+from watersmeet.types import Field, Schema
+
+#: What a word of DROP stands for, where it is no kind by its own name.
+_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
+    "any view": ("view", "materialized view"),
+    "pump": ("view", "materialized view"),
+    "topic": ("table", "materialized view"),
+    "dictionary": ("table", "view"),
+}
+
+
+def new_relation(session: Session, statement: Create, kind: RelationKind, columns: Schema, **fields: Any) -> Relation:
+    """What a statement makes, as the catalog keeps it. fields: others than id, name, schema, path, text and dialect."""
+    fields.setdefault("most_join_rows", most_join_rows(session.variables))
+    return Relation(
+        session.catalog.new_id(kind),
+        fields.pop("name", statement.name),
+        kind,
+        columns,
+        sql=statement.sql,
+        dialect=session.dialect,
+        schema=schema_for(session, statement),
+        path=session.catalog.path,
+        known={} if session.view is None else session.view.known,
+        **fields,
+    )
+
+
+def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:
+    """Whether to make the relation: not if it exists and IF NOT EXISTS is given.
+
+    DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
+    """
+    session.require_definer("CREATE")
+    if not name:
+        raise error_at(statement, span, "INVALID_NAME", "a name can't be empty")
+    schema = schema_for(session, statement)
+    existing = session.catalog.by_name(name, schema)
+    if existing is not None:
+        if statement.replaces:
+            _give_way(session, statement, existing)
+            return True
+        if if_not_exists:
+            session.notice(f'relation "{existing.shown}" already exists, skipping')
+            return False
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f"{existing.title} already exists")
+    check_folded(session, statement, name, schema, span)
+    return True
+
+
+def check_folded(
+    session: Session, statement: Statement, name: str, schema: str, span: Span, own: Relation | None = None
+) -> None:
+    """DUPLICATE_OBJECT for a name that DuckDB could not tell from that of another relation than `own`."""
+    shown = Relation("", name, "table", (), schema=schema).shown.lower()
+    same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and not r.hidden and r is not own)
+    folded = next(same, None)
+    if folded is not None:
+        detail = "upper and lower case" if folded.schema == schema else "where a dot belongs to the name"
+        raise error_at(
+            statement,
+            span,
+            "DUPLICATE_OBJECT",
+            f"{folded.title} already exists",
+            detail=f"Two relations can't have names that differ only in {detail}.",
+        )
+
+
+def _give_way(session: Session, statement: Create, existing: Relation) -> None:
+    """Take away what the statement replaces. A plain view stays, as others may read it (`create_view`)."""
+    check_replaceable(statement, existing)
+    if type(statement) is not CreateView:
+        remove(session, with_dependents(session, [existing], statement, cascade=False, verb="replace"))
+
+
+def check_columns(columns: Sequence[Field], statement: Statement) -> None:
+    """DUPLICATE_COLUMN for names that DuckDB could not tell apart."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other is not column.name:
+            detail = None if other == column.name else "Two columns can't have names that differ only in case."
+            raise error_at(
+                statement,
+                statement.span,
+                "DUPLICATE_COLUMN",
+                f'column "{column.name}" specified more than once',
+                detail=detail,
+            )
+
+
+def named_columns(columns: Schema, statement: CreateView) -> Schema:
+    """The columns of a view: the query's, under the names that the statement gives."""
+    names = statement.column_names
+    if not names:
+        return columns
+    if len(names) > len(columns):
+        raise error_at(
+            statement, statement.name_span, "SYNTAX_ERROR", "CREATE VIEW specifies more column names than columns"
+        )
+    renamed = [Field(n, c.type, c.nullable) for n, c in zip(names, columns, strict=False)]
+    return (*renamed, *columns[len(names) :])
+
+
+def add(session: Session, relation: Relation) -> None:
+    """Put a relation into the catalog."""
+    session.put(relation)
+
+
+def remove(session: Session, ids: set[str]) -> None:
+    """Take relations out of the catalog and of the circuit, with the hidden views that work for them. In a transaction
+    what others see stays until COMMIT.
+    """
+    database = session.database
+    with database.guard:
+        ids = ids | {r.id for r in session.catalog.relations.values() if r.owner in ids}
+        if session.transaction is not None:
+            for relation_id in ids:
+                database.content.drop(relation_id)
+            ids = session.transaction.drop(ids, database.catalog)
+        if ids:
+            database.change_catalog(database.catalog.without(ids))
+    clear_away(session, ids)
+
+
+def with_dependents(
+    session: Session, found: Sequence[Relation], statement: Statement, *, cascade: bool, verb: str = "drop"
+) -> set[str]:
+    """The ids of relations and of what reads them; DEPENDENT_OBJECTS if something does without cascade."""
+    ids = {r.id for r in found}
+    for relation in found:
+        writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id and not r.owner]
+        above = [
+            *session.catalog.dependents(relation.id),
+            *writing,
+            *(d for r in writing for d in session.catalog.dependents(r.id)),
+        ]
+        above = list({r.id: r for r in above if r.id not in ids}.values())
+        # An index goes with its table, as it serves nothing else.
+        ids |= {r.id for r in above if r.kind == "index"}
+        above = [r for r in above if r.kind != "index"]
+        if above and not cascade:
+            detail = "; ".join(f"{r.reader} depends on it" for r in above)
+            raise error_at(
+                statement,
+                statement.span,
+                "DEPENDENT_OBJECTS",
+                f"cannot {verb} {relation.title} because other objects depend on it",
+                detail=detail[0].upper() + detail[1:] + ".",
+                hint="Use DROP … CASCADE to drop the dependent objects too.",
+            )
+        for other in above:
+            session.notice(f"drop cascades to {other.title}")
+        ids |= {r.id for r in above}
+    return ids
+
+
+def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:
+    """The relation of that name, of whatever kind; None if there is none, which IF EXISTS allows.
+
+    UNDEFINED_RELATION, with near names of the statement's kind.
+    """
+    relation = session.find(name)
+    if relation is None and not statement.if_exists:
+        same_kind = [r.shown for r in session.catalog.relations.values() if is_of_kind(r, statement) and not r.hidden]
+        raise undefined_relation(session.catalog, name, statement, kind_word(statement), same_kind)
+    if relation is None:
+        session.notice(f'{kind_word(statement)} "{name.shown}" does not exist, skipping')
+    return relation
+
+
+def is_of_kind(relation: Relation, statement: Drop | Alter) -> bool:
+    """True if the word of the statement stands for such a relation."""
+    if statement.kind == "stream":
+        return relation.kind == "source" or relation.mode is not None or relation.external is not None
+    if (statement.kind == "dictionary" and relation.dictionary is None) or relation.pump != (statement.kind == "pump"):
+        return False
+    return relation.kind in _KINDS.get(statement.kind, (statement.kind,))
+
+
+def kind_word(statement: Drop | Alter) -> str:
+    """The kind of relation that the statement says, for messages."""
+    return "view" if statement.kind == "any view" else statement.kind

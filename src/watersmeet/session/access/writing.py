@@ -1,0 +1,210 @@
+"""Writing: the change of a table that rows make, done at once or in the open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, VALUE_FACET, Relation
+from watersmeet.database.transaction import Change, consolidated, in_one_form
+from watersmeet.dialects.timeplus.columns import TIME_COLUMN
+from watersmeet.errors import error
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.ordering import in_order
+from watersmeet.session.access.reading import Bounded, computed, conformed, lent, reading, rows_with_keys, split_by_key
+from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, settled
+from watersmeet.store.merging import key_sql, quoted
+from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
+
+_WRITTEN: Final = "_watersmeet_written"
+
+_SIGNED: Final = "_watersmeet_signed"
+
+_Flags = npt.NDArray[np.bool_]
+
+
+def apply(
+    session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None, *, rejected: int = 0
+) -> None:
+    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
+
+    metrics: of the commit. rejected: how many rows were left out (`in_order`): they are counted if nothing else
+    changes, too.
+
+    A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its
+    order.
+    """
+    plain = change.diff is None or relation.mode is not None
+    change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
+    rows = change.table.num_rows
+    if session.writes_at_once(relation):
+        if rows or rejected:
+            session.database.commit({relation.id: change} if rows else {}, metrics, {relation.id: rejected})
+        return
+    assert session.transaction is not None
+    session.transaction.add(relation.id, change, rejected)
+    if rows:
+        session.database.content.overlay(relation.id, change.table, change.diffs)
+
+
+def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
+    """Commit rows that come from outside SQL; the columns that they lack get what an INSERT without them gives."""
+    database = session.database
+    given = set(rows.column_names)
+    taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
+    now_us = database.clock.now_us()
+    texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
+    with database.guard:
+        table = as_kept(relation, settled(relation, computed(session, rows, texts, taken), None))
+        check_rows(relation, table, None)
+        table, rejected = in_order(session, relation, table)
+        apply(
+            session,
+            relation,
+            upserted(session, relation, table) if relation.kind == "table" else Change(table),
+            rejected=rejected,
+        )
+
+
+def _delivered(relation: Relation, column: Field) -> str:
+    """DuckDB SQL of a column's value; the time of a topic's record may be written in milliseconds since 1970."""
+    name = quoted(column.name)
+    plain = converted(name, column.type, column.type)
+    if relation.topic is None or column.name != RECORD_TIME:
+        return plain
+    text = f"CAST({name} AS VARCHAR)"
+    moment = f"make_timestamp(CAST({text} AS BIGINT) * 1000)"
+    return f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN {moment} ELSE {plain} END"
+
+
+def accepting(relation: Relation) -> Relation:
+    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a
+    topic `_value`.
+    """
+    if relation.topic is not None:
+        return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
+    if not relation.takes_signs:
+        return relation
+    columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
+    return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
+
+
+def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
+    """The change that brings `incoming` into the table: of each key the last row stays.
+
+    INVALID_VALUE for a row that takes back what a changelog stream without key does not have.
+    """
+    if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
+        return taken_back(session, relation, incoming)
+    if not relation.primary_key or not incoming.num_rows:
+        return Change(incoming)
+    fresh, replaced = split_by_key(session, relation, incoming)
+    if DELTA_COLUMN in incoming.column_names:
+        return _signed(session, relation, fresh)
+    old = rows_with_keys(session, relation, fresh)
+    if replaced.num_rows and relation.mode is not None:
+        # Of a stream every version counts for joins that ask for them: it came, and went.
+        return replacement(pa.concat_tables([old, replaced]), incoming)
+    return replacement(old, fresh) if old.num_rows else Change(fresh)
+
+
+def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
+    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if
+    it went (-1).
+    """
+    came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    return replacement(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
+
+
+def replacement(old: pa.Table, new: pa.Table) -> Change:
+    """The change by which `old` goes and `new` comes."""
+    diff = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(new.num_rows, np.int64)])
+    return Change(pa.concat_tables([old, new]), diff)
+
+
+def taken_back(session: Session, relation: Relation, written: pa.Table) -> Change:
+    """The change by rows in their order, each with its sign. The caller holds the guard.
+
+    A row that goes takes back the one of the rows before it that came last and that no other takes back: of those that
+    are equal in all columns, or else in all but `_tp_time`, which an INSERT fills. INVALID_VALUE if there is none.
+    """
+    came = pc.greater(written.column(DELTA_COLUMN), 0)
+    rows = written.drop_columns([DELTA_COLUMN])
+    if pc.all(came).as_py() in (True, None):
+        return Change(rows)
+    old = _equal_rows(session, relation, rows.filter(pc.invert(came)))
+    all_rows = pa.concat_tables([old, rows.cast(old.schema)])
+    comes = np.concatenate([np.ones(old.num_rows, bool), came.to_numpy(zero_copy_only=False)])
+    left = _left(session, all_rows, comes)
+    lacking = int(np.count_nonzero(left & ~comes))
+    if lacking:
+        raise error(
+            "INVALID_VALUE",
+            f'stream "{relation.shown}" has no row that one with {DELTA_COLUMN} = -1 takes back',
+            detail=f"That is so of {lacking} of {int(np.count_nonzero(~comes))} such rows; nothing was written.",
+            hint="It takes back a row that is equal in all columns.",
+        )
+    stored = np.arange(len(comes)) < old.num_rows
+    gone, fresh = stored & ~left, ~stored & left & comes
+    diff = np.concatenate([np.full(np.count_nonzero(gone), -1, np.int64), np.ones(np.count_nonzero(fresh), np.int64)])
+    return Change(pa.concat_tables([all_rows.filter(pa.array(gone)), all_rows.filter(pa.array(fresh))]), diff)
+
+
+def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows of the stream's newest content that one of `rows` may take back, by the time at which they came."""
+    schema = arrow_schema(relation.columns, positional=False)
+    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+    same = " AND ".join(
+        f"{key_sql(f't.{quoted(f.name)}', f.type)} IS NOT DISTINCT FROM {key_sql(f'i.{quoted(f.name)}', f.type)}"
+        for f in schema
+        if f.name != TIME_COLUMN
+    )
+    query = Bounded(
+        f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_WRITTEN} i ON {same or 'true'} "
+        f"ORDER BY t.{quoted(TIME_COLUMN)}",
+        relation.columns,
+        (relation.id,),
+        session.catalog,
+    )
+    with reading(session, query, newest=True) as connection, lent(connection, rows, relation, _WRITTEN):
+        return conformed(connection.execute(query.sql).to_arrow_table(), schema)
+
+
+def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
+    """Which rows no other cancels: those that come and are not taken back, those that go and find none.
+
+    Equal rows that come and go are brackets that open and close: what is left has no other half. First those meet that
+    are equal in all columns, then those that differ in `_tp_time`.
+    """
+    keys = [key_sql(quoted(f.name), f.type) for f in rows.schema if f.name != TIME_COLUMN] or ["0"]
+    signed = rows.append_column("_s", pa.array(np.where(comes, 1, -1))).append_column(
+        "_n", pa.array(np.arange(len(comes)))
+    )
+    met = _unmet(_SIGNED, [*keys, quoted(TIME_COLUMN)])
+    with session.database.content.session() as connection:
+        connection.register(_SIGNED, signed)
+        try:
+            found = connection.execute(f"SELECT _n FROM ({_unmet(f'({met})', keys)})").to_arrow_table().column(0)
+        finally:
+            connection.unregister(_SIGNED)
+    left = np.zeros(len(comes), bool)
+    left[found.to_numpy()] = True
+    return left
+
+
+def _unmet(source: str, keys: list[str]) -> str:
+    """The query for the rows without other half: its depth falls below all before it, or never again below its own."""
+    window = f"PARTITION BY {', '.join(keys)} ORDER BY _n"
+    before, after = "UNBOUNDED PRECEDING AND 1 PRECEDING", "CURRENT ROW AND UNBOUNDED FOLLOWING"
+    depths = f"SELECT *, sum(_s) OVER ({window}) AS _d FROM {source}"
+    return (
+        f"SELECT * EXCLUDE (_d) FROM ({depths}) QUALIFY CASE WHEN _s > 0 "
+        f"THEN min(_d) OVER ({window} ROWS BETWEEN {after}) >= _d "
+        f"ELSE _d < least(0, coalesce(min(_d) OVER ({window} ROWS BETWEEN {before}), 0)) END"
+    )

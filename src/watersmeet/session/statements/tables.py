@@ -1,0 +1,206 @@
+"""CREATE TABLE, CREATE SOURCE, CREATE INDEX."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.catalog import ARRIVAL, Relation
+from watersmeet.database.transaction import Change
+from watersmeet.dialects.schemas import quoted
+from watersmeet.dialects.statements import (
+    CreateIndex,
+    CreateRelation,
+    CreateSource,
+    CreateTable,
+)
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.planner import compile_connector_table
+from watersmeet.session.access.assignment import Target, assignable
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
+from watersmeet.session.access.eventtimes import OPTIONS, event_time
+from watersmeet.session.access.filling import fill
+from watersmeet.session.access.reading import Bounded, bounded, fetch
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.access.writing import apply
+from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.sources.connectors import check_connector
+from watersmeet.types import Field
+
+
+def create_table(session: Session, statement: CreateTable) -> Result:
+    """CREATE TABLE, with or without a connector, or AS a query."""
+    # What is replaced may be read by the query that replaces it.
+    query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE TABLE")
+    if statement.query is not None:
+        return _create_table_as(session, statement, query or bounded(session, statement.query, statement.text))
+    relation = _checked(
+        session,
+        new_relation(
+            session,
+            statement,
+            "table",
+            statement.columns,
+            primary_key=statement.primary_key,
+            append_only=statement.append_only,
+            connector=_connector(session, statement),
+            event_time=event_time(statement),
+            defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
+        ),
+        statement,
+    )
+    if relation.connector:
+        operators = compile_connector_table(relation, session.database.buckets)
+        fill(session, relation, operators)
+    else:
+        add(session, relation)
+    return Result("CREATE TABLE")
+
+
+def _create_table_as(session: Session, statement: CreateTable, query: Bounded) -> Result:
+    names = statement.column_names or tuple(c.name for c in query.columns)
+    if len(names) != len(query.columns):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "SYNTAX_ERROR",
+            f"CREATE TABLE names {len(names)} columns, the query has {len(query.columns)}",
+        )
+    columns = tuple(Field(n, c.type) for n, c in zip(names, query.columns, strict=True))
+    check_columns(columns, statement)
+    refresh_read(session, query.depends_on)
+    relation = new_relation(session, statement, "table", columns, append_only=statement.append_only)
+    with own_transaction(session):
+        add(session, relation)
+        return insert_query(session, relation, query)
+
+
+def create_source(session: Session, statement: CreateSource) -> Result:
+    """CREATE SOURCE."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE SOURCE")
+    if "connector" not in statement.options:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            "a source needs a connector",
+            hint="Write WITH (connector = 'file', …).",
+        )
+    if statement.primary_key:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "FEATURE_NOT_SUPPORTED",
+            "a source has no primary key",
+            hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
+        )
+    add(
+        session,
+        _checked(
+            session,
+            new_relation(
+                session,
+                statement,
+                "source",
+                statement.columns,
+                append_only=True,
+                connector=_connector(session, statement),
+                event_time=event_time(statement),
+                defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
+            ),
+            statement,
+        ),
+    )
+    return Result("CREATE SOURCE")
+
+
+def create_index(session: Session, statement: CreateIndex) -> Result:
+    """CREATE INDEX: an entry of the catalog, in the schema of its table."""
+    table = session.relation(statement.table, statement)
+    statement = replace(statement, schema=statement.schema or table.schema)
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE INDEX")
+    if schema_for(session, statement) != table.schema:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "INVALID_NAME",
+            f'an index of "{table.shown}" is in its schema, "{table.schema}"',
+            hint=f"Write CREATE INDEX {quoted(statement.name)} ON {quoted(table.schema)}.{quoted(table.name)}.",
+        )
+    if not table.is_stored:
+        raise error_at(
+            statement, statement.table.span, "CATALOG_TYPE_MISMATCH", f"can't create an index on {table.title}"
+        )
+    known = [c.name for c in table.columns]
+    for name in (*statement.columns, *statement.include, *statement.distributed_by):
+        if name not in known:
+            raise error_at(
+                statement,
+                statement.span,
+                "UNDEFINED_COLUMN",
+                f'column "{name}" of relation "{table.name}" does not exist',
+                hint=did_you_mean(name, known),
+            )
+    add(
+        session,
+        new_relation(
+            session,
+            statement,
+            "index",
+            table.columns,
+            depends_on=(table.id,),
+            index_columns=statement.columns,
+            included=statement.include,
+        ),
+    )
+    return Result("CREATE INDEX")
+
+
+def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
+    """The options of the connector; none if there is none, or if tests stand for it."""
+    options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
+    if "connector" not in options and options:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            f"option {min(options)} needs a connector",
+            hint="Write WITH (connector = …, …).",
+        )
+    return {} if session.replace_connectors else options
+
+
+def _checked(session: Session, relation: Relation, statement: CreateRelation) -> Relation:
+    """The relation as the catalog keeps it, if its columns and its connector's options can work."""
+    if not relation.columns:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "FEATURE_NOT_SUPPORTED",
+            f'{relation.kind} "{relation.shown}" has no columns',
+            hint="List the columns: they are not read from the data.",
+        )
+    check_columns(relation.columns, statement)
+    if relation.connector:
+        try:
+            session.require_files(relation.connector)
+            return check_connector(relation)
+        except Error as err:
+            err.sql, err.span = statement.text, err.span or statement.name_span
+            raise
+    return relation
+
+
+def insert_query(session: Session, relation: Relation, query: Bounded) -> Result:
+    """Fill the new table `relation` with the rows of `query`, whose columns it has."""
+    with session.database.guard:
+        targets = tuple(Target(c) for c in relation.columns)
+        rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
+        apply(session, relation, Change(rows))
+    return Result("CREATE TABLE AS", rowcount=rows.num_rows)

@@ -1,0 +1,76 @@
+"""CREATE VIEW, CREATE MATERIALIZED VIEW."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.binder import bind_query
+from watersmeet.dialects.queries import is_marked
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.statements import (
+    CreateMaterializedView,
+    CreateView,
+)
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.definitions import add, check_columns, may_create, named_columns, new_relation
+from watersmeet.session.access.reading import bounded, readable
+from watersmeet.session.access.replacing import check_view, is_same
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.services.views import bind_view, make, make_writing
+from watersmeet.session.statements.targets import target_of
+
+
+def create_view(session: Session, statement: CreateView) -> Result:
+    """CREATE VIEW: kept as its text, bound to make sure that it can be read."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE VIEW")
+    continuous = language_named(session.dialect).semantics.continuous
+    if continuous == "streams" or (continuous == "marked" and is_marked(statement.query)):
+        found = bind_query(
+            statement.query,
+            readable(session.catalog),
+            statement.text,
+            session.dialect,
+            column_names=statement.column_names,
+        )
+        columns, depends_on, functions = found.columns, found.depends_on, found.functions
+    else:
+        query = bounded(session, statement.query, statement.text)
+        columns, depends_on, functions = named_columns(query.columns, statement), query.named, query.functions
+    check_columns(columns, statement)
+    relation = new_relation(session, statement, "view", columns, depends_on=depends_on, functions=functions)
+    existing = session.catalog.by_name(relation.name, relation.schema)
+    if existing is not None:
+        check_view(session, statement, existing, relation)
+        relation = replace(relation, id=existing.id)
+    add(session, relation)
+    return Result("CREATE VIEW")
+
+
+def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
+    """Bind, compile, fill: when this returns the view shows what its inputs have."""
+    if _is_there(session, statement) or not may_create(
+        session, statement, statement.name, statement.name_span, statement.if_not_exists
+    ):
+        return Result("CREATE MATERIALIZED VIEW")
+    bound = bind_view(session, statement)
+    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
+    if stream is None:
+        make(session, bound)
+        return Result("CREATE MATERIALIZED VIEW")
+    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
+    return Result("CREATE MATERIALIZED VIEW")
+
+
+def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
+    """Whether CREATE OR REPLACE would make again what is there, whose content depends on its query alone."""
+    if not statement.replaces or session.semantics.continuous != "never":
+        return False
+    existing = session.catalog.by_name(statement.name, schema_for(session, statement))
+    if existing is None or existing.kind != "materialized view" or existing.sql != statement.sql:
+        return False
+    if not is_same(existing, bind_view(session, statement).relation):
+        return False
+    session.notice(f"{existing.title} is so already")
+    return True
