@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
 from sqlglot.dialects.dialect import Dialect
@@ -289,15 +289,7 @@ def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type
         return Refused(**base, error=definition.refusal)
     return CreateTable(
         **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
-        columns=tuple(definition.columns),
-        primary_key=definition.primary_key,
-        options=definition.options,
-        if_not_exists=if_not_exists,
-        watermarks=tuple(definition.watermarks),
-        arrivals=tuple(definition.arrivals),
+        **_relation(name, definition, if_not_exists=if_not_exists),
         append_only=definition.append_only,
         query=query,
         column_names=tuple(definition.bare_names),
@@ -316,18 +308,37 @@ def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
         raise error("SYNTAX_ERROR", f'column "{column}" has no type', sql=cursor.text, span=definition.spans[column])
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
-    return CreateSource(
-        **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
-        columns=tuple(definition.columns),
-        primary_key=definition.primary_key,
-        options=definition.options,
-        if_not_exists=if_not_exists,
-        watermarks=tuple(definition.watermarks),
-        arrivals=tuple(definition.arrivals),
-    )
+    return CreateSource(**base, **_relation(name, definition, if_not_exists=if_not_exists))
+
+
+def _relation(name: Name, definition: Definition, *, if_not_exists: bool) -> dict[str, Any]:
+    """What CREATE TABLE and CREATE SOURCE say alike."""
+    return {
+        "name": name.name,
+        "name_span": name.span,
+        "schema": name.schema,
+        "columns": tuple(definition.columns),
+        "primary_key": definition.primary_key,
+        "options": definition.options,
+        "if_not_exists": if_not_exists,
+        "watermarks": tuple(definition.watermarks),
+        "arrivals": tuple(definition.arrivals),
+    }
+
+
+def refused_create(
+    cursor: Cursor, base: dict[str, Any], lacking: Iterable[tuple[str, ...]], there: str
+) -> Refused | None:
+    """CREATE of something that the dialect's own system has, and is not here; None if the cursor is at another word.
+
+    lacking: the words behind CREATE. there: what can be created.
+    """
+    for words in lacking:
+        if cursor.at(*words):
+            place = span_of(cursor.tokens[: cursor.index + len(words)])
+            refusal = not_supported(f"CREATE {' '.join(words)}", cursor.text, place, hint=f"CREATE {there} exist.")
+            return Refused(**base, error=refusal)
+    return None
 
 
 def _read_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:

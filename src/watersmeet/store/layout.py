@@ -7,12 +7,12 @@ import json
 import os
 import re
 import secrets
+import zlib
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.store.sealing import sealed, unsealed
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id.
 DATABASE_FORMAT_VERSION: Final = 2
@@ -100,7 +100,7 @@ class Layout:
 
     def seal(self, path: Path, value: Any) -> bytes:
         """What the file `path` of this database is to hold for `unseal` to give `value` (JSON)."""
-        return sealed(value, self._place(path), self.id)
+        return _sealed(value, self._place(path), self.id)
 
     def unseal(self, path: Path) -> Any:
         """The value in the file `path`.
@@ -111,7 +111,7 @@ class Layout:
 
     def unsealed(self, path: Path, data: bytes) -> Any:
         """The value in `data`, the content of the file `path`. DATABASE_DAMAGED as from `unseal`."""
-        return unsealed(data, self._place(path), self.id)
+        return _unsealed(data, self._place(path), self.id)
 
     def _place(self, path: Path) -> str:
         return f"{path.parent.name}/{path.name}"
@@ -212,3 +212,30 @@ class Layout:
             files.make_directory(self.root / name)
         if self.durable and missing:
             files.sync_directory(self.root)
+
+
+def _sealed(value: Any, place: str, database: str) -> bytes:
+    """JSON that says where it belongs: a line with the place, `value` as compact JSON, the checksum of both.
+
+    place: folder and name. database: the id of the database.
+    """
+    header = json.dumps({"file": place, "database": database}, separators=(",", ":"))
+    text = f"{header}\n{json.dumps(value, separators=(',', ':'))}".encode()
+    return b"%s\n%08x\n" % (text, zlib.crc32(text))
+
+
+def _unsealed(data: bytes, place: str, database: str) -> Any:
+    """The inverse of `_sealed`.
+
+    DATABASE_DAMAGED, naming the file, if the checksum does not fit, or if it is a copy of another file.
+    """
+    text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+    header, _, value = text.partition(b"\n")
+    if not value or checksum != b"%08x" % zlib.crc32(text):
+        raise error("DATABASE_DAMAGED", f"{place} is damaged: its checksum does not fit its content")
+    said = json.loads(header)
+    if said["file"] != place:
+        raise error("DATABASE_DAMAGED", f"{place} is damaged: its content is that of {said['file']}")
+    if said["database"] != database:
+        raise error("DATABASE_DAMAGED", f"{place} is damaged: it is a file of another database")
+    return json.loads(value)

@@ -10,8 +10,7 @@ import pytest
 
 from watersmeet.drawing import Arrow, Box, Diagram, place, to_dot, to_svg
 from watersmeet.drawing.layers import layered
-from watersmeet.drawing.layout import LABEL_SIZE, LINE_SIZE, PADDING, TITLE_SIZE
-from watersmeet.drawing.measure import text_width
+from watersmeet.drawing.layout import LABEL_SIZE, LINE_SIZE, PADDING, TITLE_SIZE, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 

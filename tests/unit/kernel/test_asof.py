@@ -16,9 +16,9 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, SortKey
-from watersmeet.kernel.arrays.distances import nearer_above
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
+from watersmeet.kernel.joins.nearest import nearer_above
 from watersmeet.kernel.operators import arrange, arrival, asof
 from watersmeet.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 

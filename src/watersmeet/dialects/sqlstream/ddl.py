@@ -9,9 +9,8 @@ from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL
 from watersmeet.dialects import alter, ddl
-from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import is_marked, place_of, read_tree
-from watersmeet.dialects.sqlstream.types import read_column_type
+from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
     AlterPump,
     CreatePump,
@@ -25,7 +24,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
-from watersmeet.types import TIMESTAMP, Field
+from watersmeet.types import TIMESTAMP, Field, SqlType
 
 #: The time of each row of a stream, which no declaration names (SS-62).
 ROWTIME: Final = "ROWTIME"
@@ -45,6 +44,14 @@ _LACKING: Final = (
     ("CATALOG",),
     ("GLOBAL", "TEMPORARY", "TABLE"),
 )
+#: Names that the others do not have, or not with a length: values are not cut to it.
+_TYPES: Final[dict[tuple[str, ...], str]] = {
+    ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",
+      ): "varchar",
+    ("CHAR",): "varchar", ("VARBINARY",): "bytea", ("BINARY", "VARYING"): "bytea", ("BINARY",): "bytea", ("TINYINT",
+      ): "smallint",
+    ("TIMESTAMP",): "timestamp", ("TIME",): "time",
+}  # fmt: skip
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
@@ -52,22 +59,11 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if cursor.take("STREAM"):
         return _read_stream(cursor, dialect, base)
     if cursor.take("TABLE"):
-        return ddl.read_table(cursor, dialect, base, read_column_type)
+        return ddl.read_table(cursor, dialect, base, _read_column_type)
     if cursor.take("PUMP"):
         return _read_pump(cursor, dialect, base)
-    for words in _LACKING:
-        if cursor.at(*words):
-            place = span_of(cursor.tokens[: cursor.index + len(words)])
-            return Refused(
-                **base,
-                error=not_supported(
-                    f"CREATE {' '.join(words)}",
-                    cursor.text,
-                    place,
-                    hint="CREATE STREAM, TABLE, VIEW and MATERIALIZED VIEW exist.",
-                ),
-            )
-    return ddl.read_create(cursor, dialect, base)
+    refused = ddl.refused_create(cursor, base, _LACKING, "STREAM, TABLE, VIEW and MATERIALIZED VIEW")
+    return refused or ddl.read_create(cursor, dialect, base)
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -108,7 +104,7 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     name = cursor.name()
-    kind = read_column_type(cursor)
+    kind = _read_column_type(cursor)
     nullable = not cursor.take("NOT", "NULL")
     return Field(name.name, kind, nullable), {}
 
@@ -162,7 +158,7 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     """`CREATE STREAM name (columns)`; the cursor stands behind STREAM."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
-    definition = ddl.Definition(cursor, dialect, read_column_type)
+    definition = ddl.Definition(cursor, dialect, _read_column_type)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
     definition.read_columns()
@@ -206,3 +202,14 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
         defaults={ROWTIME: ARRIVAL},
         ordered=True,
     )
+
+
+def _read_column_type(cursor: Cursor) -> SqlType:
+    """Reads a type such as `VARCHAR(32)` (SS-62, SS-63). UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    for words, name in _TYPES.items():
+        if cursor.take(*words):
+            if cursor.take("("):
+                cursor.integer()
+                cursor.expect(")")
+            return SqlType(name)
+    return read_type(cursor)

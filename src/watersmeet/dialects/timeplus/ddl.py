@@ -19,7 +19,6 @@ from watersmeet.dialects.statements import (
     Drop,
     DropKind,
     Name,
-    Refused,
     Statement,
     StreamIndex,
 )
@@ -80,21 +79,10 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     ):
         if cursor.take(*words):
             return read(cursor, base)
-    for words in _LACKING:
-        if cursor.at(*words):
-            place = span_of(cursor.tokens[: cursor.index + len(words)])
-            return Refused(
-                **base,
-                error=not_supported(
-                    f"CREATE {' '.join(words)}",
-                    cursor.text,
-                    place,
-                    hint=(
-                        "CREATE STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, VIEW and "
-                        "MATERIALIZED VIEW exist."
-                    ),
-                ),
-            )
+    there = "STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, VIEW and MATERIALIZED VIEW"
+    refused = ddl.refused_create(cursor, base, _LACKING, there)
+    if refused is not None:
+        return refused
     if cursor.at("MATERIALIZED", "VIEW"):
         texts = [t.text.upper() for t in cursor.tokens]
         head = texts[: texts.index("AS")] if "AS" in texts else texts
