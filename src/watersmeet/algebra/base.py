@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar, Self
 
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import SqlType
@@ -20,7 +22,14 @@ class Column:
 
 
 class Relation:
-    """Base of all nodes."""
+    """Base of all nodes. What a class says of itself here is what rewrites and analyses ask for, by no list of classes.
+
+    grows: its rows only come where those of its inputs only come.
+    keeps_times: a row changes only when one of the input with the same times does, so that the input's watermarks hold.
+    """
+
+    grows: ClassVar[bool] = False
+    keeps_times: ClassVar[bool] = False
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -41,6 +50,16 @@ class Relation:
     def scalars(self) -> tuple[Scalar, ...]:
         """The node's own expressions."""
         return ()
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The ids of the columns that the node itself reads, of its inputs or of the query around it."""
+        return frozenset[str]().union(*[s.columns for s in self.scalars])
+
+    def over(self, inputs: Sequence[Relation]) -> Self:
+        """The node over other inputs."""
+        assert not inputs
+        return self
 
     @cached_property
     def free(self) -> frozenset[str]:
@@ -63,6 +82,34 @@ class Unary(Relation):
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.input.columns
+
+    def over(self, inputs: Sequence[Relation]) -> Self:
+        (below,) = inputs
+        return replace(self, input=below)
+
+
+@dataclass(frozen=True)
+class PassThrough(Unary):
+    """A node that hands rows of its input on, each as it is and at most once.
+
+    So its columns are the input's, and what holds for any choice of the input's rows holds for it.
+    """
+
+
+@dataclass(frozen=True)
+class Binary(Relation):
+    """A node with a left and a right input."""
+
+    left: Relation
+    right: Relation
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left, self.right)
+
+    def over(self, inputs: Sequence[Relation]) -> Self:
+        left, right = inputs
+        return replace(self, left=left, right=right)
 
 
 def extended(columns: tuple[Column, ...], outer: bool) -> tuple[Column, ...]:

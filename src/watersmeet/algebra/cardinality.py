@@ -12,16 +12,13 @@ from watersmeet.algebra.relations import (
     Apply,
     AsofJoin,
     Column,
-    Cut,
     Filter,
     Join,
     KeyPair,
+    PassThrough,
     Project,
-    Punctual,
     Relation,
-    Repartition,
     Scan,
-    TimeFilter,
     TopN,
     Values,
     Window,
@@ -58,7 +55,7 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
         and all(k.column in fixed or not k.columns & node.input.ids for k in node.partition)
     ):
         return True
-    if isinstance(node, (Cut, Punctual, Repartition, TimeFilter, TopN, Window)):
+    if isinstance(node, (PassThrough, Window)):
         return is_single_row(node.input, fixed & node.input.ids)
     if isinstance(node, Apply):
         return is_single_row(node.left, fixed & node.left.ids) and (
@@ -84,7 +81,7 @@ def constants(node: Relation) -> _Ids:
         return _closure(parts, constants(node.left) | constants(node.right), node.left.ids | node.right.ids)
     if isinstance(node, Join) and node.kind in ("semi", "anti", "left"):
         return constants(node.left)
-    return constants(node.input) if isinstance(node, (Cut, Punctual, Repartition, TimeFilter, TopN, Window)) else _NONE
+    return constants(node.input) if isinstance(node, (PassThrough, Window)) else _NONE
 
 
 def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation) -> _Ids:

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
-from watersmeet.algebra.base import Column, Relation, Unary
+from watersmeet.algebra.base import Column, PassThrough, Relation, Unary
 from watersmeet.watermarks import Watermark
 
 
 @dataclass(frozen=True)
-class Cut(Unary):
+class Cut(PassThrough):
     """What the input gave before a query started, or what it gives from then on, as `circuit.operators.Cut`.
 
     keeps before: the content as it was, which stands still. after: only the changes that come later.
     """
 
+    grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
     keeps: Literal["before", "after"]
     moment: int
 
 
 @dataclass(frozen=True)
-class Punctual(Unary):
+class Punctual(PassThrough):
     """The rows of the input that are not late by the column `column`, as `circuit.operators.Punctual`: from then on it
     has the watermark `bound`.
 
@@ -31,6 +33,7 @@ class Punctual(Unary):
     late behind an older row with a greater time, and without a time.
     """
 
+    grows: ClassVar[bool] = True
     column: str
     bound: Watermark
     relation_id: str = ""
@@ -38,6 +41,10 @@ class Punctual(Unary):
     clock: str = ""
     late: bool = False
     age: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset([self.column, *self.age])
 
 
 @dataclass(frozen=True)
@@ -103,8 +110,7 @@ class Changes(Relation):
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input, *(c.changes for c in self.causes if c.changes is not None))
 
-    def over(self, inputs: Sequence[Relation]) -> Changes:
-        """The node over other inputs."""
+    def over(self, inputs: Sequence[Relation]) -> Self:
         rest = iter(inputs[1:])
         causes = tuple(c if c.changes is None else replace(c, changes=next(rest)) for c in self.causes)
         return replace(self, input=inputs[0], causes=causes)
@@ -131,7 +137,9 @@ class Changes(Relation):
 
 
 @dataclass(frozen=True)
-class Repartition(Unary):
+class Repartition(PassThrough):
     """The input's rows as they are, with as many partitions as the relation that they are joined with has."""
 
+    grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
     partitions: int

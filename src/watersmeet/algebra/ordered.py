@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
-from watersmeet.algebra.base import Column, Unary
+from watersmeet.algebra.base import Column, PassThrough, Unary
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import SqlType
 
@@ -22,6 +23,10 @@ class SortKey:
     value: Scalar
     descending: bool = False
     nulls_first: bool = False
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> SortKey:
+        """The key by another expression."""
+        return replace(self, value=change(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,11 @@ class WindowFrame:
         """The expressions of its bounds."""
         return tuple(s for s in (self.value, self.low, self.high) if s is not None)
 
+    def changed(self, change: Callable[[Scalar], Scalar]) -> WindowFrame:
+        """The frame with another expression for each."""
+        value, low, high = (None if s is None else change(s) for s in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
+
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
@@ -59,6 +69,16 @@ class WindowCall:
         """All expressions in it."""
         condition = () if self.filter is None else (self.filter,)
         return (*self.arguments, *condition, *(k.value for k in self.order), *self.frame.scalars)
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> WindowCall:
+        """The call with another expression for each."""
+        return replace(
+            self,
+            arguments=tuple(map(change, self.arguments)),
+            filter=None if self.filter is None else change(self.filter),
+            order=tuple(k.changed(change) for k in self.order),
+            frame=self.frame.changed(change),
+        )
 
     @property
     def looks_back(self) -> bool:
@@ -94,13 +114,18 @@ class Window(Unary):
     def scalars(self) -> tuple[Scalar, ...]:
         return (*self.partition, *(s for c in self.calls for s in c.scalars))
 
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Window:
+        """The node with another expression for each."""
+        partition = tuple(map(change, self.partition))
+        return replace(self, partition=partition, calls=tuple(c.changed(change) for c in self.calls))
+
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return (*self.input.columns, *self.outputs)
 
 
 @dataclass(frozen=True)
-class TopN(Unary):
+class TopN(PassThrough):
     """Of the rows that are equal in `partition`, in `order`: those after `offset`, at most `limit` (None: all) of them.
 
     with_ties: and those that are equal in `order` to the last one. Equal rows are ordered as in `Window`.
@@ -115,3 +140,8 @@ class TopN(Unary):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return (*self.partition, *(k.value for k in self.order))
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> TopN:
+        """The node with another expression for each."""
+        partition = tuple(map(change, self.partition))
+        return replace(self, partition=partition, order=tuple(k.changed(change) for k in self.order))

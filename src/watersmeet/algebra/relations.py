@@ -7,14 +7,17 @@ depth: `free` tells which. Multiplicities count: every node is a multiset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
+from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
+from watersmeet.algebra.base import PassThrough as PassThrough
 from watersmeet.algebra.base import Relation as Relation
-from watersmeet.algebra.base import Unary, extended
+from watersmeet.algebra.base import Unary as Unary
+from watersmeet.algebra.base import extended
 from watersmeet.algebra.changes import Cause as Cause
 from watersmeet.algebra.changes import Changes as Changes
 from watersmeet.algebra.changes import Cut as Cut
@@ -83,9 +86,11 @@ class Values(Relation):
 
 
 @dataclass(frozen=True)
-class Filter(Unary):
+class Filter(PassThrough):
     """The rows for which `predicate` is true (not false, not NULL)."""
 
+    grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
     predicate: Scalar
 
     @property
@@ -100,6 +105,7 @@ class Project(Unary):
     A pass-through column keeps its id or gets a new one.
     """
 
+    grows: ClassVar[bool] = True
     outputs: tuple[Column, ...]
     exprs: tuple[Scalar, ...]
 
@@ -128,7 +134,7 @@ class KeyPair:
 
 
 @dataclass(frozen=True)
-class Join(Relation):
+class Join(Binary):
     """A join: pairs with equal `keys` for which `residual` (over both inputs) is true.
 
     `kind` semi and anti give the left columns only. Outer kinds null-extend and make the
@@ -141,8 +147,6 @@ class Join(Relation):
     out alone as well, beside the pairs that it has. None: all of them.
     """
 
-    left: Relation
-    right: Relation
     kind: JoinKind
     keys: tuple[KeyPair, ...]
     residual: Scalar | None = None
@@ -155,10 +159,6 @@ class Join(Relation):
 
     def __post_init__(self) -> None:
         assert self.partners is None or (self.kind in ("left", "right", "full") and not self.arrival)
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.left, self.right)
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -181,7 +181,7 @@ ApplyKind = Literal["inner", "left", "semi", "anti", "mark"]
 
 
 @dataclass(frozen=True)
-class Apply(Relation):
+class Apply(Binary):
     """A dependent join: `right` is evaluated for each row of `left`, whose columns it may read. Gone after `unnest`.
 
     inner, left: LATERAL; the columns of both sides. semi, anti: the left rows for which some, or no, right
@@ -192,8 +192,6 @@ class Apply(Relation):
     span: the place of the subquery in the statement's text.
     """
 
-    left: Relation
-    right: Relation
     kind: ApplyKind
     pairs: tuple[KeyPair, ...] = ()
     mark: Column | None = None
@@ -203,10 +201,6 @@ class Apply(Relation):
 
     def __post_init__(self) -> None:
         assert (self.mark is not None) == (self.kind == "mark")
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.left, self.right)
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -230,7 +224,7 @@ class Apply(Relation):
 
 
 @dataclass(frozen=True)
-class TemporalJoin(Relation):
+class TemporalJoin(Binary):
     """Each left row with the right rows of its key as they are when it comes; later changes of the right side change
     nothing.
 
@@ -244,8 +238,6 @@ class TemporalJoin(Relation):
     None: every row asks.
     """
 
-    left: Relation
-    right: Relation
     kind: Literal["inner", "left"]
     keys: tuple[KeyPair, ...]
     residual: Scalar | None
@@ -260,8 +252,8 @@ class TemporalJoin(Relation):
         return sides if self.residual is None else (*sides, self.residual)
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.left, self.right)
+    def reads(self) -> frozenset[str]:
+        return super().reads.union(*(self.looked_up or ()))
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -269,7 +261,7 @@ class TemporalJoin(Relation):
 
 
 @dataclass(frozen=True)
-class TimeFilter(Unary):
+class TimeFilter(PassThrough):
     """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which
     only rises.
 
@@ -297,6 +289,10 @@ class TimeFilter(Unary):
         assert self.column in self.input.ids
         assert self.bound
 
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset([self.column])
+
 
 @dataclass(frozen=True)
 class Versions(Relation):
@@ -315,6 +311,11 @@ class Versions(Relation):
     @property
     def inputs(self) -> tuple[Relation, ...]:
         return (self.scan,)
+
+    def over(self, inputs: Sequence[Relation]) -> Self:
+        (scan,) = inputs
+        assert isinstance(scan, Scan)
+        return replace(self, scan=scan)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -340,13 +341,18 @@ class Arrivals(Relation):
     def inputs(self) -> tuple[Relation, ...]:
         return (self.scan,)
 
+    def over(self, inputs: Sequence[Relation]) -> Self:
+        (scan,) = inputs
+        assert isinstance(scan, Scan)
+        return replace(self, scan=scan)
+
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return (*self.scan.columns, *self.age)
 
 
 @dataclass(frozen=True)
-class AsofJoin(Relation):
+class AsofJoin(Binary):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 
     At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type.
@@ -357,8 +363,6 @@ class AsofJoin(Relation):
     arrival: which row is the nearest is decided when the left row comes, and never revised (EMIT ON ARRIVAL).
     """
 
-    left: Relation
-    right: Relation
     kind: Literal["inner", "left"]
     keys: tuple[KeyPair, ...]
     comparison: Comparison
@@ -379,8 +383,8 @@ class AsofJoin(Relation):
         return (*[s for k in self.keys for s in (k.left, k.right)], self.left_value, self.right_value, *condition)
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
-        return (self.left, self.right)
+    def reads(self) -> frozenset[str]:
+        return super().reads.union(self.ties)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -480,6 +484,7 @@ class Unnest(Unary):
     comes out once with NULLs (LEFT JOIN LATERAL … ON condition); without it there is no condition.
     """
 
+    grows: ClassVar[bool] = True
     arrays: tuple[Scalar, ...]
     elements: tuple[Column, ...]
     ordinality: Column | None = None
@@ -495,6 +500,10 @@ class Unnest(Unary):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return self.arrays
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return super().reads | (frozenset[str]() if self.condition is None else self.condition.columns)
 
     @cached_property
     def free(self) -> frozenset[str]:
@@ -515,6 +524,7 @@ class Unnest(Unary):
 class Union(Relation):
     """UNION ALL: column i of the output is column i of every input. UNION is an Aggregate above it."""
 
+    grows: ClassVar[bool] = True
     parts: tuple[Relation, ...]
     outputs: tuple[Column, ...]
 
@@ -525,6 +535,9 @@ class Union(Relation):
     def inputs(self) -> tuple[Relation, ...]:
         return self.parts
 
+    def over(self, inputs: Sequence[Relation]) -> Self:
+        return replace(self, parts=tuple(inputs))
+
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.outputs
@@ -534,6 +547,7 @@ class Union(Relation):
 class Repeat(Unary):
     """Each row of the input `times` times more often: not at all where `times`, a bigint, is NULL or below 1."""
 
+    keeps_times: ClassVar[bool] = True
     times: Scalar
 
     @property
@@ -549,6 +563,8 @@ class Expand(Unary):
     (integer).
     """
 
+    grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
     keys: tuple[Scalar, ...]
     sets: tuple[tuple[int, ...], ...]
     made: tuple[Column, ...]

@@ -12,19 +12,12 @@ from watersmeet.algebra.relations import (
     AsofJoin,
     Changes,
     Cut,
-    Expand,
-    Filter,
     Join,
-    Project,
-    Punctual,
     Records,
     Relation,
-    Repartition,
     Scan,
     TemporalJoin,
     TimeFilter,
-    Union,
-    Unnest,
     Values,
     Window,
 )
@@ -38,7 +31,7 @@ def revision(node: Relation) -> str | None:
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, (Changes, Records, Values)):
         return None
-    if isinstance(node, (Cut, Filter, Project, Punctual, Repartition, Unnest, Expand, Union)):
+    if node.grows:
         return _first(node.inputs)
     if isinstance(node, TimeFilter):
         return (
@@ -74,7 +67,7 @@ def comes_later(node: Relation) -> bool:
     """True if the first row of `node` comes after the start of the query, when all that stands still is there."""
     if isinstance(node, Cut):
         return node.keeps == "after"
-    if isinstance(node, (Filter, Project, Punctual, TimeFilter, Unnest, Expand, Union)):
+    if node.grows or isinstance(node, TimeFilter):
         return all(map(comes_later, node.inputs))
     if isinstance(node, (Apply, TemporalJoin)) or (isinstance(node, Join) and node.kind in ("left", "semi", "anti")):
         return comes_later(node.left)

@@ -3,36 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-from watersmeet.algebra.relations import (
-    Aggregate,
-    Apply,
-    Arrivals,
-    AsofJoin,
-    Changes,
-    Column,
-    Cut,
-    Expand,
-    Filter,
-    Join,
-    Project,
-    Punctual,
-    Records,
-    Relation,
-    Repartition,
-    Repeat,
-    Scan,
-    SortKey,
-    TemporalJoin,
-    TimeFilter,
-    TopN,
-    Union,
-    Unnest,
-    Values,
-    Versions,
-    Window,
-)
+from watersmeet.algebra.relations import Column, Filter, Project, Relation, Scan, Values
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 
 Rule = Callable[[Relation], Relation]
@@ -42,35 +14,7 @@ def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    if isinstance(
-        node,
-        (
-            Filter,
-            Project,
-            Aggregate,
-            Cut,
-            Punctual,
-            Records,
-            Repartition,
-            Repeat,
-            TimeFilter,
-            Window,
-            TopN,
-            Unnest,
-            Expand,
-        ),
-    ):
-        return replace(node, input=inputs[0])
-    if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
-        return replace(node, left=inputs[0], right=inputs[1])
-    if isinstance(node, Union):
-        return replace(node, parts=tuple(inputs))
-    if isinstance(node, Changes):
-        return node.over(inputs)
-    if isinstance(node, (Arrivals, Versions)):
-        assert isinstance(inputs[0], Scan)
-        return replace(node, scan=inputs[0])
-    raise AssertionError(f"{type(node).__name__} has no inputs")
+    return node.over(inputs)
 
 
 def transform_up(node: Relation, rule: Rule) -> Relation:
@@ -88,33 +32,6 @@ def walk(node: Relation) -> Iterator[Relation]:
 def read(column: Column) -> Scalar:
     """The scalar that is nothing but `column`."""
     return Scalar(column_ref(column.id), column.type, column.nullable)
-
-
-def with_scalars(node: Window | TopN, change: Callable[[Scalar], Scalar]) -> Window | TopN:
-    """`node` with `change` applied to each of its expressions."""
-
-    def optional(scalar: Scalar | None) -> Scalar | None:
-        return None if scalar is None else change(scalar)
-
-    def sorting(keys: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
-        return tuple(replace(k, value=change(k.value)) for k in keys)
-
-    partition = tuple(change(k) for k in node.partition)
-    if isinstance(node, TopN):
-        return replace(node, partition=partition, order=sorting(node.order))
-    calls = tuple(
-        replace(
-            c,
-            arguments=tuple(change(a) for a in c.arguments),
-            filter=optional(c.filter),
-            order=sorting(c.order),
-            frame=replace(
-                c.frame, value=optional(c.frame.value), low=optional(c.frame.low), high=optional(c.frame.high)
-            ),
-        )
-        for c in node.calls
-    )
-    return replace(node, partition=partition, calls=calls)
 
 
 def exactly(node: Relation, columns: Sequence[Column]) -> Relation:

@@ -20,16 +20,11 @@ from watersmeet.algebra.relations import (
     Apply,
     Arrivals,
     AsofJoin,
-    Cut,
-    Expand,
-    Filter,
     Join,
     Project,
     Punctual,
     Records,
     Relation,
-    Repartition,
-    Repeat,
     Scan,
     TemporalJoin,
     TimeFilter,
@@ -57,8 +52,8 @@ def watermarks(node: Relation) -> Watermarks:
     """The watermarks of the columns of `node` that have one."""
     if isinstance(node, Scan):
         return dict(node.watermarks)
-    if isinstance(node, (Cut, Filter, Repartition, Repeat, Expand)):
-        return watermarks(node.input)
+    if node.keeps_times:
+        return watermarks(node.inputs[0])
     if isinstance(node, Punctual):
         below = watermarks(node.input)
         if node.late:

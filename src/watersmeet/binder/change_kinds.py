@@ -9,15 +9,10 @@ from watersmeet.algebra.relations import (
     Arrivals,
     AsofJoin,
     Cut,
-    Filter,
     Join,
-    Project,
-    Punctual,
     Relation,
     Scan,
     TemporalJoin,
-    Union,
-    Unnest,
     Values,
     Window,
 )
@@ -41,8 +36,6 @@ def change_kind(node: Relation) -> ChangeKind:
     kinds = {change_kind(i) for i in node.inputs}
     if kinds == {"static"}:
         return "static"
-    grows = isinstance(node, (Filter, Project, Punctual, Union, Unnest)) or (
-        isinstance(node, Join) and node.kind == "inner"
-    )
+    grows = node.grows or (isinstance(node, Join) and node.kind == "inner")
     grows = grows or (isinstance(node, Window) and is_by_arrival(node))
     return "append" if grows and "changelog" not in kinds else "changelog"

@@ -9,20 +9,13 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import (
     Aggregate,
-    Cut,
-    Expand,
     Filter,
     Join,
     Project,
-    Punctual,
     Relation,
-    Repartition,
-    Repeat,
-    TimeFilter,
     TopN,
+    Unary,
     Union,
-    Unnest,
-    Window,
 )
 from watersmeet.algebra.rewrites.pushdown import is_volatile
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, null_of
@@ -74,13 +67,10 @@ def _without_constants(node: Relation) -> Relation:
         if is_empty(node.input) or any(truth(p) is False for p in parts):
             return empty(node.columns)
         return filtered(node.input, [p for p in parts if truth(p) is None])
-    if isinstance(
-        node, (Project, Cut, Punctual, Repartition, Repeat, TimeFilter, Window, TopN, Unnest, Expand)
-    ) and is_empty(node.input):
-        return empty(node.columns)
-    if isinstance(node, TopN) and node.limit == 0:
-        return empty(node.columns)
-    if isinstance(node, Aggregate) and node.keys and is_empty(node.input):
+    one_row = isinstance(node, Aggregate) and not node.keys
+    if (isinstance(node, Unary) and is_empty(node.input) and not one_row) or (
+        isinstance(node, TopN) and node.limit == 0
+    ):
         return empty(node.columns)
     if isinstance(node, Union) and any(is_empty(p) for p in node.parts):
         return _shorter(node)

@@ -10,23 +10,17 @@ from typing import Final
 from watersmeet.algebra.relations import (
     Aggregate,
     Arrivals,
-    AsofJoin,
+    Binary,
     Changes,
     Column,
-    Cut,
     Expand,
-    Filter,
-    Join,
+    PassThrough,
     Project,
-    Punctual,
     Records,
     Relation,
-    Repartition,
     Repeat,
     Scan,
-    TemporalJoin,
     TimeFilter,
-    TopN,
     Union,
     Unnest,
     Values,
@@ -93,19 +87,9 @@ def _(node: Values, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Filter, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed | node.predicate.columns))
-
-
-@_prune.register
 def _(node: Expand, needed: _Ids) -> Relation:
-    below = (needed & node.input.ids).union(*[k.columns for k in node.keys])
+    below = (needed & node.input.ids) | node.reads
     return replace(node, input=_prune(node.input, below))
-
-
-@_prune.register
-def _(node: Repeat, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed | node.times.columns))
 
 
 @_prune.register
@@ -114,30 +98,6 @@ def _(node: Project, needed: _Ids) -> Relation:
     exprs = tuple(node.exprs[i] for i in kept)
     below = frozenset[str]().union(*[e.columns for e in exprs])
     return Project(_prune(node.input, below), tuple(node.outputs[i] for i in kept), exprs)
-
-
-@_prune.register
-def _(node: TemporalJoin, needed: _Ids) -> Relation:
-    reads = needed.union(*[s.columns for s in node.scalars], *(node.looked_up or ()))
-    return replace(
-        node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids)
-    )
-
-
-@_prune.register
-def _(node: Join, needed: _Ids) -> Relation:
-    reads = needed.union(*[s.columns for s in node.scalars])
-    return replace(
-        node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids)
-    )
-
-
-@_prune.register
-def _(node: AsofJoin, needed: _Ids) -> Relation:
-    reads = needed.union(node.ties, *[s.columns for s in node.scalars])
-    return replace(
-        node, left=_prune(node.left, reads & node.left.ids), right=_prune(node.right, reads & node.right.ids)
-    )
 
 
 @_prune.register
@@ -160,8 +120,7 @@ def _(node: Aggregate, needed: _Ids) -> Relation:
 
 @_prune.register
 def _(node: Unnest, needed: _Ids) -> Relation:
-    parts = [*node.arrays, *([node.condition] if node.condition is not None else [])]
-    below = needed.union(*[p.columns for p in parts]) & node.input.ids
+    below = (needed | node.reads) & node.input.ids
     number = node.ordinality
     if number is not None and number.id not in needed and not (node.condition and number.id in node.condition.columns):
         number = None
@@ -184,13 +143,8 @@ def _(node: Window, needed: _Ids) -> Relation:
     if not kept:
         return _prune(node.input, needed)
     slim = replace(node, calls=tuple(node.calls[i] for i in kept), outputs=tuple(node.outputs[i] for i in kept))
-    below = (needed & node.input.ids).union(*[s.columns for s in slim.scalars])
+    below = (needed & node.input.ids) | slim.reads
     return replace(slim, input=_prune(node.input, below))
-
-
-@_prune.register
-def _(node: TopN, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed.union(*[s.columns for s in node.scalars])))
 
 
 @_prune.register
@@ -200,15 +154,16 @@ def _(node: Arrivals, needed: _Ids) -> Relation:
     return replace(node, scan=scan)
 
 
+@_prune.register(PassThrough)
+@_prune.register(Repeat)
+def _(node: PassThrough | Repeat, needed: _Ids) -> Relation:
+    return node.over([_prune(node.input, needed | node.reads)])
+
+
 @_prune.register
-def _(node: Punctual, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed.union((node.column,), node.age)))
-
-
-@_prune.register(Cut)
-@_prune.register(Repartition)
-def _(node: Cut | Repartition, needed: _Ids) -> Relation:
-    return replace(node, input=_prune(node.input, needed))
+def _(node: Binary, needed: _Ids) -> Relation:
+    reads = needed | node.reads
+    return node.over([_prune(i, reads & i.ids) for i in node.inputs])
 
 
 @_prune.register
@@ -237,5 +192,5 @@ def _(node: Changes, needed: _Ids) -> Relation:
 
 @_prune.register
 def _(node: TimeFilter, needed: _Ids) -> Relation:
-    below = _prune(node.input, needed | {node.column})
+    below = _prune(node.input, needed | node.reads)
     return replace(node, input=below, same=tuple(i for i in node.same if i in below.ids))

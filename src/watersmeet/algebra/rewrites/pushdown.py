@@ -32,11 +32,11 @@ from watersmeet.algebra.relations import (
     Join,
     JoinKind,
     KeyPair,
+    PassThrough,
     Project,
     Punctual,
     Records,
     Relation,
-    Repartition,
     Repeat,
     TemporalJoin,
     TimeFilter,
@@ -201,10 +201,10 @@ def _(node: Punctual, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
 
 
+@_push.register(PassThrough)
 @_push.register(Repeat)
-@_push.register(Repartition)
-def _(node: Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
-    return replace(node, input=_push(node.input, parts, rejected))
+def _(node: PassThrough | Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
+    return node.over([_push(node.input, parts, rejected)])
 
 
 @_push.register

@@ -18,14 +18,11 @@ from watersmeet.algebra.relations import (
     AsofJoin,
     Changes,
     Column,
-    Cut,
-    Filter,
     Join,
+    PassThrough,
     Project,
-    Punctual,
     Records,
     Relation,
-    Repartition,
     TemporalJoin,
     TimeFilter,
     TopN,
@@ -48,10 +45,12 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
     """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are
     none.
     """
-    if isinstance(node, (Cut, Filter, Punctual, Repartition)):
-        return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
+    if isinstance(node, (TopN, Window)):
+        return with_inputs(node, [_spread(node.input, node.partition)])
+    if isinstance(node, PassThrough):
+        return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, Project):
         return with_inputs(node, [_spread(node.input, _translated(wish, zip(node.outputs, node.exprs, strict=True)))])
     if isinstance(node, Records):
@@ -71,8 +70,6 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
         everything = tuple(range(len(node.keys)))
         below = _spread(node.input, tuple(node.keys[i] for i in wanted or everything))
         return replace(node, input=below, spread=() if wanted == everything else wanted)
-    if isinstance(node, (TopN, Window)):
-        return with_inputs(node, [_spread(node.input, node.partition)])
     if isinstance(node, Join):
         return _join(node, wish) if node.keys else _copying(node, wish)
     if isinstance(node, (AsofJoin, TemporalJoin)):
@@ -127,13 +124,13 @@ def _kept_sides(node: Join) -> tuple[int, ...]:
 
 def _groups(node: Relation) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
-    if isinstance(node, (Cut, Filter, Punctual, Repartition, TimeFilter)):
+    if isinstance(node, (TopN, Window)):
+        return frozenset(map(text_of, node.partition))
+    if isinstance(node, PassThrough):
         return _groups(node.input)
     if isinstance(node, Project):
         below = _groups(node.input)
         return frozenset(text_of(read(c)) for c, e in zip(node.outputs, node.exprs, strict=True) if text_of(e) in below)
-    if isinstance(node, (TopN, Window)):
-        return frozenset(map(text_of, node.partition))
     if isinstance(node, Aggregate):
         return frozenset(text_of(read(c)) for c in node.outputs[: len(node.keys)])
     return frozenset()

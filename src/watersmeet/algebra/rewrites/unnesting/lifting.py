@@ -28,19 +28,16 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
-    Cut,
     Expand,
     Filter,
     Join,
     JoinKind,
     KeyPair,
+    PassThrough,
     Project,
-    Punctual,
     Relation,
-    Repartition,
     Repeat,
     TemporalJoin,
-    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -62,7 +59,7 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
     source_of,
 )
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import filtered, read, with_inputs, with_scalars
+from watersmeet.algebra.trees import filtered, read, with_inputs
 from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 
@@ -421,7 +418,7 @@ class Lifting:
             below, mapping = self.grounded(below, self.reads(own))
         found = [equality(c, below.relation) for c in below.conditions]
         apart = tuple(dict.fromkeys(e.inner for e in found if e is not None))
-        node = with_scalars(node, lambda s: _mapped(s, mapping))
+        node = node.changed(lambda s: _mapped(s, mapping))
         return replace(below, relation=replace(node, input=below.relation, partition=(*apart, *node.partition)))
 
     @_lift.register
@@ -442,19 +439,12 @@ class Lifting:
             times = _mapped(node.times, mapping)
         return replace(below, relation=Repeat(below.relation, times))
 
-    @_lift.register(Cut)
-    @_lift.register(Repartition)
-    def _(self, node: Cut | Repartition) -> Lifted:
+    @_lift.register
+    def _(self, node: PassThrough) -> Lifted:
         below = self._settled(self.lift(node.input))
-        return replace(below, relation=replace(node, input=below.relation))
-
-    @_lift.register(Punctual)
-    @_lift.register(TimeFilter)
-    def _(self, node: Punctual | TimeFilter) -> Lifted:
-        below = self._settled(self.lift(node.input))
-        if node.column in below.deferred:
+        if not node.reads.isdisjoint(below.deferred):
             below = self.grounded(below)[0]
-        return replace(below, relation=replace(node, input=below.relation))
+        return replace(below, relation=node.over([below.relation]))
 
     @_lift.register
     def _(self, node: Unnest) -> Lifted:
