@@ -28,10 +28,11 @@ class Operator:
     append_only: bool
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Every class of operators is a kind of its own."""
+        """Every class of operators with a `kind` is one of its own."""
         super().__init_subclass__(**options)
-        assert cls.kind not in KINDS, f"two kinds of operators are called {cls.kind}"
-        KINDS[cls.kind] = cls
+        if "kind" in vars(cls):
+            assert cls.kind not in KINDS, f"two kinds of operators are called {cls.kind}"
+            KINDS[cls.kind] = cls
 
     @cached_property
     def id(self) -> str:
@@ -43,6 +44,27 @@ class Operator:
     def is_timed(self) -> bool:
         """True if time alone can change what it gives or keeps."""
         return False
+
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        """For each column of the output the column of the first input that it is in every row; None: of none."""
+        return (None,) * len(self.schema)
+
+
+@dataclass(frozen=True)
+class PassThrough(Operator):
+    """An operator that hands the columns of its first input on: they are its own first ones, behind them come `made`
+    others.
+    """
+
+    @property
+    def made(self) -> int:
+        """How many columns it makes."""
+        return 0
+
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        return (*range(len(self.schema) - self.made), *(None,) * self.made)
 
 
 kinds(Operator, KINDS)

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, Literal
 
 from watersmeet.circuit.base import KINDS as KINDS
 from watersmeet.circuit.base import Operator as Operator
+from watersmeet.circuit.base import PassThrough as PassThrough
 from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -65,7 +66,7 @@ class Map(Operator):
 
 
 @dataclass(frozen=True)
-class Exchange(Operator):
+class Exchange(PassThrough):
     """Moves rows to the bucket of `keys` (column positions).
 
     mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket.
@@ -77,7 +78,7 @@ class Exchange(Operator):
 
 
 @dataclass(frozen=True)
-class Arrange(Operator):
+class Arrange(PassThrough):
     """Keeps the rows of its input by columns `keys`, once for all that read it; its columns are the input's.
 
     null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
@@ -156,9 +157,13 @@ class DynamicFilter(Operator):
     comparison: Comparison
     keep: tuple[int, ...]
 
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        return self.keep
+
 
 @dataclass(frozen=True)
-class Arrivals(Operator):
+class Arrivals(PassThrough):
     """The rows with diff above 0 of an ordered scan.
 
     In place of `_seq` come two columns that put the newest row first: less the number of the epoch, less `_seq`.
@@ -168,9 +173,13 @@ class Arrivals(Operator):
     kind: ClassVar[str] = "arrivals"
     moment: int = 0
 
+    @property
+    def made(self) -> int:
+        return 2
+
 
 @dataclass(frozen=True)
-class Cut(Operator):
+class Cut(PassThrough):
     """Of the input's changes those from before a view was made (keeps before: its content stands still), or those that
     come after.
 
@@ -183,7 +192,7 @@ class Cut(Operator):
 
 
 @dataclass(frozen=True)
-class Punctual(Operator):
+class Punctual(PassThrough):
     """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the
     epochs before.
 
@@ -225,6 +234,12 @@ class Records(Operator):
     kept: tuple[int, ...]
     time: int | None = None
 
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        """A record without value has NULL in the columns that are not `kept`."""
+        own = range(len(self.schema) - 2)
+        return (*(i if self.keys is None or i in self.kept else None for i in own), None, None)
+
 
 @dataclass(frozen=True)
 class CauseSpec:
@@ -236,7 +251,7 @@ class CauseSpec:
 
 
 @dataclass(frozen=True)
-class Changes(Operator):
+class Changes(PassThrough):
     """The rows of the first input that came or went in an epoch, none of which is ever taken back: its columns, `went`
     (boolean), `at` (timestamp): the time of what caused it.
 
@@ -251,6 +266,10 @@ class Changes(Operator):
 
     kind: ClassVar[str] = "changes"
     causes: tuple[CauseSpec, ...]
+
+    @property
+    def made(self) -> int:
+        return 2
 
 
 @dataclass(frozen=True)
@@ -274,6 +293,10 @@ class TimeFilter(Operator):
     keep: tuple[int, ...]
     stays: bool = False
     untimed: bool = False
+
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        return self.keep
 
     def __post_init__(self) -> None:
         assert not self.stays or (self.append_only and self.comparison[0] == "<")
@@ -357,7 +380,7 @@ class AsofJoin(Operator):
 
 
 @dataclass(frozen=True)
-class Versions(Operator):
+class Versions(PassThrough):
     """Keeps the versions of the rows of a table by its primary key, columns `keys`, once for all joins that read them.
 
     The input is an ordered scan (last column `_seq`) of a table. The output is an arrangement: the input's columns
@@ -375,6 +398,10 @@ class Versions(Operator):
     source: str
     stage: int
     retain: Watermark = ()
+
+    @property
+    def made(self) -> int:
+        return 2
 
     @property
     def is_timed(self) -> bool:
@@ -476,6 +503,10 @@ class Aggregate(Operator):
     retain: Watermark = ()
 
     @property
+    def passed(self) -> tuple[int | None, ...]:
+        return (*self.keys, *(None,) * len(self.calls))
+
+    @property
     def is_timed(self) -> bool:
         return self.time is not None
 
@@ -501,6 +532,10 @@ class Unnest(Operator):
     outer: bool
     condition: str | None
 
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        return (*self.keep, *(None,) * (len(self.schema) - len(self.keep)))
+
 
 @dataclass(frozen=True)
 class Union(Operator):
@@ -510,7 +545,7 @@ class Union(Operator):
 
 
 @dataclass(frozen=True)
-class Repeat(Operator):
+class Repeat(PassThrough):
     """The input's columns but the last, each row as many times more often as its last column (bigint) says.
 
     Not at all where that is NULL or below 1. Never append-only: a row whose number falls is partly taken back.
@@ -520,7 +555,7 @@ class Repeat(Operator):
 
 
 @dataclass(frozen=True)
-class Upsert(Operator):
+class Upsert(PassThrough):
     """Last row per key wins: turns an ordered scan (last column `_seq`) into a retracting changelog.
 
     keys: positions of the key. The output has the input's columns without `_seq`.
@@ -532,7 +567,7 @@ class Upsert(Operator):
 
 
 @dataclass(frozen=True)
-class TopN(Operator):
+class TopN(PassThrough):
     """Of the rows of each key, in `order`, those after the first `offset`: at most `limit` (None: all).
 
     keys: positions; none: all rows are one key, in bucket 0. with_ties: also the rows that are equal in `order` to the
@@ -594,7 +629,7 @@ class WindowSpec:
 
 
 @dataclass(frozen=True)
-class Window(Operator):
+class Window(PassThrough):
     """Window functions over the rows of each key (columns `keys`; none: all rows are one key, in bucket 0).
 
     The input is the arrangement by `keys`, in which NULL is a key like any other; nothing else is kept. The output has
@@ -605,9 +640,13 @@ class Window(Operator):
     keys: tuple[int, ...]
     functions: tuple[WindowSpec, ...]
 
+    @property
+    def made(self) -> int:
+        return len(self.functions)
+
 
 @dataclass(frozen=True)
-class Sink(Operator):
+class Sink(PassThrough):
     """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's names."""
 
     kind: ClassVar[str] = "sink"

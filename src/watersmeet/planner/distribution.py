@@ -1,50 +1,93 @@
 """Where the rows of an operator are: by the hash of which columns they were sent to their buckets.
 
-A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order; a class holds the
-texts (over the operator's columns) that have the key's value in every row, and behind `?` those that have it or are
-NULL (the right key of a LEFT JOIN): enough for a join in which NULL meets nothing. `()` means that all rows are in
-bucket 0, None that nothing is known.
+A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order. A class holds
+what has the key's value in every row, and what has it or is NULL (the right key of a LEFT JOIN): enough for a join in
+which NULL meets nothing. `()` means that all rows are in bucket 0, None that nothing is known.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, replace
 
 from watersmeet.circuit.operators import (
-    Aggregate,
     Arrange,
-    Arrivals,
     AsofJoin,
-    Changes,
-    Cut,
-    DynamicFilter,
     Exchange,
     Join,
     Map,
     MultiJoin,
     Operator,
-    Punctual,
-    Records,
-    Repeat,
-    Sink,
     TemporalJoin,
-    TimeFilter,
-    TopN,
     Union,
-    Unnest,
-    Upsert,
     Versions,
-    Window,
 )
 from watersmeet.planner.texts import columns_of, hash_form, renamed
 
-#: What `_coalesced` gives.
-_COALESCED: Final = re.compile(r"\??COALESCE\(c\d+, c\d+\)")
 
-Class = frozenset[str]
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What an expression over columns c0, c1, … of an operator gives."""
+
+    text: str
+
+    @property
+    def columns(self) -> frozenset[int]:
+        """The columns that it reads."""
+        return frozenset(int(c[1:]) for c in columns_of(self.text))
+
+    def over(self, places: Mapping[int, int]) -> Expression:
+        """The expression with other columns in place of its own."""
+        return Expression(renamed(self.text, {f"c{i}": f"c{j}" for i, j in places.items()}))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstNotNull:
+    """The first of two columns that is not NULL: where a row of a FULL JOIN is, which may have the key of either
+    side.
+    """
+
+    first: int
+    second: int
+
+    @property
+    def columns(self) -> frozenset[int]:
+        """Both columns."""
+        return frozenset([self.first, self.second])
+
+    def over(self, places: Mapping[int, int]) -> FirstNotNull:
+        """The same of other columns."""
+        return FirstNotNull(places[self.first], places[self.second])
+
+
+#: A column by its position, or what follows from columns.
+Value = int | FirstNotNull | Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What has the value of a key in every row, or else is NULL if `or_null`."""
+
+    value: Value
+    or_null: bool = False
+
+
+Class = frozenset[Member]
 Distribution = tuple[Class, ...]
+
+
+def value_of(text: str) -> Value:
+    """What an expression of a Map gives."""
+    if _is_column(text):
+        return int(text[1:])
+    inner = text.removeprefix("COALESCE(").removesuffix(")").split(", ")
+    if len(inner) == 2 and text == f"COALESCE({', '.join(inner)})" and all(map(_is_column, inner)):
+        return FirstNotNull(int(inner[0][1:]), int(inner[1][1:]))
+    return Expression(text)
+
+
+def _is_column(text: str) -> bool:
+    return text[:1] == "c" and text[1:].isdecimal()
 
 
 class Placement:
@@ -84,31 +127,12 @@ class Placement:
             return self._joined_by_one_key(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
-        if isinstance(op, (Unnest, DynamicFilter, TimeFilter)):
-            return translated(self.distribution(op.inputs[0]), [f"c{k}" for k in op.keep])
-        if isinstance(op, Aggregate):
-            return self._through(op, [f"c{k}" for k in op.keys])
-        if isinstance(
-            op, (Arrange, Arrivals, Cut, Punctual, Upsert, Repeat, TopN, Window, Sink)
-        ):  # what a window adds comes after the input's columns
-            width = len(self._operators[op.inputs[0]].schema)
-            return self._through(op, [f"c{i}" for i in range(min(width, len(op.schema)))])
-        if isinstance(op, Records):  # a record without value has NULL in the other columns
-            width = len(op.schema) - 2
-            return translated(
-                self.distribution(op.inputs[0]),
-                [f"c{i}" if op.keys is None or i in op.kept else None for i in range(width)],
-            )
-        if isinstance(op, Changes):
-            return self._through(op, [f"c{i}" for i in range(len(op.schema) - 2)])
-        if isinstance(op, Versions):
-            return self._through(op, [f"c{i}" for i in range(len(op.schema) - 2)])
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema
-            return self._through(op, [hash_form(e, schema) for e in op.exprs])
-        return None
+            return self._through(op, [value_of(hash_form(e, schema)) for e in op.exprs])
+        return self._through(op, op.passed) if op.inputs else None
 
-    def _through(self, op: Operator, outputs: Sequence[str]) -> Distribution | None:
+    def _through(self, op: Operator, outputs: Sequence[Value | None]) -> Distribution | None:
         return translated(self.distribution(op.inputs[0]), outputs)
 
     def _exchanged(self, op: Exchange) -> Distribution | None:
@@ -116,13 +140,12 @@ class Placement:
             return None
         source = self._operators[op.inputs[0]]
         if not isinstance(source, Map):
-            return tuple(frozenset([f"c{k}"]) for k in op.keys)
+            return tuple(frozenset([Member(k)]) for k in op.keys)
         schema = self._operators[source.inputs[0]].schema
-        outputs = [hash_form(e, schema) for e in source.exprs]
-        known = tuple(frozenset([outputs[k]]) for k in op.keys)
-        found = translated(known, outputs)
+        outputs = [value_of(hash_form(e, schema)) for e in source.exprs]
+        found = translated(tuple(frozenset([Member(outputs[k])]) for k in op.keys), outputs)
         assert found is not None
-        return tuple(c | {f"c{k}"} for c, k in zip(found, op.keys, strict=True))
+        return tuple(c | {Member(k)} for c, k in zip(found, op.keys, strict=True))
 
     def _joined(self, op: AsofJoin | Join | TemporalJoin) -> Distribution | None:
         """Rows that meet are in one bucket, so that the keys of both sides say where they are."""
@@ -132,8 +155,8 @@ class Placement:
             left = _promoted(left, op.left_keys, op.null_safe)
         if kind in ("inner", "right") and right is not None:
             right = _promoted(right, op.right_keys, op.null_safe)
-        one = translated(left, [f"c{o[1:]}" if o[0] == "l" else None for o in op.output])
-        other = translated(right, [f"c{o[1:]}" if o[0] == "r" else None for o in op.output])
+        one = translated(left, [int(o[1:]) if o[0] == "l" else None for o in op.output])
+        other = translated(right, [int(o[1:]) if o[0] == "r" else None for o in op.output])
         if one is None or other is None or len(one) != len(other):  # the right side was copied to every bucket
             return one if kind in ("inner", "left", "semi", "anti") else None
         pairs = zip(one, other, strict=True)
@@ -152,7 +175,7 @@ class Placement:
             if known is None:
                 return None
             prefix = f"t{side}_"
-            columns = [f"c{o.removeprefix(prefix)}" if o.startswith(prefix) else None for o in op.output]
+            columns = [int(o.removeprefix(prefix)) if o.startswith(prefix) else None for o in op.output]
             # Where the first input's key stands for those of the others, it says where their rows are, too.
             members = translated(_promoted(known, keys, [False] * len(keys)), columns)
             assert members is not None
@@ -160,22 +183,22 @@ class Placement:
         return found
 
 
-def translated(distribution: Distribution | None, outputs: Sequence[str | None]) -> Distribution | None:
-    """The distribution in terms of output columns, of which number j is the text `outputs[j]`.
+def translated(distribution: Distribution | None, outputs: Sequence[Value | None]) -> Distribution | None:
+    """The distribution in terms of output columns, of which number j is `outputs[j]`.
 
     Classes may become empty (then no operator above can use the distribution); None stays None.
     """
     if distribution is None:
         return None
-    plain = {text: f"c{j}" for j, text in reversed(list(enumerate(outputs))) if text and text[1:].isdecimal()}
+    places = {value: j for j, value in reversed(list(enumerate(outputs))) if isinstance(value, int)}
     found = []
     for members in distribution:
-        new: set[str] = set()
+        new: set[Member] = set()
         for member in members:
-            mark, text = ("?", member[1:]) if member[0] == "?" else ("", member)
-            new.update(f"{mark}c{j}" for j, output in enumerate(outputs) if output == text)
-            if text not in plain and columns_of(text) and columns_of(text) <= plain.keys():
-                new.add(mark + renamed(text, plain))
+            value = member.value
+            new.update(replace(member, value=j) for j, output in enumerate(outputs) if output == value)
+            if not isinstance(value, int) and value.columns and value.columns <= places.keys():
+                new.add(replace(member, value=value.over(places)))
         found.append(frozenset(new))
     return tuple(found)
 
@@ -195,7 +218,8 @@ def matching(
             (
                 i
                 for i, k in enumerate(keys)
-                if f"c{k}" in members or (null_safe is not None and not null_safe[i] and f"?c{k}" in members)
+                if Member(k) in members
+                or (null_safe is not None and not null_safe[i] and Member(k, or_null=True) in members)
             ),
             None,
         )
@@ -211,7 +235,7 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
         return None
     found = []
     for members in distribution:
-        positions = sorted(int(m[1:]) for m in members if m[1:].isdecimal())
+        positions = _columns(members, or_null=False)
         if not positions:
             return None
         found.append(positions[0])
@@ -228,35 +252,37 @@ def key_columns(distribution: Distribution | None) -> tuple[tuple[int, ...], ...
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
-        plain = sorted(int(m[1:]) for m in members if m[1:].isdecimal() and m[0] != "?")
-        weak = sorted(int(m[2:]) for m in members if m[0] == "?" and m[2:].isdecimal())
-        texts = [m for m in members if not m.removeprefix("?")[1:].isdecimal()]
+        plain, weak = (_columns(members, or_null=n) for n in (False, True))
+        others = [m.value for m in members if not isinstance(m.value, int)]
         if plain:
             found.append((plain[0],))
-        elif weak and all(
-            _COALESCED.fullmatch(t) and columns_of(t.removeprefix("?")) <= {f"c{k}" for k in weak} for t in texts
-        ):
+        elif weak and all(isinstance(v, FirstNotNull) and v.columns <= set(weak) for v in others):
             found.append(tuple(weak))
         else:
             return None
     return None if distribution is None else tuple(found)
 
 
+def _columns(members: Class, *, or_null: bool) -> list[int]:
+    return sorted(m.value for m in members if isinstance(m.value, int) and m.or_null == or_null)
+
+
 def _promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:
     """Keys that matched are not NULL."""
-    sure = {f"c{k}" for k, safe in zip(keys, null_safe, strict=True) if not safe}
-    return tuple(members | {m[1:] for m in members if m[0] == "?" and m[1:] in sure} for members in distribution)
+    sure = {k for k, safe in zip(keys, null_safe, strict=True) if not safe}
+    return tuple(
+        members | {Member(m.value) for m in members if m.or_null and m.value in sure} for members in distribution
+    )
 
 
 def _weak(members: Class) -> Class:
-    return frozenset(m if m[0] == "?" else f"?{m}" for m in members)
+    return frozenset(replace(m, or_null=True) for m in members)
 
 
 def _coalesced(left: Class, right: Class) -> Class:
     """FULL JOIN: a row is where the key of either side says, which is what COALESCE of both gives."""
-    plain = [[m for m in members if m[1:].isdecimal()] for members in (left, right)]
-    pairs = [(a, b) for a in plain[0] for b in plain[1]]
-    return frozenset(f"COALESCE({a}, {b})" for one, other in pairs for a, b in ((one, other), (other, one)))
+    pairs = [(a, b) for a in _columns(left, or_null=False) for b in _columns(right, or_null=False)]
+    return frozenset(Member(FirstNotNull(a, b)) for one, other in pairs for a, b in ((one, other), (other, one)))
 
 
 def _common(parts: Sequence[Distribution | None]) -> Distribution | None:

@@ -9,26 +9,19 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
-    Arrange,
     Arrivals,
     AsofJoin,
     Changes,
     Constant,
-    Cut,
-    DynamicFilter,
-    Exchange,
     Join,
     Map,
     MultiJoin,
     Operator,
     Punctual,
     Records,
-    Repeat,
     Scan,
-    Sink,
     SortKey,
     TemporalJoin,
-    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -122,24 +115,9 @@ class Names:
         if isinstance(op, MultiJoin):
             tokens = self.by_token(op)
             return tuple(tokens[o] for o in op.output)
-        if isinstance(op, Aggregate):
-            return tuple(below[k] for k in op.keys) + tuple(call_text(c, below) for c in op.calls)
-        if isinstance(op, Unnest):
-            return tuple(below[k] for k in op.keep) + unnest_texts(op, below)
-        if isinstance(op, (DynamicFilter, TimeFilter)):
-            return tuple(below[k] for k in op.keep)
-        if isinstance(op, Window):
-            return below + tuple(f.function for f in op.functions)
-        if isinstance(op, Versions):
-            return (*below[:-1], *[f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")])
         if isinstance(op, Records):
-            return (*(below if op.keys is None else below[:-2]), "@deleted", "@offset")
-        if isinstance(op, Changes):
-            return (*below, "@went", "@at")
-        if isinstance(op, Arrivals):
-            return (*below[:-1], "_epoch", "_seq")
-        assert isinstance(op, (Exchange, Arrange, Cut, Punctual, Repeat, Upsert, TopN, Sink)), op.kind
-        return below[: len(op.schema)]
+            return (*below[: len(op.schema) - 2], "@deleted", "@offset")
+        return (*(below[i] for i in op.passed if i is not None), *_made(op, below))
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
         relation = self.relation(op)
@@ -177,6 +155,21 @@ class Names:
 def _together(index: int, names: Sequence[str]) -> str:
     """The name of a column of a union: that of the first input, unless it is a literal that the others do not share."""
     return f"$expr{index + 1}" if ":" in names[0] and len(set(names)) > 1 else names[0]
+
+
+def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
+    """The names of the columns that are none of the input's, which are called `below`."""
+    if isinstance(op, Aggregate):
+        return [call_text(c, below) for c in op.calls]
+    if isinstance(op, Unnest):
+        return unnest_texts(op, below)
+    if isinstance(op, Window):
+        return [f.function for f in op.functions]
+    if isinstance(op, Versions):
+        return [f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")]
+    if isinstance(op, Changes):
+        return ("@went", "@at")
+    return ("_epoch", "_seq") if isinstance(op, Arrivals) else ()
 
 
 def unnest_texts(op: Unnest, columns: Sequence[str]) -> tuple[str, ...]:
