@@ -22,8 +22,8 @@ from watersmeet.algebra.relations import (
     Expand,
     Filter,
     Join,
+    LateRowFilter,
     Project,
-    Punctual,
     Records,
     Relation,
     Repartition,
@@ -340,7 +340,7 @@ def _(node: Repartition):
 
 
 @_from.register
-def _(node: Punctual):
+def _(node: LateRowFilter):
     """What is late is left out of what is new; nothing is at the start."""
     started = at_start(node.input)
     if started == node.input:

@@ -26,9 +26,9 @@ from watersmeet.circuit.operators import (
     DynamicFilter,
     Exchange,
     Join,
+    LateRowFilter,
     Map,
     MultiJoin,
-    Punctual,
     Records,
     Repeat,
     Scan,
@@ -309,7 +309,7 @@ def _time_filter(op: TimeFilter, circuit, moment):
     return _as_at_start(op, f"({passed('main')} EXCEPT ALL {passed(START)})")
 
 
-def _punctual(op: Punctual, circuit, moment):
+def _punctual(op: LateRowFilter, circuit, moment):
     """Nothing is late in the first epoch."""
     rows = f'SELECT * FROM "{op.inputs[0]}"'
     if moment == START:
@@ -516,7 +516,7 @@ def _arrange(op: Arrange, circuit):
 _MOMENTS = {
     Scan: _scan,
     Cut: _cut,
-    Punctual: _punctual,
+    LateRowFilter: _punctual,
     Changes: _changes,
     Records: _records,
     TimeFilter: _time_filter,

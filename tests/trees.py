@@ -15,8 +15,8 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     KeyPair,
+    LateRowFilter,
     Project,
-    Punctual,
     Records,
     Scan,
     SortKey,
@@ -175,9 +175,9 @@ def recent(node, column, comparison, shift_us, name, **more):
     return exactly(TimeFilter(timed(node, column, name), name, comparison, moved(NOW, shift_us), **more), node.columns)
 
 
-def punctual(node, column, bound, *, late=False) -> Punctual:
+def punctual(node, column, bound, *, late=False) -> LateRowFilter:
     """The rows of `node` of which the time in `column` was not below `bound` when they came; late: the others."""
-    return Punctual(node, column, bound, late=late)
+    return LateRowFilter(node, column, bound, late=late)
 
 
 def records(node, key, prefix="log") -> Records:

@@ -25,9 +25,10 @@ class Cut(PassThrough):
 
 
 @dataclass(frozen=True)
-class Punctual(PassThrough):
-    """The rows of the input that are not late by the column `column`, as `circuit.operators.Punctual`: from then on it
-    has the watermark `bound`.
+class LateRowFilter(PassThrough):
+    """The rows of the input that are not late by the column `column`, which has the watermark `bound` from then on.
+
+    As `circuit.operators.LateRowFilter`.
 
     late: those that are instead. age: ids of columns that order the rows of an epoch, the newest first: one is also
     late behind an older row with a greater time, and without a time.

@@ -21,7 +21,7 @@ from watersmeet.algebra.base import extended
 from watersmeet.algebra.changes import Cause as Cause
 from watersmeet.algebra.changes import Changes as Changes
 from watersmeet.algebra.changes import Cut as Cut
-from watersmeet.algebra.changes import Punctual as Punctual
+from watersmeet.algebra.changes import LateRowFilter as LateRowFilter
 from watersmeet.algebra.changes import Records as Records
 from watersmeet.algebra.changes import Repartition as Repartition
 from watersmeet.algebra.comparisons import Comparison as Comparison

@@ -21,8 +21,8 @@ from watersmeet.algebra.relations import (
     Arrivals,
     AsofJoin,
     Join,
+    LateRowFilter,
     Project,
-    Punctual,
     Records,
     Relation,
     Scan,
@@ -54,7 +54,7 @@ def watermarks(node: Relation) -> Watermarks:
         return dict(node.watermarks)
     if node.keeps_times:
         return watermarks(node.inputs[0])
-    if isinstance(node, Punctual):
+    if isinstance(node, LateRowFilter):
         below = watermarks(node.input)
         if node.late:
             return _present((i, w) for i, w in below.items() if i != node.column)
@@ -123,7 +123,7 @@ def clocks(node: Relation) -> Watermarks:
     def unpromised(part: Relation) -> Relation:
         if isinstance(part, TemporalJoin):
             return replace(part, waits=False)
-        return part.input if isinstance(part, Punctual) and not part.clock else part
+        return part.input if isinstance(part, LateRowFilter) and not part.clock else part
 
     return watermarks(transform_up(node, unpromised))
 

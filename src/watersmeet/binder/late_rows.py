@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Column, Cut, Filter, Join, Project, Punctual, Relation, Scan
+from watersmeet.algebra.relations import Column, Cut, Filter, Join, LateRowFilter, Project, Relation, Scan
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.watermarks import watermarks
@@ -55,7 +55,7 @@ def without_closed(
         floored(shifted((Term(clock[2]),), -binding.closing_us), window.slide_us, window.offset_us),
         window.slide_us - window.size_us,
     )
-    return Punctual(rows, start.id, late, *clock)
+    return LateRowFilter(rows, start.id, late, *clock)
 
 
 def _mark(side: Relation, column: str, clock: tuple[str, str, str] | None) -> Watermark:
@@ -88,4 +88,4 @@ def clock_of(side: Relation, column: str, binding: Binding) -> tuple[str, str, s
 
 
 def _punctual(side: Relation, column: str, clock: tuple[str, str, str] | None, late: Watermark) -> Relation:
-    return side if clock is None else Punctual(side, column, late, *clock)
+    return side if clock is None else LateRowFilter(side, column, late, *clock)

@@ -192,7 +192,7 @@ class Cut(PassThrough):
 
 
 @dataclass(frozen=True)
-class Punctual(PassThrough):
+class LateRowFilter(PassThrough):
     """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the
     epochs before.
 
@@ -206,7 +206,7 @@ class Punctual(PassThrough):
     operator in common with those above the others.
     """
 
-    kind: ClassVar[str] = "punctual"
+    kind: ClassVar[str] = "laterowfilter"
     column: int
     bound: Watermark
     relation_id: str

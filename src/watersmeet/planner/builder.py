@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from watersmeet.circuit.operators import Arrange, Exchange, Operator, Punctual, Scan, SortKey
+from watersmeet.circuit.operators import Arrange, Exchange, LateRowFilter, Operator, Scan, SortKey
 from watersmeet.planner.distribution import Placement
 from watersmeet.types import Field, Schema, SqlType
 from watersmeet.watermarks import Watermark
@@ -19,9 +19,8 @@ def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
 class Builder:
     """Operators by id, with what is known about their placement. buckets: 1 needs no exchange.
 
-    late: by relation, as in `Scan`, for the scans that are added from then on. left_out: the `Punctual` operators that
-    have left rows out, or
-    let them pass as late: those that are added from then on are others.
+    late: by relation, as in `Scan`, for the scans that are added from then on. left_out: the late-row filters that have
+    left rows out, or let them pass as late: those that are added from then on are others.
     """
 
     def __init__(self, buckets: int) -> None:
@@ -35,7 +34,7 @@ class Builder:
         """The operator, or the equal one that is there already."""
         if isinstance(op, Scan) and op.relation_id in self.late:
             op = replace(op, late=self.late[op.relation_id])
-        while isinstance(op, Punctual) and op.id in self.left_out:
+        while isinstance(op, LateRowFilter) and op.id in self.left_out:
             op = replace(op, apart=op.apart + 1)
         return self.operators.setdefault(op.id, op)
 

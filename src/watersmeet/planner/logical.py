@@ -17,8 +17,8 @@ from watersmeet.algebra.relations import (
     Expand,
     Filter,
     Join,
+    LateRowFilter,
     Project,
-    Punctual,
     Records,
     Relation,
     Repartition,
@@ -125,7 +125,7 @@ def _(node: Changes, names: _Names) -> PlanTree:
 
 
 @_print.register
-def _(node: Punctual, names: _Names) -> PlanTree:
+def _(node: LateRowFilter, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     return PlanTree(
         "LogicalPunctual",

@@ -21,8 +21,8 @@ from watersmeet.algebra.relations import (
     Expand,
     Filter,
     Join,
+    LateRowFilter,
     Project,
-    Punctual,
     Records,
     Relation,
     Repartition,
@@ -217,14 +217,14 @@ class Lowering:
         return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
 
     @lower.register
-    def _(self, node: Punctual, needed: _Ids) -> Stream:
+    def _(self, node: LateRowFilter, needed: _Ids) -> Stream:
         columns = [c for c in node.columns if c.id in needed.union((node.column,), node.age)]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         op = self._grouped(op, (), []) if node.age else op
         made = self.builder.add(
-            operators.Punctual(
+            operators.LateRowFilter(
                 (op.id,),
                 op.schema,
                 op.append_only,

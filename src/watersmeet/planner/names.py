@@ -14,10 +14,10 @@ from watersmeet.circuit.operators import (
     Changes,
     Constant,
     Join,
+    LateRowFilter,
     Map,
     MultiJoin,
     Operator,
-    Punctual,
     Records,
     Scan,
     SortKey,
@@ -80,7 +80,7 @@ class Names:
         clocks = {
             o.clock: f"{relations[o.relation_id].shown}.{o.name}"
             for o in self._operators.values()
-            if isinstance(o, Punctual) and o.relation_id in relations
+            if isinstance(o, LateRowFilter) and o.relation_id in relations
         }
         return watermark_text(
             bound, {i: f"{r.shown}.{r.event_time.column}" for i, r in relations.items() if r.event_time} | clocks

@@ -20,10 +20,10 @@ from watersmeet.circuit.operators import (
     DynamicFilter,
     Exchange,
     Join,
+    LateRowFilter,
     Map,
     MultiJoin,
     Operator,
-    Punctual,
     Records,
     Repeat,
     Scan,
@@ -167,7 +167,7 @@ class PhysicalPrinter:
             return "StreamArrivals", ()
         if isinstance(op, Cut):
             return "StreamCut", (("keeps", op.keeps),)
-        if isinstance(op, Punctual):
+        if isinstance(op, LateRowFilter):
             time = self._names.columns(op.inputs[0])[op.column]
             return "StreamPunctual", (
                 ("time", time),

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Punctual
+from watersmeet.circuit.operators import LateRowFilter
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.store.commits import CommitLog
 from watersmeet.watermarks import NOW, within
@@ -97,7 +97,7 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
     """JSON for an intent: by relation, the number that the greatest time of a column is, and the column."""
     found: dict[str, dict[str, str]] = {}
     for op in circuit.operators:
-        if isinstance(op, Punctual) and op.clock:
+        if isinstance(op, LateRowFilter) and op.clock:
             found.setdefault(op.relation_id, {})[op.clock] = op.name
     return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
 
@@ -107,7 +107,7 @@ def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> d
     lost = {
         o.id: operators[o.id].get("rows_in", 0) - operators[o.id].get("rows_out", 0)
         for o in circuit.operators
-        if isinstance(o, Punctual) and not o.late and o.id in operators
+        if isinstance(o, LateRowFilter) and not o.late and o.id in operators
     }
     if not any(lost.values()):
         return {}

@@ -11,7 +11,7 @@ from watersmeet.circuit.operators import (
     ArrivalAsofJoin,
     ArrivalJoin,
     Cut,
-    Punctual,
+    LateRowFilter,
     Records,
     Scan,
     TemporalJoin,
@@ -40,7 +40,7 @@ def check_shared(circuit: Circuit, live: frozenset[str], scope: Reach, totals: M
         lost = bool(totals.get(sink.relation_id, {}).get("left_out"))
         for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & scope.active - scope.told]:
             if (isinstance(op, Scan) and op.late != totals.get(op.relation_id, {}).get("late", 0)) or (
-                isinstance(op, Punctual) and lost
+                isinstance(op, LateRowFilter) and lost
             ):
                 raise LateRowsError
 

@@ -620,7 +620,7 @@ def test_every_kind_of_operator_occurs():
         "timefilter",
         "window",
         "sink",
-        "punctual",
+        "laterowfilter",
         "records",
         "changes",
         "versions",

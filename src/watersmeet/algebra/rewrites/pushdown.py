@@ -32,9 +32,9 @@ from watersmeet.algebra.relations import (
     Join,
     JoinKind,
     KeyPair,
+    LateRowFilter,
     PassThrough,
     Project,
-    Punctual,
     Records,
     Relation,
     Repeat,
@@ -194,7 +194,7 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
 
 
 @_push.register
-def _(node: Punctual, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: LateRowFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
     """Not below one that goes by the order of rows: those that are dropped above it decide who is late."""
     if node.age:
         return filtered(replace(node, input=_push(node.input, [], _NONE)), parts)

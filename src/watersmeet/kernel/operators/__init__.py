@@ -17,8 +17,8 @@ from watersmeet.kernel.operators import (
     cut,
     dynamicfilter,
     join,
+    laterowfilter,
     multijoin,
-    punctual,
     records,
     repeat,
     temporal,
@@ -56,7 +56,7 @@ STEPS: Final[dict[str, Step]] = {
     "join": join.step,
     "map": map_operator.step,
     "multijoin": multijoin.step,
-    "punctual": punctual.step,
+    "laterowfilter": laterowfilter.step,
     "records": records.step,
     "repeat": repeat.step,
     "temporal": temporal.step,
@@ -75,7 +75,7 @@ STATEFUL: Final = frozenset(
 )
 
 #: Kinds of one input that work on each row alone: they go from slice to slice.
-PIECEWISE: Final = frozenset({"cut", "map", "punctual", "repeat", "unnest"})
+PIECEWISE: Final = frozenset({"cut", "map", "laterowfilter", "repeat", "unnest"})
 
 #: Kinds that know what to do with slices. All others are given their input at once.
 TAKE_SLICES: Final = frozenset({"aggregate", "arrange"})

@@ -4,8 +4,8 @@ Within an epoch the right side changes first: with R, dR its content and change,
 itself changes nothing. So rows that arrive together find each other however they were cut into epochs.
 
 Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`). Where those
-that met nothing wait for their first match, they are kept until then (`waiting`): those of before are looked up in R +
-dR like the new ones.
+that met nothing wait for their first match, they are kept until then (`UnmatchedBuffer`): those of before are looked up
+in R + dR like the new ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.answers import answered
 from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput, Production
 from watersmeet.kernel.joins.memo import Memo
-from watersmeet.kernel.joins.waiting import Waiting
+from watersmeet.kernel.joins.unmatched import UnmatchedBuffer
 from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs, production
 from watersmeet.kernel.runs.arranged import Arranged
@@ -68,13 +68,13 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
         add_pairs(every, JoinSide(left, -1), JoinSide(still, 0), met, ctx)
         return left.apart
 
-    waiting = Waiting(op, state, [f.type.arrow for f in ctx.schemas[0]], out)
-    waiting.look_up_again(right, look_up)
+    unmatched = UnmatchedBuffer(op, state, [f.type.arrow for f in ctx.schemas[0]], out)
+    unmatched.look_up_again(right, look_up)
     if delta.num_rows:
-        loose = waiting.look_up(delta, look_up)
+        loose = unmatched.look_up(delta, look_up)
         if op.join_kind == "left":
             _add_alone(loose, out)  # it can't match: no need to wait
-    waiting.keep()
+    unmatched.keep()
 
 
 def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, state: State, ctx: StepContext) -> None:

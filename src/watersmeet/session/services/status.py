@@ -10,7 +10,7 @@ from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
 from watersmeet.kernel.joins.memo import MEMO
-from watersmeet.kernel.joins.waiting import WAITING
+from watersmeet.kernel.joins.unmatched import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.run import Run
 from watersmeet.runtime.database import Database

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.algebra.relations import Arrivals, Cut, Punctual, Scan
+from watersmeet.algebra.relations import Arrivals, Cut, LateRowFilter, Scan
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
@@ -146,7 +146,7 @@ def _left_out(session: Session) -> frozenset[str]:
     """The operators that decide in views which rows are late there, of those views that left some out."""
     totals = totals_before(session.database.log)
     views = [ops for i, ops in session.database.plans.producers.items() if totals.get(i, {}).get("left_out")]
-    return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.Punctual))
+    return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.LateRowFilter))
 
 
 def moment(session: Session) -> int:
@@ -263,7 +263,7 @@ def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
 
 def watermarks_of(tree: Tree, of: Callable[[Tree], Watermarks] = watermarks) -> dict[str, Watermark]:
     """The watermarks of the columns by name, as the plan keeps them."""
-    if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, Punctual) for n in walk(tree)):
+    if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, LateRowFilter) for n in walk(tree)):
         return {}
     found = of(rewrite(tree))
     return {c.name: found[c.id] for c in tree.columns if c.id in found}

@@ -20,7 +20,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.relations import Column, Join, Project, Punctual, Relation, TimeFilter, Union
+from watersmeet.algebra.relations import Column, Join, LateRowFilter, Project, Relation, TimeFilter, Union
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
@@ -134,7 +134,7 @@ class Within:
         """The records of a side that are late, or the others."""
         time = self._times[number].column
         assert time is not None, "the time of a source is one of its columns"
-        return Punctual(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
+        return LateRowFilter(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
     def _awaiting(self, joined: Project, binding: Binding) -> Relation:
         """Pairs come at once; a record without partner when both clocks have passed its window and what is waited for,

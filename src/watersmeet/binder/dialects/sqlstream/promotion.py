@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Filter, Project, Punctual, Relation
+from watersmeet.algebra.relations import Filter, LateRowFilter, Project, Relation
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.binding import Binding
 from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
@@ -51,4 +51,4 @@ def _promoted(node: Relation, column: str, binding: Binding) -> Relation | None:
     if clock is None or found is None:
         return None
     rows, age = found
-    return Punctual(rows, column, (Term(clock[2]),), *clock, age=tuple(c.id for c in age))
+    return LateRowFilter(rows, column, (Term(clock[2]),), *clock, age=tuple(c.id for c in age))

@@ -1,4 +1,4 @@
-"""Punctual: rows that come too late are left out, and counted as the difference of what came in and went out."""
+"""Late-row filter: rows that come too late are left out, and counted as the difference of what came in and went out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from watersmeet import watermarks
-from watersmeet.circuit.operators import Punctual
+from watersmeet.circuit.operators import LateRowFilter
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.kernel.context import StepContext
@@ -15,7 +15,7 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.state import State
 
 
-def step(op: Punctual, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+def step(op: LateRowFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
     """The changes that are not late by the numbers of the epochs before, or those that are."""
     delta = inputs[0]
     bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
@@ -30,7 +30,7 @@ def step(op: Punctual, inputs: Sequence[Delta], state: State, ctx: StepContext) 
     return delta.take(np.flatnonzero(late == op.late)) if op.late or late.any() else delta
 
 
-def _overtaken(op: Punctual, delta: Delta, bound_us: int | None) -> col.Mask:
+def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None) -> col.Mask:
     """Which rows are behind the bound, or behind one that is older; and those without a time."""
     times, valid = microseconds(delta.columns.column(op.column))
     timed = np.ones(len(times), np.bool_) if valid is None else valid

@@ -30,7 +30,7 @@ WAITING: Final = "waiting"
 LookUp = Callable[[Delta, PairOutput], Delta]
 
 
-class Waiting:
+class UnmatchedBuffer:
     """The waiting rows of a look-up join in one epoch. Only rows with keys that can match wait.
 
     left: Arrow types of left rows.
