@@ -21,6 +21,7 @@ from tests.tpch.refresh import Refreshes
 import watersmeet
 from benchmarks.processes import PeakMemory, median
 from watersmeet.machine import cores
+from watersmeet.testing.harness import Harness
 
 
 def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:
@@ -33,7 +34,7 @@ def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:
             rows = tables[name]
             first, last = (rows.num_rows * b // batches for b in (batch, batch + 1))
             if last > first:
-                live.connection.inject(name, rows.slice(first, last - first))
+                Harness(live.connection).inject(name, rows.slice(first, last - first))
         live.connection.execute("COMMIT")
         written = time.perf_counter()
         live.connection.execute("FLUSH")
@@ -60,8 +61,8 @@ def refresh(live: Live, pair, keys: Path) -> tuple[float, float]:
         live.judge.execute(statement)
     started = time.perf_counter()
     live.connection.execute("BEGIN")
-    live.connection.inject("orders", pair.orders)
-    live.connection.inject("lineitem", pair.lineitem)
+    Harness(live.connection).inject("orders", pair.orders)
+    Harness(live.connection).inject("lineitem", pair.lineitem)
     for statement in deletions:
         live.connection.execute(statement)
     live.connection.execute("COMMIT")

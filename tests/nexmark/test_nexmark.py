@@ -14,6 +14,7 @@ import watersmeet
 from tests.property.oracle import AVERAGE
 from watersmeet.sources.nexmarkevents import KINDS, Settings, events_of
 from watersmeet.testing.comparison import written
+from watersmeet.testing.harness import Harness
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "nexmark"
 SOURCES = (EXAMPLES / "sources.sql").read_text(encoding="utf-8")
@@ -108,7 +109,7 @@ def run(events: int, batches: int, **options) -> None:
             for place, kind in enumerate(KINDS):
                 rows = events_of(kind, numbers[inside & (kinds == place)], settings)
                 judge.add(kind, rows)
-                connection.inject(kind, rows)
+                Harness(connection).inject(kind, rows)
             connection.execute("FLUSH")
         compare(connection, judge)
 
@@ -146,14 +147,14 @@ def test_windows_of_processing_time() -> None:
     settings, kinds = Settings(seed=7), Settings(seed=7).kinds(np.arange(600))
     start_us, expected = 1_714_564_803_000_000, Counter()
     with watersmeet.connect(replace_connectors=True, runtime="inprocess", parallelism=2) as connection:
-        connection.set_clock(start_us)
+        Harness(connection).set_clock(start_us)
         connection.execute(SOURCES)
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {QUERIES[BY_CLOCK]}")
         for batch in range(6):
-            connection.set_clock(start_us + 4_000_000 * batch)
+            Harness(connection).set_clock(start_us + 4_000_000 * batch)
             numbers = np.arange(100 * batch, 100 * batch + 100)
             rows = events_of("bid", numbers[kinds[numbers] == KINDS.index("bid")], settings)
-            connection.inject("arriving_bid", rows.select(["auction", "bidder", "price", "date_time"]))
+            Harness(connection).inject("arriving_bid", rows.select(["auction", "bidder", "price", "date_time"]))
             second = 3 + 4 * batch
             expected.update((bidder, second // 10 * 10) for bidder in rows.column("bidder").to_pylist())
         connection.execute("FLUSH")
@@ -163,7 +164,7 @@ def test_windows_of_processing_time() -> None:
 
 def test_the_connector_says_when_its_events_came() -> None:
     with watersmeet.connect(runtime="inprocess", parallelism=2) as connection:
-        connection.set_clock(1_714_564_803_000_000)
+        Harness(connection).set_clock(1_714_564_803_000_000)
         connection.execute(SOURCES.replace("= 20000", "= 3000, nexmark.min.event.gap.in.ns = 0"))
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {QUERIES[BY_CLOCK]}")
         connection.execute("FLUSH")

@@ -15,6 +15,7 @@ import pytest
 
 import watersmeet
 from tests.thorough import mostly_slow
+from watersmeet.testing.harness import Harness
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
@@ -60,13 +61,13 @@ def run(seed, tmp_path, runtime="inprocess"):
     connection = open_(parallelism=rng.choice([1, 2, 3]))
 
     def give():
-        connection.set_external(
+        Harness(connection).set_external(
             "mysql", "shop.products", "id string, name string", [[k, v] for k, v in model.source.items()]
         )
         connection.execute("FLUSH")
 
     try:
-        connection.set_clock(START_US)
+        Harness(connection).set_clock(START_US)
         give()
         connection.execute("CREATE STREAM orders(n int, product string)")
         for name, layout in LAYOUTS.items():
@@ -90,7 +91,7 @@ def run(seed, tmp_path, runtime="inprocess"):
                 give()
             elif step < 0.45:
                 model.now_s += rng.choice([1, 29, 30, 31, 60])
-                connection.set_clock(START_US + model.now_s * SECOND_US)
+                Harness(connection).set_clock(START_US + model.now_s * SECOND_US)
             elif step < 0.55:
                 name, key = rng.choice(list(streams)), rng.choice(KEYS)
                 if rng.random() < 0.5:
@@ -103,7 +104,7 @@ def run(seed, tmp_path, runtime="inprocess"):
                 connection.execute("FLUSH")
                 connection.close()
                 connection = open_()
-                connection.set_clock(START_US + model.now_s * SECOND_US)
+                Harness(connection).set_clock(START_US + model.now_s * SECOND_US)
                 give()
             else:
                 rows = [[str(number + i), rng.choice(KEYS)] for i in range(rng.randrange(1, 5))]
@@ -113,7 +114,7 @@ def run(seed, tmp_path, runtime="inprocess"):
                         found = model.ask(name, key)
                         if found is not None or outer[name]:
                             kept.append((int(n), found))
-                connection.deliver("orders", rows, ["n", "product"])
+                Harness(connection).deliver("orders", rows, ["n", "product"])
                 connection.execute("FLUSH")
         connection.execute("FLUSH")
         for name, rows in expected.items():

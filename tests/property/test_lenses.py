@@ -16,6 +16,7 @@ import pytest
 import watersmeet
 from tests.lenses_reference import Followed, On, Record, StreamTable, Table, TableTable, Within, always
 from tests.thorough import THOROUGH, mostly_slow
+from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
 SEEDS = mostly_slow([*REGRESSIONS, *range(30 if THOROUGH else 12)], 1)
@@ -158,7 +159,7 @@ class Histories:
                 for r in records
             ]
             rows = [[None if v in ("NULL", "None") else v for v in row] for row in rows]
-            self.connection.deliver(name, rows, ["_key", "c", payload, "@time", "@deleted"])
+            Harness(self.connection).deliver(name, rows, ["_key", "c", payload, "@time", "@deleted"])
         before = self.connection.status()["epoch"]
         self.execute("FLUSH")
         assert self.connection.status()["epoch"] <= before + 1

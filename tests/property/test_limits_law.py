@@ -16,6 +16,7 @@ import pytest
 import watersmeet
 from tests.thorough import mostly_slow
 from watersmeet import Error
+from watersmeet.testing.harness import Harness
 
 
 def run(seed, tmp_path):
@@ -98,7 +99,7 @@ def run(seed, tmp_path):
             else:
                 name, content, column = rng.choice([("l", left, "i"), ("r", right, "j")])
                 came = {rng.randrange(200): f"key {rng.randrange(12)}" for _ in range(rng.choice([1, 5, 40]))}
-                connection.deliver(name, [[str(i), k] for i, k in came.items()], [column, "k"])
+                Harness(connection).deliver(name, [[str(i), k] for i, k in came.items()], [column, "k"])
                 content.update(came)
             connection.execute("FLUSH")
             check()

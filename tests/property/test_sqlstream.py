@@ -20,6 +20,7 @@ from tests.property.small import small
 from tests.property.sqlstream_cases import MAKERS, Case
 from tests.property.sqlstream_rules import Stream
 from tests.thorough import mostly_slow
+from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
 SEEDS = [*REGRESSIONS, *range(24)]
@@ -78,7 +79,9 @@ class Database:
     def bound(self, name: str, time: int) -> None:
         """What was written before is there first: a clock that is moved by hand is that of the next epoch."""
         self.connection.execute("FLUSH")
-        self.connection.set_watermark(name, int((_time(time) - dt.datetime(1970, 1, 1)).total_seconds()) * 1_000_000)
+        Harness(self.connection).set_watermark(
+            name, int((_time(time) - dt.datetime(1970, 1, 1)).total_seconds()) * 1_000_000
+        )
         self.connection.execute("FLUSH")
         self.streams[name].bound(time)
         self.remember()

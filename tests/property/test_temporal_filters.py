@@ -16,6 +16,7 @@ import pytest
 
 import watersmeet
 from tests.thorough import mostly_slow
+from watersmeet.testing.harness import Harness
 
 START = datetime(2024, 5, 17, 21, 40)
 TABLES = {
@@ -96,7 +97,7 @@ class Case:
 
     def open(self) -> None:
         self.connection = watersmeet.connect(self.directory, runtime=self.runtime, parallelism=self.parallelism)
-        self.connection.set_clock(self.micros())
+        Harness(self.connection).set_clock(self.micros())
 
     def micros(self) -> int:
         return round(self.now.replace(tzinfo=UTC).timestamp() * 1e6)
@@ -143,7 +144,7 @@ class Case:
         self.now += self.rng.choice(
             [timedelta(microseconds=1), timedelta(minutes=self.rng.randrange(1, 50)), timedelta(minutes=30)]
         )
-        self.connection.set_clock(self.micros())
+        Harness(self.connection).set_clock(self.micros())
 
     def check(self) -> None:
         self.connection.cursor().execute("FLUSH")
@@ -191,7 +192,7 @@ def run(
                 case.open()
         case.check()
     case.now += timedelta(days=3)
-    case.connection.set_clock(case.micros())
+    Harness(case.connection).set_clock(case.micros())
     case.check()
     case.connection.close()
 

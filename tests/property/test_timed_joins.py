@@ -18,6 +18,7 @@ import pytest
 import watersmeet
 from tests import reference
 from tests.thorough import mostly_slow
+from watersmeet.testing.harness import Harness
 
 START = dt.datetime(2024, 1, 1)
 FAR = dt.datetime(2025, 1, 1)
@@ -170,7 +171,7 @@ def run(seed, path, parallelism, runtime="inprocess", deliveries=8):
             around[side] += rng.choice([0, 1, 5, 25])
             if rng.random() < 0.8:
                 rows = delivery(rng, around[side], 8)
-                connection.inject(source.name, table(rows))
+                Harness(connection).inject(source.name, table(rows))
                 source.deliver(rows)
         cursor.execute("FLUSH")
         if rng.random() < 0.2:
@@ -179,13 +180,13 @@ def run(seed, path, parallelism, runtime="inprocess", deliveries=8):
             cursor = connection.cursor()
         check(cursor, case, shown, sources)
     for source in sources:  # a row that can't match moves the watermark and is not kept
-        connection.inject(source.name, table([(None, FAR, 0)]))
+        Harness(connection).inject(source.name, table([(None, FAR, 0)]))
         source.deliver([(None, FAR, 0)])
     cursor.execute("FLUSH")
     check(cursor, case, shown, sources)
     if case.cleans_both:
         for name in shown:
-            assert connection.join_state(name) == {"left": 0, "right": 0}
+            assert Harness(connection).join_state(name) == {"left": 0, "right": 0}
         assert all(v["state_rows"] == v["state_bytes"] == 0 for v in connection.status()["views"])
     connection.close()
 

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 import watersmeet
+from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
 SEEDS = [*REGRESSIONS, *range(6)]
@@ -82,7 +83,7 @@ def test_tables(seed, tmp_path):
                 else:
                     tables[name][key] = row
                     rows.append([str(key), *map(str, row), "false"])
-            connection.deliver(name, rows, ["_key", "c", {"a": "x", "b": "y", "d": "z"}[name], "@deleted"])
+            Harness(connection).deliver(name, rows, ["_key", "c", {"a": "x", "b": "y", "d": "z"}[name], "@deleted"])
         connection.execute("FLUSH")
         a, b, d = ([r for _, r in sorted(tables[n].items())] for n in "abd")
         ab = [(r[0], r[1], r[3]) for r in joined(kind, a, b, lambda x, y: x[0] == y[0], (2, 2))]
@@ -128,7 +129,7 @@ def test_streams(seed, tmp_path):
             number += 1
             row = (rng.randrange(3), number, now)
             came[name].append(row)
-            connection.deliver(
+            Harness(connection).deliver(
                 name,
                 [["1", str(row[0]), str(row[1]), f"2021-01-01 00:00:{now:02}"]],
                 ["_key", "c", {"a": "x", "b": "y", "d": "z"}[name], "@time"],
@@ -136,7 +137,7 @@ def test_streams(seed, tmp_path):
         now += rng.choice([0, 1, 1, 2])
         connection.execute("FLUSH")
     for name in "abd":
-        connection.set_watermark(name, 1_609_462_800_000_000 + 3_600_000_000)
+        Harness(connection).set_watermark(name, 1_609_462_800_000_000 + 3_600_000_000)
     connection.execute("FLUSH")
     times = [lambda r: max(t for t in (r[2], r[5]) if t is not None), lambda r: r[3]]
     ab = [

@@ -8,6 +8,7 @@ import pytest
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.testing.harness import Harness
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +24,7 @@ def test_a_view_over_its_limit_stops_and_the_others_go_on(tmp_path):
         )
         connection.execute("INSERT INTO l VALUES (1, 'a'); INSERT INTO r VALUES (1, 'a'); FLUSH")
         for start in range(0, 5000, 500):  # epochs are planned while others run
-            connection.deliver("l", [[str(i), f"key {i}"] for i in range(start, start + 500)], None)
+            Harness(connection).deliver("l", [[str(i), f"key {i}"] for i in range(start, start + 500)], None)
         connection.execute("INSERT INTO r VALUES (2, 'key 4999'); FLUSH")
         assert connection.execute("SELECT * FROM table(large) ORDER BY i").fetchall() == [(1, 1), (4999, 2)]
         for view, condition in (("small", "BUFFER_LIMIT"), ("above", "VIEW_FAILED")):
@@ -35,7 +36,7 @@ def test_a_view_over_its_limit_stops_and_the_others_go_on(tmp_path):
         connection.execute(
             "CREATE MUTABLE STREAM m(k string) PRIMARY KEY k; CREATE MUTABLE STREAM n(k string) PRIMARY KEY k"
         )
-        connection.deliver("m", [[f"key {i}"] for i in range(500)], None)
+        Harness(connection).deliver("m", [[f"key {i}"] for i in range(500)], None)
         with pytest.raises(Error, match="reaches max size: 1000, current total"):
             connection.execute(
                 "CREATE MATERIALIZED VIEW v AS SELECT m.k FROM m JOIN n ON m.k = n.k SETTINGS "

@@ -10,6 +10,7 @@ from tests.property.test_temporal_filters import run as run_seed
 from tests.thorough import mostly_slow
 
 import watersmeet
+from watersmeet.testing.harness import Harness
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +52,7 @@ def test_a_restart_takes_up_what_waits(tmp_path):
 
     def connect(hours):
         found = watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2)
-        found.set_clock(round((start.timestamp() + 3600 * hours) * 1e6))
+        Harness(found).set_clock(round((start.timestamp() + 3600 * hours) * 1e6))
         return found
 
     def at(hours):

@@ -15,6 +15,7 @@ from tests.property.oracle import AVERAGE
 from tests.tpch.changes import Change
 from tests.tpch.data import QUERIES, TABLES
 from watersmeet.testing.comparison import written
+from watersmeet.testing.harness import Harness
 
 #: Columns that are the quotient of two numerics, by query: DuckDB divides those as doubles, so it is no judge of
 #: the last digits. Everything else is compared digit for digit.
@@ -43,7 +44,7 @@ class Live:
                 rows = tables[name]
                 first, last = (rows.num_rows * b // batches for b in (batch, batch + 1))
                 if last > first:
-                    self.connection.inject(name, rows.slice(first, last - first))
+                    Harness(self.connection).inject(name, rows.slice(first, last - first))
             if batches > 1:
                 self.connection.execute("FLUSH")
 
@@ -62,7 +63,7 @@ class Live:
         self.judge.register("incoming", rows)
         self.judge.execute(f"INSERT INTO {table} SELECT * FROM incoming")
         self.judge.unregister("incoming")
-        self.connection.inject(table, rows)
+        Harness(self.connection).inject(table, rows)
 
     def check(self, where: str) -> None:
         """Compares every view with the judge's answer."""

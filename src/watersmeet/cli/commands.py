@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
     from watersmeet.session.connections.connection import Connection
+    from watersmeet.testing import harness
 else:
     dialects = late("watersmeet.dialects")
     render = late("watersmeet.cli.render")
@@ -36,6 +37,7 @@ else:
     prompt = late("watersmeet.cli.shell")
     texttests = late("watersmeet.cli.texttests")
     engines = late("watersmeet.database.engines")
+    harness = late("watersmeet.testing.harness")
 
 DIALECT_NAMES: Final = "risingwave, lenses, sqlstream, timeplus"
 """Those of the registry, which needs the grammars."""
@@ -203,7 +205,7 @@ def explain(
         text = read_script(file)
         buckets = parallelism or engines.default_parallelism("spark")  # the plan that `run` would make
         with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
-            plans = connection.explain_script(text)
+            plans = harness.Harness(connection).explain_script(text)
         if as_json:
             render.print_json(("view", "plan"), plans)
             return

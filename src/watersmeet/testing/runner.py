@@ -23,6 +23,7 @@ from watersmeet.session.connections.connection import Connection
 from watersmeet.session.services.running import RunningQuery
 from watersmeet.testing.comparison import Row, difference, read, written
 from watersmeet.testing.conditions import fulfils
+from watersmeet.testing.harness import Harness
 from watersmeet.testing.plain import error_matches, mismatch
 from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
@@ -190,7 +191,7 @@ def _external(run: _Run, record: Record) -> None:
     m = re.fullmatch(r"(\S+) (\S+) \((.+)\)", record.argument_text)
     if m is None:
         raise Failure("external is written: external KIND DB.TABLE (column type, …)")
-    run.connection.set_external(m[1], m[2], m[3], [_values(line) for line in record.body])
+    Harness(run.connection).set_external(m[1], m[2], m[3], [_values(line) for line in record.body])
     _flush(run)
 
 
@@ -204,7 +205,7 @@ def _insert(run: _Run, record: Record) -> None:
     if m := re.fullmatch(r"(\S+)\s*\((.+)\)", record.argument_text):
         name, columns = m[1], [c.strip() for c in m[2].split(",")]
     rows = [_values(line) for line in record.body]
-    run.connection.deliver(name, rows, columns)
+    Harness(run.connection).deliver(name, rows, columns)
     _flush(run)
 
 
@@ -234,13 +235,13 @@ def _failed(run: _Run, record: Record) -> None:
 
 
 def _at(run: _Run, record: Record) -> None:
-    run.connection.set_clock(_micros(record.argument_text))
+    Harness(run.connection).set_clock(_micros(record.argument_text))
     _flush(run)
 
 
 def _watermark(run: _Run, record: Record) -> None:
     name, *moment = record.arguments
-    run.connection.set_watermark(name, _micros(" ".join(moment)))
+    Harness(run.connection).set_watermark(name, _micros(" ".join(moment)))
     _flush(run)
 
 
@@ -249,7 +250,7 @@ def _set_before(connection: Connection, records: Sequence[Record]) -> None:
     first = next((r for r in records if r.directive == "at"), None)
     if first is not None:
         with contextlib.suppress(Failure):  # the record says so when it is run
-            connection.set_clock(_micros(first.argument_text))
+            Harness(connection).set_clock(_micros(first.argument_text))
 
 
 def _micros(text: str) -> int:
@@ -431,7 +432,7 @@ def _schema(run: _Run, record: Record) -> None:
 
 def _state(run: _Run, record: Record) -> None:
     label = record.arguments[0]
-    held = run.connection.join_state(run.started[label].query.name if label in run.started else label)
+    held = Harness(run.connection).join_state(run.started[label].query.name if label in run.started else label)
     for line in record.expected or ():
         m = re.fullmatch(r"(left|right) (=|<=|>=) (\d+)", line.strip())
         if m is None:

@@ -9,6 +9,7 @@ import pytest
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.runtime.clock import Clock
+from watersmeet.testing.harness import Harness
 
 
 def times(log):
@@ -28,19 +29,19 @@ def test_a_clock_runs_until_it_is_set_and_never_back():
 
 def test_epochs_have_the_time_of_the_clock_and_never_an_earlier_one(tmp_path):
     connection = watersmeet.connect(tmp_path / "db", runtime="inprocess")
-    connection.set_clock(1_000)
+    Harness(connection).set_clock(1_000)
     cursor = connection.cursor()
     cursor.execute(
         "CREATE TABLE t (k INT); CREATE MATERIALIZED VIEW v AS SELECT k FROM t; INSERT INTO t VALUES (1); FLUSH"
     )
-    connection.set_clock(5_000)
+    Harness(connection).set_clock(5_000)
     cursor.execute("INSERT INTO t VALUES (2); FLUSH")
     log = connection._session.database.log
     assert set(times(log)) == {1_000, 5_000}
     assert times(log)[-1] == 5_000
     connection.close()
     connection = watersmeet.connect(tmp_path / "db", runtime="inprocess")
-    connection.set_clock(2_000)
+    Harness(connection).set_clock(2_000)
     connection.cursor().execute("INSERT INTO t VALUES (3); FLUSH")
     found = times(connection._session.database.log)
     assert found[-1] == 5_000

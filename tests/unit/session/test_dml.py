@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
+from watersmeet.testing.harness import Harness
 
 
 @pytest.fixture
@@ -260,15 +261,15 @@ def test_random_statements_against_a_dictionary(run, seed):
 
 def test_inject(connection, run):
     run("CREATE TABLE t (a int PRIMARY KEY, b varchar NOT NULL)")
-    connection.inject("t", pa.table({"b": ["x", "y"], "a": [1, 1]}))
-    connection.deliver("t", [["2", "z"], ["3", "w"]])
+    Harness(connection).inject("t", pa.table({"b": ["x", "y"], "a": [1, 1]}))
+    Harness(connection).deliver("t", [["2", "z"], ["3", "w"]])
     assert run("SELECT * FROM t ORDER BY a") == [(1, "y"), (2, "z"), (3, "w")]
     for call in (
-        lambda: connection.inject("t", pa.table({"a": [1]})),
-        lambda: connection.deliver("t", [["x", "y"]]),
-        lambda: connection.inject("nope", pa.table({"a": [1]})),
-        lambda: connection.deliver("t", [["1"]]),
-        lambda: connection.inject("t", pa.table({"nope": [1]})),
+        lambda: Harness(connection).inject("t", pa.table({"a": [1]})),
+        lambda: Harness(connection).deliver("t", [["x", "y"]]),
+        lambda: Harness(connection).inject("nope", pa.table({"a": [1]})),
+        lambda: Harness(connection).deliver("t", [["1"]]),
+        lambda: Harness(connection).inject("t", pa.table({"nope": [1]})),
     ):
         with pytest.raises(watersmeet.Error):
             call()
@@ -281,7 +282,7 @@ def test_sources_without_their_connector():
             "CREATE SOURCE s (a int, b timestamp) WITH (connector = 'kafka', topic = 'x') FORMAT PLAIN ENCODE JSON"
         )
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a, b FROM s")
-        connection.deliver("s", [["1", "2024-01-01 00:00:00"], ["1", None]], ["a", "b"])
+        Harness(connection).deliver("s", [["1", "2024-01-01 00:00:00"], ["1", None]], ["a", "b"])
         connection.execute("FLUSH")
         found = connection.execute("SELECT * FROM v ORDER BY b").fetchall()
         assert found == [(1, dt.datetime(2024, 1, 1)), (1, None)]

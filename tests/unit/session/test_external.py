@@ -11,6 +11,7 @@ import pytest
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.testing.harness import Harness
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
@@ -26,7 +27,7 @@ def rows(connection, sql):
 
 
 def orders(connection, *pairs):
-    connection.deliver("orders", [list(p) for p in pairs], ["id", "product_id"])
+    Harness(connection).deliver("orders", [list(p) for p in pairs], ["id", "product_id"])
     connection.execute("FLUSH")
 
 
@@ -143,7 +144,7 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
     file = tmp_path / "products.csv"
     write(file, "p1,Laptop\np2,Phone\np2,Smartphone\n")
     with connect(tmp_path / "db") as connection:
-        connection.set_clock(START_US)
+        Harness(connection).set_clock(START_US)
         connection.execute(
             f"{ORDERS}; CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(FILE(path '{file}' "
             f"format 'CSV')) "
@@ -165,7 +166,7 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
             ("o5", None),
         ]
     with connect(tmp_path / "db") as connection:
-        connection.set_clock(START_US + 59 * SECOND_US)
+        Harness(connection).set_clock(START_US + 59 * SECOND_US)
         orders(connection, ("o6", "p1"))
         file.unlink()
         orders(connection, ("o7", "p3"))  # what was read last counts, and SHOW ERRORS says why
@@ -173,7 +174,7 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
         with connect(tmp_path / "db", read_only=True) as reader:
             assert rows(reader, "SHOW ERRORS") == [problem]
         assert (problem[0], problem[1]) == ("d", "problem")
-        connection.set_clock(START_US + 60 * SECOND_US)
+        Harness(connection).set_clock(START_US + 60 * SECOND_US)
         orders(connection, ("o8", "p1"))
         assert rows(connection, "SELECT * FROM table(v)")[5:] == [
             ("o6", "Laptop"),
@@ -189,7 +190,7 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
 
 def test_a_dictionary_over_a_stream_of_this_database():
     with connect() as connection:
-        connection.set_clock(START_US)
+        Harness(connection).set_clock(START_US)
         connection.execute(
             f"{ORDERS}; CREATE MUTABLE STREAM products(id string, name string, price int) PRIMARY KEY id"
         )
@@ -208,7 +209,7 @@ def test_a_dictionary_over_a_stream_of_this_database():
         connection.execute("INSERT INTO products(id, name) VALUES ('p1', 'Laptop')")
         orders(connection, ("o1", "p1"))
         connection.execute("INSERT INTO products(id, name) VALUES ('p1', 'Notebook'); FLUSH")
-        connection.set_clock(START_US + 10**6 * SECOND_US)
+        Harness(connection).set_clock(START_US + 10**6 * SECOND_US)
         orders(connection, ("o2", "p1"))
         assert sorted(running["forever"].fetchall()) == [("o1", "Laptop"), ("o2", "Laptop")]
         assert sorted(running["direct"].fetchall()) == [("o1", "Laptop"), ("o2", "Notebook")]
@@ -285,7 +286,7 @@ DIRECT = "SELECT orders.id, name FROM orders JOIN d ON orders.product_id = d.id 
 
 
 def products(connection, *pairs):
-    connection.set_external("clickhouse", "shop.products", "id string, name string", [list(p) for p in pairs])
+    Harness(connection).set_external("clickhouse", "shop.products", "id string, name string", [list(p) for p in pairs])
 
 
 def test_a_cache_stream_is_filled_also_after_a_restart(tmp_path):

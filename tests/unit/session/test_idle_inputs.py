@@ -8,6 +8,7 @@ import pytest
 
 import watersmeet
 from watersmeet.errors import Error
+from watersmeet.testing.harness import Harness
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TABLES = """
@@ -29,7 +30,7 @@ class Clocked:
         self.pass_to(0)
 
     def pass_to(self, seconds):
-        self.connection.set_clock(round((START.timestamp() + seconds) * 1e6))
+        Harness(self.connection).set_clock(round((START.timestamp() + seconds) * 1e6))
 
     def run(self, sql):
         return (
@@ -154,5 +155,5 @@ def test_time_only_moves_for_relations_that_have_it(tmp_path):
     db.run("CREATE TABLE t (k INT)")
     for name in ("t", "nobody"):
         with pytest.raises(Error, match="has no WATERMARK FOR"):
-            db.connection.set_watermark(name, 5)
+            Harness(db.connection).set_watermark(name, 5)
     db.connection.close()

@@ -15,6 +15,7 @@ from watersmeet import Error
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.flushing import Flush
+from watersmeet.testing.harness import Harness
 
 #: More than a few rows take, less than thousands.
 LIMIT = 20_000
@@ -27,7 +28,7 @@ def connect(path=None, **options):
 
 
 def insert(connection, relation, start, rows):
-    connection.deliver(relation, [[str(i), f"key {i}"] for i in range(start, start + rows)], None)
+    Harness(connection).deliver(relation, [[str(i), f"key {i}"] for i in range(start, start + rows)], None)
     connection.execute("FLUSH")
 
 
@@ -117,10 +118,10 @@ def test_a_flush_waits_while_a_stopped_view_is_let_go_of():
         coordinator = engine._ready()
         planned = []
         for start in (0, 2000):  # two epochs are planned, the first of which will stop the view
-            connection.deliver("l", [[str(i), f"key {i}"] for i in range(start, start + 2000)], None)
+            Harness(connection).deliver("l", [[str(i), f"key {i}"] for i in range(start, start + 2000)], None)
             planned.append(coordinator.plan(time.time_ns() // 1000))
         engine._run(coordinator, planned[0])
-        connection.deliver("r", [["7", "key 3999"]], None)
+        Harness(connection).deliver("r", [["7", "key 3999"]], None)
         flush = Flush()
         assert flush.plan(coordinator) is None
         assert not flush.is_planned
@@ -241,7 +242,7 @@ def test_how_many_rows_joins_may_make_is_said_in_every_dialect():
         )
         running = connection.execute(f"{JOIN} SETTINGS max_join_amplification_rows = 3")
         insert(connection, "l", 0, 4)
-        connection.deliver("r", [["1", "key 0"], ["2", "key 1"], ["3", "key 2"], ["4", "key 3"]], None)
+        Harness(connection).deliver("r", [["1", "key 0"], ["2", "key 1"], ["3", "key 2"], ["4", "key 3"]], None)
         connection.flush()
         with pytest.raises(Error) as found:
             running.fetchall()
@@ -272,7 +273,9 @@ def test_all_keys_of_all_buckets_count(parallelism):
                 f"CREATE MATERIALIZED VIEW {name} AS {JOIN} SETTINGS max_join_amplification_rows = {limit}"
             )
         for relation, copies in (("l", 3), ("r", 2)):
-            connection.deliver(relation, [[str(c), f"key {i}"] for i in range(10) for c in range(copies)], None)
+            Harness(connection).deliver(
+                relation, [[str(c), f"key {i}"] for i in range(10) for c in range(copies)], None
+            )
         stopped = "a join would make 60 rows in one epoch, more than max_join_amplification_rows = 59"
         assert connection.execute("FLUSH").notices == (f'materialized view "less" was stopped: {stopped}',)
         assert connection.execute("FLUSH").notices == ()
@@ -294,8 +297,8 @@ def test_epochs_that_were_planned_do_not_run_a_view_that_was_stopped(tmp_path):
         coordinator = engine._ready()
         planned = []
         for number in range(3):
-            connection.deliver("l", [[str(number), "key"], [str(9 - number), "key"]], None)
-            connection.deliver("r", [[str(number), "key"], ["9", f"key{number}"]], None)
+            Harness(connection).deliver("l", [[str(number), "key"], [str(9 - number), "key"]], None)
+            Harness(connection).deliver("r", [[str(number), "key"], ["9", f"key{number}"]], None)
             planned.append(coordinator.plan(time.time_ns() // 1000))
         for intent in planned:
             engine._run(coordinator, intent)

@@ -9,6 +9,7 @@ import datetime as dt
 import pytest
 
 import watersmeet
+from watersmeet.testing.harness import Harness
 
 
 def at(second: float) -> dt.datetime:
@@ -64,7 +65,7 @@ def test_the_clock_is_known_after_a_restart(path):
     with open_(path) as connection:
         assert insert(connection, (9, 2), (10, 3)).rowcount == 1
         assert (content(connection), late(connection)) == ([1, 3], 1)
-        connection.set_watermark("s", int(at(20).replace(tzinfo=dt.UTC).timestamp() * 1_000_000))
+        Harness(connection).set_watermark("s", int(at(20).replace(tzinfo=dt.UTC).timestamp() * 1_000_000))
         connection.execute("FLUSH")
     with open_(path) as connection:
         assert insert(connection, (19, 4), (20, 5)).rowcount == 1
@@ -115,7 +116,7 @@ def test_rowtimes_are_whole_milliseconds(path):
 
 def test_without_a_rowtime_a_row_has_the_time_of_its_insert(path):
     with open_(path) as connection:
-        connection.set_clock(int(at(5).replace(tzinfo=dt.UTC).timestamp() * 1_000_000))
+        Harness(connection).set_clock(int(at(5).replace(tzinfo=dt.UTC).timestamp() * 1_000_000))
         connection.execute("INSERT INTO s VALUES (1)")
         connection.execute("FLUSH")
         assert connection.execute("SELECT rowtime FROM s").fetchall() == [(at(5),)]
@@ -127,7 +128,7 @@ def test_many_parameters_and_rows_from_outside_are_in_order_too(path):
             "INSERT INTO s (rowtime, n) VALUES (?, ?)", [(at(2), 1), (at(1), 2), (at(2), 3)]
         )
         assert done.rowcount == 2
-        connection.deliver("s", [[str(at(1)), "4"], [str(at(4)), "5"]])
+        Harness(connection).deliver("s", [[str(at(1)), "4"], [str(at(4)), "5"]])
         assert (content(connection), late(connection)) == ([1, 3, 5], 2)
 
 

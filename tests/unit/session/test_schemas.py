@@ -6,6 +6,7 @@ import pytest
 
 import watersmeet
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.testing.harness import Harness
 from watersmeet.types import INTEGER, Field
 
 COLUMNS = (Field("a", INTEGER),)
@@ -35,9 +36,9 @@ def test_a_view_keeps_its_path_and_all_is_there_after_a_restart(tmp_path):
         cursor = connection.cursor()
         cursor.execute("""CREATE SCHEMA s; CREATE TABLE t (a int); CREATE TABLE s.t (b int); SET SCHEMA 's';
                           CREATE VIEW v AS SELECT b FROM t; CREATE MATERIALIZED VIEW m AS SELECT * FROM v""")
-        connection.deliver("s.t", [["1"]])
-        connection.deliver("public.t", [["2"]])
-        connection.deliver("t", [["3"]])
+        Harness(connection).deliver("s.t", [["1"]])
+        Harness(connection).deliver("public.t", [["2"]])
+        Harness(connection).deliver("t", [["3"]])
         cursor.execute("FLUSH")
     for rebuild in (False, True):
         with connected(tmp_path / "db", rebuild=rebuild) as connection:

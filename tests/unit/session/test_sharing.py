@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from watersmeet.testing.harness import Harness
+
 
 def operators(connection, kind):
     return [o for o in connection.status()["operators"].values() if o["kind"] == kind]
@@ -15,7 +17,7 @@ def test_the_same_view_twice_is_one_join(connection, run):
     run("INSERT INTO a VALUES (1, 10), (2, 20); INSERT INTO b VALUES (1, 100), (3, 300); FLUSH")
     assert len(operators(connection, "join")) == 1
     assert [o["state_rows"] for o in operators(connection, "arrange")] == [2, 2]
-    assert [connection.join_state(n) for n in ("one", "three")] == [{"left": 2, "right": 2}] * 2
+    assert [Harness(connection).join_state(n) for n in ("one", "three")] == [{"left": 2, "right": 2}] * 2
     run("DROP MATERIALIZED VIEW one; INSERT INTO b VALUES (2, 200); FLUSH")
     assert run("SELECT count(*) FROM two") == run("SELECT count(*) FROM three") == [(2,)]
 

@@ -8,6 +8,7 @@ import os
 import pytest
 
 import watersmeet
+from watersmeet.testing.harness import Harness
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_jobs(connection, run, example):
         "errors": 0,
     }
     assert job["state_bytes"] > 0
-    assert connection.join_state("v") == {"left": 2, "right": 2}
+    assert Harness(connection).join_state("v") == {"left": 2, "right": 2}
 
 
 def test_errors_of_expressions_and_sources(run, tmp_path):
@@ -127,7 +128,7 @@ def test_join_state_of_what_has_none(connection, run, example):
     run("CREATE MATERIALIZED VIEW plain AS SELECT a FROM t")
     for name in ("nope", "t", "plain"):
         with pytest.raises(watersmeet.Error):
-            connection.join_state(name)
+            Harness(connection).join_state(name)
 
 
 def test_variables(connection, run, fails):
@@ -195,7 +196,7 @@ def test_explain(run, fails, example):
 
 
 def test_explain_script(connection):
-    plans = connection.explain_script("""
+    plans = Harness(connection).explain_script("""
         CREATE SOURCE s (a int, b int) WITH (connector = 'datagen');
         CREATE TABLE t (a int PRIMARY KEY, c int); INSERT INTO t VALUES (1, 1);
         CREATE MATERIALIZED VIEW x AS SELECT s.a, t.c FROM s LEFT JOIN t ON s.a = t.a;
@@ -207,7 +208,7 @@ def test_explain_script(connection):
 
 
 def test_explain_script_of_other_dialects(connection):
-    plans = connection.explain_script("""
+    plans = Harness(connection).explain_script("""
         -- dialect: lenses
         CREATE TABLE a (_key int, x int) FORMAT (int, avro);
         SET defaults.topic.autocreate=true;

@@ -12,6 +12,7 @@ import watersmeet
 from watersmeet import Error
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import read_holds
+from watersmeet.testing.harness import Harness
 
 
 def connect(path=None, dialect="timeplus", **options):
@@ -318,7 +319,7 @@ def test_a_direct_join_reads_what_a_row_needs():
         connection.execute(
             "CREATE STREAM l(n int, k int); CREATE MUTABLE STREAM r(k int, v string, w string) PRIMARY KEY k"
         )
-        connection.inject(
+        Harness(connection).inject(
             "r",
             pa.table(
                 {"k": pa.array(range(50_000), pa.int32()), "v": [f"v{i}" for i in range(50_000)], "w": ["w"] * 50_000}

@@ -25,9 +25,9 @@ class Session:
     """The state of a connection.
 
     view: the one in whose words statements are read, if they are not the user's. replace_connectors: relations with
-    a connector get their rows only by `Connection.inject`. running: its queries that run until they are stopped.
-    stopping: threads that stop such queries, until they have. told_failures: ids of the views of which FLUSH said that
-    they stopped.
+    a connector get their rows only from tests (`testing.harness`). running: its queries that run until they are
+    stopped. stopping: threads that stop such queries, until they have. told_failures: ids of the views of which FLUSH
+    said that they stopped.
     """
 
     database: OpenDatabase

@@ -10,14 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-import pyarrow as pa
-
 from watersmeet import errors
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialects import language_named, parse
-from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.statements import Select
-from watersmeet.dialects.timeplus.texts import columns_of
 from watersmeet.errors import error
 from watersmeet.late import late
 from watersmeet.session.access import transactions
@@ -30,13 +26,8 @@ from watersmeet.session.statements.registry import function_named
 from watersmeet.store.layout import FilePermissions
 
 if TYPE_CHECKING:
-    from watersmeet.session.access import ordering
-    from watersmeet.session.services import delivery, running, status, topology, upkeep
-    from watersmeet.session.statements import explain
+    from watersmeet.session.services import running, status, topology, upkeep
 else:
-    delivery = late("watersmeet.session.services.delivery")
-    explain = late("watersmeet.session.statements.explain")
-    ordering = late("watersmeet.session.access.ordering")
     running = late("watersmeet.session.services.running")
     status = late("watersmeet.session.services.status")
     topology = late("watersmeet.session.services.topology")
@@ -74,7 +65,7 @@ def connect(
     read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
     rebuild: plan all views and make their state anew from their inputs before going on: for another
         `parallelism`, or after STATE_DAMAGED. Their content stays as it is.
-    replace_connectors: sources get their rows only by `Connection.inject` (for tests).
+    replace_connectors: sources get their rows only by `testing.harness.Harness.inject`.
     tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so
     often.
     file_permissions: of a new database. `private`: its directory and all files in it are for the user of this process
@@ -110,7 +101,7 @@ def connect(
         files=allow_files,
     )
     if not read_only:
-        upkeep.DictionaryUpkeep(Session(database, Variables("timeplus")))
+        upkeep.Upkeep(Session(database, Variables(dialect))).start()
     return Connection(Session(database, Variables(dialect), replace_connectors))
 
 
@@ -228,60 +219,6 @@ class Connection:
                 raise
         return started
 
-    def set_clock(self, time_us: int) -> None:
-        """Stop the database's clock at a time, for tests: now() and PROCTIME() of epochs are it until the next call.
-
-        time_us: microseconds since 1970 (UTC). INVALID_PARAMETER if that would set it back.
-        """
-        self._check_open()
-        self._session.require_writer("setting the clock")
-        self._session.database.clock.set(time_us)
-
-    def set_watermark(self, relation: str, time_us: int) -> None:
-        """Move a relation's event time, for tests: no later row will be before `time_us`, though no row says so.
-
-        time_us: microseconds since 1970 (UTC). INVALID_PARAMETER for a relation without WATERMARK FOR.
-        """
-        self._check_open()
-        self._session.require_writer("moving a watermark")
-        found = relation_written(self._session.catalog, relation)
-        if found is None or found.event_time is None:
-            raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
-        database = self._session.database
-        database.engine.lift(found.id, time_us)
-        if found.event_time.ordered:
-            ordering.stream_clock(self._session, found)
-            database.rise(found.id, time_us)
-
-    def set_external(self, kind: str, table: str, columns: str, rows: Sequence[Sequence[str | None]]) -> None:
-        """Put rows in the place of a table of another system, for tests: external tables and dictionaries over it read
-        them.
-
-        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in Timeplus' spelling, `id
-        string, name string`.
-        rows: texts, each read as its column's type; they take the place of those of an earlier call.
-        """
-        self._check_open()
-        self._session.require_writer("setting external content")
-        self._session.database.outside.give(kind, table, columns_of(columns), rows)
-
-    def inject(self, relation: str, rows: pa.Table) -> None:
-        """Commit rows to a source or table as if its connector had delivered them.
-
-        rows: columns by name; missing ones are NULL. Needs `replace_connectors` for relations with a connector.
-        """
-        self._check_open()
-        with self._lock:
-            delivery.inject(self._session, relation, rows)
-
-    def deliver(
-        self, relation: str, rows: Sequence[Sequence[str | None]], columns: Sequence[str] | None = None
-    ) -> None:
-        """Commit rows given as texts, each read as its column's type."""
-        self._check_open()
-        with self._lock:
-            delivery.deliver_texts(self._session, relation, rows, columns)
-
     def status(self) -> dict[str, Any]:
         """How views and sources do: what SHOW JOBS shows, as JSON. Never waits for statements of other threads."""
         self._check_open()
@@ -291,17 +228,6 @@ class Connection:
         """A picture of all tables, sources and materialised views and what feeds what: an SVG document, or DOT."""
         self._check_open()
         return topology.draw_topology(self._session, format)
-
-    def join_state(self, view: str) -> dict[str, int]:
-        """Rows that the last join of `view` holds: `left` and `right`."""
-        self._check_open()
-        return status.join_state(self._session, view)
-
-    def explain_script(self, text: str) -> list[tuple[str, list[str]]]:
-        """The plans of the views that a script makes: name and lines. Changes the catalog, so use a new database."""
-        self._check_open()
-        with self._lock:
-            return explain.explain_script(self._session, text)
 
     def __enter__(self) -> Self:
         self._check_open()

@@ -39,29 +39,34 @@ _STOP_S: Final = 10.0
 _COPIED: Final = "copied"
 
 
-class DictionaryUpkeep:
-    """Keeps dictionaries and their cache streams. Safe for several threads.
+class Upkeep:
+    """Keeps dictionaries, their cache streams and the streams that views write. Safe for several threads.
 
-    A cache stream is written by transactions of its own, so that it is a stream as any other; between an epoch that
-    found a row in the
-    source and that transaction, the source is asked again. A row that is there already stays (ruling D-003-10: missing
-    keys are written).
+    A cache stream is written by transactions of its own, so it is a stream like any other. Between an epoch that found
+    a row in the source and that transaction, the source is asked again. A row that is there already stays (ruling
+    D-003-10: missing keys are written).
     """
 
     def __init__(self, session: Session) -> None:
-        """session: of its own, without transactions. Starts its thread if epochs run in the background."""
+        """session: of its own, without transactions."""
         self._session = session
         self._following: dict[str, Changes] = {}
         self._lock = threading.RLock()
         self._wrote = False
         self._problems = session.database.unwritten
         self._ended = threading.Event()
+
+    def start(self) -> None:
+        """From now on the database is kept: at each FLUSH, and by a thread if epochs run in the background. It ends
+        when the database is closed.
+        """
+        database = self._session.database
         self.follow()
-        session.database.upkeep = self
-        if session.database.runtime != "inprocess":
-            thread = threading.Thread(target=self._run, name="watersmeet-dictionaries", daemon=True)
-            session.database.at_close(lambda: thread.join(_STOP_S))
-            session.database.at_close(self._ended.set)
+        database.upkeep = self
+        if database.runtime != "inprocess":
+            thread = threading.Thread(target=self._run, name="watersmeet-upkeep", daemon=True)
+            database.at_close(lambda: thread.join(_STOP_S))
+            database.at_close(self._ended.set)
             thread.start()
 
     def before(self) -> None:
