@@ -19,7 +19,7 @@ import watersmeet
 from watersmeet.cli import consoles
 from watersmeet.cli.failures import read_script, read_scripts, reporting, write_text
 from watersmeet.errors import Error
-from watersmeet.late import late
+from watersmeet.late import late, never
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def query(
 ) -> None:
     """Read a database, also while another process runs it. Needs no Spark."""
     # DuckDB and PyArrow import pandas where it is installed, which takes longer than the query; nothing here uses it.
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    never("pandas")
     with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
         out = consoles.output()
         try:
