@@ -11,7 +11,6 @@ from sqlglot import exp
 from watersmeet.batch.aggregates import AS_VIEWS, as_view
 from watersmeet.batch.state import Translated
 from watersmeet.binder.aggregates import bare
-from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.windows import as_they_came
 from watersmeet.dialects.queries import name_of
@@ -36,12 +35,20 @@ _ORDERED_SETS: Final = {"mode": "mode", "percentile_cont": "quantile_cont", "per
 _RENAMED: Final = {"every": "bool_and", "jsonb_agg": "json_group_array"}
 
 
+#: Of a value, the function's name, its argument and the scope below.
+OfNothing = Callable[[Value, str, exp.Expression, Scope], Value]
+
+
+def _unchanged(value: Value, function: str, argument: exp.Expression, scope: Scope) -> Value:  # noqa: ARG001
+    return value
+
+
 class BatchContext(ScopeContext):
     """An expression of a bounded query. `translate` translates the subqueries in it.
 
     aggregates: whether aggregate functions may be called here. keys: if not None, the expressions of GROUP
-    BY; a column outside of aggregates must be one of them. filling: aggregates of nothing are the defaults of their
-    types.
+    BY; a column outside of aggregates must be one of them. of_nothing: the value of an
+    aggregate function that may get no rows.
     """
 
     volatile_allowed = True
@@ -56,10 +63,10 @@ class BatchContext(ScopeContext):
         aggregates: bool = False,
         windows: bool = False,
         keys: Sequence[Value] | None = None,
-        filling: bool = False,
+        of_nothing: OfNothing | None = None,
     ) -> None:
         super().__init__(text, scope, clause)
-        self.filling = filling
+        self.of_nothing: OfNothing = of_nothing or _unchanged
         self.translate = translate
         self.aggregates = aggregates
         self.windows = windows
@@ -227,11 +234,7 @@ class BatchContext(ScopeContext):
         expression = complete(_RENAMED.get(name, name), arguments)
         if name in _TYPED:
             value = self._typed(name, expression, values, node, complete, arguments, over=over)
-            return (
-                value
-                if over or not self.filling or not values
-                else of_nothing(value, name, values[0].expression, self.scope)
-            )
+            return value if over or not values else self.of_nothing(value, name, values[0].expression, self.scope)
         try:
             kind, _ = self.type_of(
                 exp.Anonymous(this=_RENAMED.get(name, name), expressions=[typed_null(v) for v in values])
@@ -247,11 +250,9 @@ class BatchContext(ScopeContext):
     def _as_view(self, found: Written) -> Value:
         bound = bind_call(found, self.inside)
         value = as_view(bound)
-        return (
-            value
-            if not self.filling or bound.argument is None
-            else of_nothing(value, bound.function, bound.argument.expression, self.scope)
-        )
+        if bound.argument is None:
+            return value
+        return self.of_nothing(value, bound.function, bound.argument.expression, self.scope)
 
     def _arguments(self, node: exp.Expression, place: Context) -> tuple[list[exp.Expression], list[Value]]:
         """The translated arguments, DISTINCT and ORDER BY kept, and their values alone."""
@@ -316,7 +317,7 @@ class BatchContext(ScopeContext):
         if condition is not None:
             made = exp.Filter(this=made, expression=exp.Where(this=condition.copy()))
         found = Value(duckdb_cast(made, kind), kind)
-        return of_nothing(found, name, value.expression, self.scope) if self.filling else found
+        return self.of_nothing(found, name, value.expression, self.scope)
 
     def _ordered(self, node: exp.Expression, place: Context) -> exp.Expression:
         return ordered(node, bind_value(node.this, place).expression)

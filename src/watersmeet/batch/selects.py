@@ -11,13 +11,11 @@ from watersmeet.batch.scalars import BatchContext, ordered
 from watersmeet.batch.sources import Sources, Translate
 from watersmeet.batch.state import Batch, Environment, Output, Translated, not_supported
 from watersmeet.binder.scope import Scope, ScopeColumn, item_name, unaliased_name
-from watersmeet.binder.settings import fills_aggregates
 from watersmeet.binder.sources import check_arguments
 from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.timewindows import check_condition
 from watersmeet.binder.windows import Definitions
 from watersmeet.dialects.queries import name_of, place_of
-from watersmeet.dialects.registry import language_named
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import UNORDERED, Context
@@ -89,7 +87,7 @@ class Selecting:
         if clause is not None:
             joins = [*(node.args.get("joins") or []), *map(_as_join, node.args.get("laterals") or [])]
             made["from_"], made["joins"], scope = self.sources.clause(clause.this, joins)
-        if scope.order is None and language_named(self.batch.dialect).semantics.row_order != "none":
+        if scope.order is None and self.batch.rules.semantics.row_order != "none":
             scope = replace(scope, order=UNORDERED)
         where = node.args.get("where")
         if where is not None:
@@ -130,7 +128,7 @@ class Selecting:
             aggregates=True,
             windows=clause in ("SELECT", "ORDER BY"),
             keys=keys,
-            filling=fills_aggregates(language_named(self.batch.dialect).semantics, self.batch.settings),
+            of_nothing=self.batch.of_nothing,
         )
 
     # -- GROUP BY -----------------------------------------------------------------------------------------------
@@ -208,7 +206,7 @@ class Selecting:
 
     def _items(self, ctx: BatchContext, scope: Scope) -> list[tuple[Value, str | None, exp.Expression]]:
         found: list[tuple[Value, str | None, exp.Expression]] = []
-        semantics = language_named(self.batch.dialect).semantics
+        semantics = self.batch.rules.semantics
         for node in self.node.expressions:
             star = star_of(node)
             if star is not None:
@@ -226,7 +224,7 @@ class Selecting:
         return found
 
     def _starred(self, star: exp.Star, node: exp.Expression, scope: Scope) -> list[ScopeColumn]:
-        return expanded(star, node, scope, self.env.text, records=language_named(self.batch.dialect).semantics.records)
+        return expanded(star, node, scope, self.env.text, self.batch.rules)
 
     # -- DISTINCT, ORDER BY, LIMIT ------------------------------------------------------------------------------
 
@@ -281,7 +279,7 @@ class Selecting:
                 aggregates=ctx.aggregates,
                 windows=True,
                 keys=ctx.keys,
-                filling=ctx.filling,
+                of_nothing=ctx.of_nothing,
             )
             value = bind_value(node, place)
             same = [i for i, (v, _, _) in enumerate(items) if v.expression == value.expression]

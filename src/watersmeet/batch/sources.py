@@ -24,16 +24,13 @@ from watersmeet.batch.state import (
     table_alias,
 )
 from watersmeet.binder.binding import check_alias_list
-from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
-from watersmeet.binder.dialects.timeplus.strictness import check_kind
-from watersmeet.binder.dialects.timeplus.type_defaults import filled
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.scope import Scope, ScopeColumn, single
 from watersmeet.binder.sources import alias_of, catalog_relation, check_arguments, view_statement
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.catalog import Relation
 from watersmeet.dialects.queries import is_marked, name_of, place_of
-from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import coerce
@@ -115,7 +112,7 @@ class Sources:
                 hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
             )
         check_arguments(node, _JOIN, self.env.text, "a join")
-        check_kind(node, language_named(self.batch.dialect).semantics, self.env.text)
+        self.batch.rules.check_join(node, self.env.text)
 
     # -- items --------------------------------------------------------------------------------------------------
 
@@ -191,16 +188,15 @@ class Sources:
             for a, f in zip(actual.columns, relation.columns, strict=False)  # a view may know less of them
         )
         placed, scope = self._placed(made, outputs, alias, names, node)
-        semantics = language_named(self.batch.dialect).semantics
+        semantics = self.batch.rules.semantics
         if semantics.row_order != "none":
             scope = replace(scope, order=StoredOrder(relation, made, semantics))
         return placed, scope
 
     def _view(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
         statement = view_statement(relation)
-        batch = self.batch
-        dialect, catalog, named = batch.dialect, batch.catalog, list(batch.named)
-        batch.dialect, batch.catalog = relation.dialect, catalog.seen_by(relation)
+        rules = rules_of(relation.dialect)
+        batch = replace(self.batch, rules=rules, catalog=self.batch.catalog.seen_by(relation), named=[])
         if is_marked(statement.query):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -211,9 +207,8 @@ class Sources:
                 hint="Write SELECT STREAM, or read a materialized view of it.",
             )
         query, _ = inlined(statement.query, batch.catalog, relation.dialect, statement.text)
-        query = with_current_names(query, batch.catalog, language_named(relation.dialect).semantics)
+        query = with_current_names(query, batch.catalog, rules.semantics)
         inner = self.translate(query, Environment(statement.text), batch)
-        batch.dialect, batch.catalog, batch.named = dialect, catalog, named
         outputs = tuple(
             Output(o.alias, f.name, o.type, o.nullable, window=o.window)
             for o, f in zip(inner.outputs, relation.columns, strict=True)
@@ -369,7 +364,7 @@ class Sources:
                 span=place_of(node.this),
                 hint="Give one of them an alias.",
             )
-        node = with_ranges(node, left, right, self.env.text, self.batch.settings)
+        node = self.batch.rules.join_condition(node, left, right, self.env.text, self.batch.settings)
         side = node.side.upper()
         using = [name_of(i) for i in node.args.get("using") or []]
         if node.method.upper() == "NATURAL":
@@ -388,7 +383,7 @@ class Sources:
 
     def _extended(self, scope: Scope, left: Scope, right: Scope, side: str) -> Scope:
         """The scope of a join whose columns may be missing."""
-        return _nullable(scope, left, right, side, defaults=self.batch.settings.get("join_use_nulls") == "0")
+        return _nullable(scope, left, right, side, lambda v: self.batch.rules.unmatched(v, self.batch.settings))
 
     def _using(
         self, left: Scope, right: Scope, side: str, names: Sequence[str], node: exp.Join, ctx: BatchContext
@@ -457,10 +452,8 @@ def _parenthesised(item: exp.Expression, joins: list[exp.Join]) -> exp.Expressio
     return exp.Paren(this=item)
 
 
-def _nullable(scope: Scope, left: Scope, right: Scope, side: str, *, defaults: bool = False) -> Scope:
-    """The scope with all columns of a NULL-extended side nullable, or with the defaults of their types in place of such
-    NULLs.
-    """
+def _nullable(scope: Scope, left: Scope, right: Scope, side: str, unmatched: Callable[[Value], Value]) -> Scope:
+    """The scope in which all columns of a side that may lack are `unmatched`."""
     extended = {"LEFT": (right,), "RIGHT": (left,), "FULL": (left, right)}.get(side, ())
     if not extended:
         return scope
@@ -470,10 +463,7 @@ def _nullable(scope: Scope, left: Scope, right: Scope, side: str, *, defaults: b
 
     def update(item: ScopeColumn) -> ScopeColumn:
         hit = any(c.sql() in changed for c in item.value.expression.find_all(exp.Column))
-        value = item.value
-        if defaults and hit and not value.nullable:
-            return ScopeColumn(item.name, filled(value))
-        return ScopeColumn(item.name, Value(value.expression, value.type, value.nullable or hit))
+        return ScopeColumn(item.name, unmatched(item.value)) if hit else item
 
     tables = tuple(replace(t, columns=tuple(update(c) for c in t.columns)) for t in scope.tables)
     return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)

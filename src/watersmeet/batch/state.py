@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TimeWindow
+from watersmeet.binder.rules import DialectRules
 from watersmeet.binder.scope import Scope, ScopeColumn
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.queries import place_of
@@ -16,32 +17,44 @@ from watersmeet.expressions.values import Value
 from watersmeet.types import SqlType
 
 
-@dataclass
-class Batch:
-    """The state of one translation. relation_name: the DuckDB relation that holds a relation's content.
+class Aliases:
+    """Aliases of tables, each given once."""
 
+    def __init__(self) -> None:
+        self._next = 1
+
+    def new(self, taken: Catalog) -> str:
+        """One that is no relation's name."""
+        while True:
+            name = f"~{self._next}"
+            self._next += 1
+            if all(r.shown != name for r in taken.relations.values()):
+                return name
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How a query is translated, and where to put what is found. A view in it has a batch of its own.
+
+    relation_name: the DuckDB relation that holds a relation's content. rules: of the dialect of the text.
     named: the relations that the query itself names, depends_on: those whose content it reads, below views too.
-    windowed: the columns that TUMBLE and HOP give, by their SQL. settings: of the query, behind SETTINGS.
-    files: whether it may read files.
+    windowed: the columns that TUMBLE and HOP give, by their SQL. settings: of the query. files: whether it may read
+    files.
     """
 
     catalog: Catalog
     relation_name: Callable[[Relation], str]
-    dialect: str
+    rules: DialectRules
     files: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
-    next_alias: int = 1
+    aliases: Aliases = field(default_factory=Aliases)
     depends_on: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
 
     def alias(self) -> str:
         """A table alias that is used nowhere else, nor the name of a relation."""
-        while True:
-            name = f"~{self.next_alias}"
-            self.next_alias += 1
-            if all(r.shown != name for r in self.catalog.relations.values()):
-                return name
+        return self.aliases.new(self.catalog)
 
     def name(self, relation_id: str) -> None:
         """Notes that the query names this relation."""
@@ -52,6 +65,10 @@ class Batch:
         """Notes that the query reads this relation."""
         if relation_id not in self.depends_on:
             self.depends_on.append(relation_id)
+
+    def of_nothing(self, value: Value, function: str, argument: exp.Expression, scope: Scope) -> Value:
+        """The value of an aggregate function that may get no rows."""
+        return self.rules.of_nothing(value, function, argument, scope, self.settings)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -22,14 +23,13 @@ from watersmeet.batch.state import (
     table_alias,
 )
 from watersmeet.binder.ctes import named_queries, names_itself
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.scope import Scope
-from watersmeet.binder.settings import with_settings
 from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.errors import error
@@ -53,10 +53,11 @@ def to_duckdb(
     a table or materialized view; its columns are called as the relation's are. files: whether it may read files. The
     result's columns have the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
     """
-    batch = Batch(catalog, relation_name, dialect, files)
+    rules = rules_of(dialect)
+    batch = Batch(catalog, relation_name, rules, files)
     with depth_checked(text):
         query, functions = inlined(query, catalog, dialect, text)
-        query = with_current_names(query, catalog, language_named(dialect).semantics)
+        query = with_current_names(query, catalog, rules.semantics)
         found = translate(query, Environment(text), batch)
         sql = _renamed(found).sql(dialect="duckdb", copy=False)
     columns = tuple(Field(o.name, o.type, o.nullable) for o in found.outputs)
@@ -76,11 +77,8 @@ def _renamed(found: Translated) -> exp.Expression:
 
 def translate(node: exp.Expression, env: Environment, batch: Batch) -> Translated:
     """A query of any form, with its settings, which are of the queries inside of it, too."""
-    node, own = with_settings(node, language_named(batch.dialect).semantics, env.text)
-    settings, batch.settings = batch.settings, {**batch.settings, **own}
-    found = _translated(node, env, batch)
-    batch.settings = settings
-    return found
+    node, own = batch.rules.settings(node, env.text)
+    return _translated(node, env, replace(batch, settings={**batch.settings, **own}) if own else batch)
 
 
 def _translated(node: exp.Expression, env: Environment, batch: Batch) -> Translated:

@@ -9,10 +9,8 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relation
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import Binding, value_of
-from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing
 from watersmeet.binder.groupingsets import expanded, grouping
 from watersmeet.binder.scope import ScopeContext, SubqueryValues
-from watersmeet.binder.settings import fills_aggregates
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
@@ -139,13 +137,11 @@ class Grouping(Context):
         if read and read <= self.below.scope.ids_around:
             raise self.not_supported("an aggregate function of columns of the query around it alone", node)
         value = self._add(bound, call.name, nullable=bound.function != "count")
-        if (
-            bound.argument is None
-            or not self._may_have_none(bound)
-            or not fills_aggregates(self.binding.semantics, self.binding.settings)
-        ):
+        if bound.argument is None or not self._may_have_none(bound):
             return value
-        return of_nothing(value, bound.function, bound.argument.expression, self.below.scope)
+        return self.binding.rules.of_nothing(
+            value, bound.function, bound.argument.expression, self.below.scope, self.binding.settings
+        )
 
     def _may_have_none(self, call: AggregateCall) -> bool:
         """True if a group may be without values of a call: the one of all rows, one whose rows are filtered; a

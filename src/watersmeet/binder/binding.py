@@ -1,10 +1,10 @@
-"""What one binding of a query keeps in common: ids, notices, what the query depends on."""
+"""How a query is read, what binding finds on its way, and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
@@ -13,11 +13,12 @@ from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn
 from watersmeet.catalog import Catalog
-from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER, SqlType
+
+if TYPE_CHECKING:
+    from watersmeet.binder.rules import DialectRules
 
 
 @dataclass(frozen=True)
@@ -30,62 +31,64 @@ class Fill:
     tree: Relation
 
 
-#: Which rows of relations count; see `Semantics.history`, and `before`: those that were there at the start.
+#: Which rows of relations count; see `rules.Reading`; `before`: those that were there at the start.
 Part = Literal["all", "new", "new of streams", "before"]
 
 
 @dataclass
-class Binding:
-    """The state of one `bind_query`, shared by everything inlined into it.
+class Collected:
+    """What binding a query finds on its way.
 
-    windowed: the columns that TUMBLE and HOP give, by their SQL. window_ends: those that hold the end of a window.
-    dialect: of the text that is being bound. moment: of the start of the query: the newest commit that it follows.
-    part: which rows of the
-    relations count: all, of append-only ones those that come after the moment, or those that were there before.
-    settings: of the query that is being bound, behind SETTINGS. limits: what they say that a join may keep, of all
-    queries in it. most_join_rows: what they say that a join may make, None if they say nothing.
-    still: what is no stream is read as it was at that moment, and stands still. fronted: queries over streams have
-    their rowtime in front also where they select it.
-    closing_us: rows come out once their windows are over for so long (None: as they come). delayed: windows of streams
-    without a watermark reckon with that delay already.
-    fills: what the query finds that caches of dictionaries lack. named: the CTEs that were bound because something
-    names them.
+    notices: for the user. limits: what settings say that a join may keep, of all queries inside. most_join_rows: what
+    they say that a join may make, None if they say nothing. delayed: windows of streams without a watermark reckon with
+    the delay of `closing_us` already. windowed: the columns that TUMBLE and HOP give, by their SQL. window_ends: those
+    that hold the end of a window. named: the CTEs that were bound because something names them.
+    """
+
+    next_id: int = 1
+    notices: list[str] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+    most_join_rows: int | None = None
+    delayed: bool = False
+    windowed: dict[str, TimeWindow] = field(default_factory=dict)
+    window_ends: set[str] = field(default_factory=set)
+    named: set[Cte] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How a query is read, and where to put what is found. A query inside of another may have a binding of its own.
+
+    rules: of the dialect whose text is bound. rules_of: those of others, by name. moment: of the start of the query:
+    the newest commit that it follows. part: which rows of the relations count: all, of append-only ones those that come
+    after the moment, or those that were there before. still: what is no stream is read as it was at that moment, and
+    stands still. settings: of the query. closing_us: rows come out once their windows are over for so long (None: as
+    they come). depends_on: ids of the relations of the catalog that the query names. fills: what it finds that caches
+    of dictionaries lack.
     """
 
     catalog: Catalog
-    dialect: str
+    rules: DialectRules
+    rules_of: Callable[[str], DialectRules]
     moment: int = 0
     part: Part = "all"
-    settings: Mapping[str, str] = field(default_factory=dict)
-    limits: list[int] = field(default_factory=list)
-    most_join_rows: int | None = None
     still: bool = False
-    fronted: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
     closing_us: int | None = None
-    delayed: bool = False
-    next_id: int = 1
-    notices: list[str] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)
-    windowed: dict[str, TimeWindow] = field(default_factory=dict)
-    window_ends: set[str] = field(default_factory=set)
     fills: list[Fill] = field(default_factory=list)
-    named: set[Cte] = field(default_factory=set)
-
-    @property
-    def semantics(self) -> Semantics:
-        """What words mean in the text that is being bound."""
-        return language_named(self.dialect).semantics
+    collected: Collected = field(default_factory=Collected)
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
         """A column with an id of its own."""
-        column = Column(f"#{self.next_id}", name, kind, nullable)
-        self.next_id += 1
+        column = Column(f"#{self.collected.next_id}", name, kind, nullable)
+        self.collected.next_id += 1
         return column
 
     def notice(self, text: str) -> None:
         """Tells the user something that is no error; each text once."""
-        if text not in self.notices:
-            self.notices.append(text)
+        if text not in self.collected.notices:
+            self.collected.notices.append(text)
 
     def depend(self, relation_id: str) -> None:
         """Notes that the query names this relation of the catalog."""

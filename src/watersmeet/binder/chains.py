@@ -9,17 +9,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import AsofJoin, Column, Relation, Unnest, Values
+from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.binding import Binding, Environment, check_alias_list, filtered, value_of
-from watersmeet.binder.dialects.lenses.record_joins import record_join
-from watersmeet.binder.dialects.sqlstream.clock_joins import clock_join
-from watersmeet.binder.dialects.sqlstream.table_joins import stream_table_join
-from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
-from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
-from watersmeet.binder.dialects.timeplus.type_defaults import with_type_defaults
-from watersmeet.binder.joins import check_aliases, join
-from watersmeet.binder.lookups import is_looked_up, looking_up
+from watersmeet.binder.joins import check_aliases
+from watersmeet.binder.lookups import plain_join
+from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import check_join
@@ -30,8 +25,6 @@ from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
 from watersmeet.expressions.values import Value, columns_of
 from watersmeet.types import BIGINT, INTEGER
-
-Sourced = tuple[Relation, Scope]
 
 
 class SetFunctions:
@@ -103,32 +96,10 @@ class Chain:
             self._written[-1] = self._items[-1][1]
 
     def _join(self, left: Sourced, right: Sourced, node: exp.Join) -> Sourced:
-        check_join(node, left[1], right[1], self.binding.windowed, Context(self.env.text, "JOIN/ON"))
-        check_kind(node, self.binding.semantics, self.env.text)
-        if self.binding.semantics.records:
-            return record_join(left, right, node, self.env, self.binding, self.subqueries)
-        node = with_ranges(node, left[1], right[1], self.env.text, self.binding.settings)
-        relation, scope = join(left, right, node, self.env, self.subqueries, self.binding.semantics)
-        if self.binding.semantics.enrichment:
-            relation = strict_join(relation, node, self.env, self.binding)
-        if self.binding.semantics.rowtimes:
-            if isinstance(relation, AsofJoin) and (left[1].stream or right[1].stream) is not None:
-                raise error(
-                    "FEATURE_NOT_SUPPORTED",
-                    "ASOF JOIN of a stream is not supported",
-                    sql=self.env.text,
-                    span=place_of(node.this),
-                    hint="Windows say which rows meet: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….",
-                )
-            streams = left[1].stream is not None and right[1].stream is not None
-            return (clock_join if streams else stream_table_join)(
-                relation, scope, left[1], right[1], node, self.env, self.binding
-            )
-        if is_looked_up(node.this):
-            relation = looking_up(relation, node, left[1], self.env, self.binding)
-        if self.binding.settings.get("join_use_nulls") == "0":
-            return with_type_defaults((relation, scope), left[1], right[1], self.binding)
-        return relation, scope
+        check_join(node, left[1], right[1], self.binding.collected.windowed, Context(self.env.text, "JOIN/ON"))
+        self.binding.rules.check_join(node, self.env.text)
+        clause = JoinClause(left, right, node, self.env, self.binding, self.subqueries)
+        return self.binding.rules.join(clause, plain_join)
 
     @property
     def left(self) -> Scope:

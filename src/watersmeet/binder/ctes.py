@@ -8,7 +8,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.binder.binding import Binding, Cte, Environment, check_alias_list
-from watersmeet.binder.sources import BindQuery, alias_of, not_supported
+from watersmeet.binder.rules import BindQuery
+from watersmeet.binder.sources import alias_of, not_supported
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error
 
@@ -69,6 +70,6 @@ def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bin
     for node in [] if clause is None else reversed(clause.expressions):
         name, names = alias_of(node)
         cte = env.ctes[name or ""]
-        if cte not in binding.named:
+        if cte not in binding.collected.named:
             bound = bind(cte.query, cte.environment, replace(binding, fills=[]))
             check_alias_list(names, len(bound.outputs) - bound.facets, f'table "{name}"', env.text, place_of(node))

@@ -13,10 +13,10 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.asof import asof_join
 from watersmeet.binder.binding import Environment
 from watersmeet.binder.keys import condition_parts, equality_key, key_of
+from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, named
 from watersmeet.binder.subqueries import Subqueries, has_subquery
 from watersmeet.dialects.queries import name_of, place_of
-from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.clock import reads_clock
@@ -28,22 +28,13 @@ from watersmeet.expressions.values import Value, columns_of, common_type
 _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
-def join(
-    left: tuple[Relation, Scope],
-    right: tuple[Relation, Scope],
-    node: exp.Join,
-    env: Environment,
-    subqueries: Callable[[Scope], Subqueries],
-    semantics: Semantics,
-) -> tuple[Relation, Scope]:
-    """`left JOIN right`; without a condition an inner join without keys.
-
-    subqueries: those of a condition over a scope.
-    """
+def join(clause: JoinClause) -> Sourced:
+    """`left JOIN right`; without a condition an inner join without keys."""
+    left, right, node, env, subqueries = clause.left, clause.right, clause.node, clause.env, clause.subqueries
     check_aliases(left[1], right[1], node, env)
     if node.method.upper() == "ASOF":
         both = _both(left[1], right[1], env.outer)
-        nearest = asof_join(left, right, node, both, env, semantics.asof_without_equality)
+        nearest = asof_join(left, right, node, both, env, clause.binding.rules.semantics.asof_without_equality)
         return nearest, _refreshed(both, nearest)
     kind = _KINDS[node.side.upper()]
     dependent = bool(right[0].free & left[0].ids)

@@ -50,7 +50,7 @@ def without_closed(
     clock = clock_of(relation, time, binding)
     if clock is None or binding.closing_us is None:
         return rows
-    binding.delayed = True
+    binding.collected.delayed = True
     late = shifted(
         floored(shifted((Term(clock[2]),), -binding.closing_us), window.slide_us, window.offset_us),
         window.slide_us - window.size_us,

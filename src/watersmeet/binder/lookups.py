@@ -15,6 +15,8 @@ from watersmeet.algebra.relations import AsofJoin, Column, Join, KeyPair, Relati
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.binding import Binding, Environment, read
+from watersmeet.binder.joins import join
+from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.catalog import ARRIVAL
 from watersmeet.catalog import Relation as CatalogRelation
@@ -171,6 +173,14 @@ def looking_up(
         _keys(joined.right, binding),
         span=place_of(node.this),
     )
+
+
+def plain_join(clause: JoinClause) -> Sourced:
+    """A regular join, or a temporal one where the right side has the clause."""
+    relation, scope = join(clause)
+    if is_looked_up(clause.node.this):
+        relation = looking_up(relation, clause.node, clause.left[1], clause.env, clause.binding)
+    return relation, scope
 
 
 def _as_of(

@@ -10,13 +10,11 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Project, Relation
 from watersmeet.binder.binding import Binding, Bound, Environment, Fill, Output, read
 from watersmeet.binder.ctes import check_unnamed, with_ctes
-from watersmeet.binder.dialects.sqlstream.rowtimes import bind_union, check_marked, rowtime_of
-from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.order_limit import ended
 from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
-from watersmeet.binder.settings import JOIN_ROWS_SETTING, unheeded, with_settings
 from watersmeet.binder.sources import (
     QUERY_PARTS,
     bind_values,
@@ -26,7 +24,6 @@ from watersmeet.binder.sources import (
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.depth import depth_checked
-from watersmeet.dialects.queries import is_marked
 from watersmeet.errors import error
 from watersmeet.types import Field, Schema
 
@@ -79,59 +76,45 @@ def bind_query(
     repeat. Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
-    binding = Binding(catalog, dialect, moment, closing_us=closing_us)
-    binding.part = binding.semantics.history  # also in views of other dialects
-    binding.still = binding.semantics.rowtimes and is_marked(query)
+    rules = rules_of(dialect)
+    reading = rules.reading(query)
+    binding = Binding(catalog, rules, rules_of, moment, part=reading.part, still=reading.still, closing_us=closing_us)
+    found = binding.collected
     with depth_checked(text):
         query, functions = inlined(query, catalog, dialect, text)
         bound = bind(query, Environment(text), binding)
-    if binding.semantics.rowtimes:
-        check_marked(query, bound.relation, text)
-        check_equalities(bound.relation, text)
+    rules.check_query(query, bound.relation, text)
     own = [o for o in bound.outputs if not o.hidden]
     names = [o.column.name for o in bound.outputs if o.hidden] + _names(
         own, column_names, text, needs_names=needs_names
     )
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-    limit = min(binding.limits, default=binding.semantics.join_max_buffered_bytes)
-    rowtime = rowtime_of(tree) if binding.semantics.rowtimes else None
+    limit = min(found.limits, default=rules.semantics.join_max_buffered_bytes)
     return BoundQuery(
         tree,
         columns,
-        tuple(binding.notices),
+        tuple(found.notices),
         tuple(binding.depends_on),
         limit,
-        binding.most_join_rows,
+        found.most_join_rows,
         bound.nature,
         bound.facets,
-        None if rowtime is None else rowtime.name,
+        rules.rowtime(tree),
         hidden=len(own) < len(bound.outputs),
         layout=bound.layout,
         fills=tuple(binding.fills),
-        delayed=binding.delayed,
+        delayed=found.delayed,
         functions=functions,
     )
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     """A query of any form, with its settings, which are of the queries inside of it, too."""
-    node, own = with_settings(node, binding.semantics, env.text)
-    if not own:
-        return _among_names(node, env, binding)
-    if (told := unheeded(binding.semantics, own)) is not None:
-        binding.notice(told)
-    settings, part = binding.settings, binding.part
-    binding.settings = {**settings, **own}
-    if "join_max_buffered_bytes" in own:
-        binding.limits.append(int(own["join_max_buffered_bytes"]))
-    if JOIN_ROWS_SETTING in own and binding.most_join_rows is None:  # of the outermost query that says so
-        binding.most_join_rows = int(own[JOIN_ROWS_SETTING])
-    if part in ("all", "new") and "seek_to" in own:
-        binding.part = "all" if own["seek_to"] == "earliest" else "new"
-    found = _among_names(node, env, binding)
-    binding.settings, binding.part = settings, part
-    return found
+    node, own = binding.rules.settings(node, env.text)
+    if own:
+        binding = binding.rules.within(own, binding)
+    return _among_names(node, env, binding)
 
 
 def _among_names(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
@@ -148,15 +131,8 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         return Selecting(node, env, binding, bind).bound()
     if isinstance(node, (exp.Subquery, exp.Paren)):
         return ended(bind(node.this, env, binding), node, env, binding)
-    if isinstance(node, exp.SetOperation) and binding.semantics.records:
-        raise not_supported("a set operation over records", node, env, hint="Write two processors.")
     if isinstance(node, exp.SetOperation):
-        rowtimes = binding.semantics.rowtimes
-        found = (
-            bind_union(node, env, binding, bind, bind_set_operation)
-            if rowtimes
-            else bind_set_operation(node, env, binding, bind)
-        )
+        found = binding.rules.set_operation(node, env, binding, bind, bind_set_operation)
         return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)

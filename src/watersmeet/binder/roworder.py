@@ -33,7 +33,7 @@ class StreamOrder(RowOrder):
     def _found(self) -> tuple[SortKey, ...] | None:
         stream = self._scope.stream
         time: tuple[SortKey, ...] = ()
-        if self._binding.semantics.row_order == "rowtime":
+        if self._binding.rules.semantics.row_order == "rowtime":
             if stream is None:
                 return None
             time = (SortKey(stream.rowtime.value.finish()),)

@@ -287,6 +287,21 @@ class ScopeContext(Context):
         return self.scope.resolve(node, self)
 
 
+def qualified_items(
+    items: Sequence[tuple[Value, str | None, exp.Expression]], scope: Scope
+) -> list[tuple[Value, str | None, exp.Expression]]:
+    """The items of a select list, of which a later one of the same name has its relation in front."""
+    owners = {i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)}
+    seen: set[str | None] = set()
+    named: list[tuple[Value, str | None, exp.Expression]] = []
+    for value, name, node in items:
+        owner = owners.get(value.expression.name) if isinstance(value.expression, exp.Column) else None
+        shown = f"{owner}.{name}" if name in seen and owner is not None and not isinstance(node, exp.Alias) else name
+        seen.add(shown)
+        named.append((value, shown, node))
+    return named
+
+
 def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> str | None:
     """The name of a select item without alias, at a place in the list counted from 0; None if it has none."""
     if semantics.unnamed == "numbered" and not isinstance(node, exp.Column):

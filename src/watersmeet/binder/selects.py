@@ -13,20 +13,15 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, scope_columns
 from watersmeet.binder.chains import Chain, SetFunctions
-from watersmeet.binder.dialects.lenses.metadata import by_key, check_decided, check_select, layout_of, with_facets
-from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
-from watersmeet.binder.dialects.sqlstream.promotion import with_promoted
-from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME, over, with_rowtime
-from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
 from watersmeet.binder.groupingsets import sets_of
-from watersmeet.binder.groupkeys import aliased, spelled_out
+from watersmeet.binder.groupkeys import aliased
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
 from watersmeet.binder.order_limit import Ending, Item, ending_of, note_order, ordered_items
 from watersmeet.binder.roworder import StreamOrder
-from watersmeet.binder.scope import PLAIN, Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
+from watersmeet.binder.rules import BindQuery, Groups, SelectList, Sourced
+from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.binder.sources import (
-    BindQuery,
     alias_of,
     bind_derived,
     bind_table,
@@ -39,12 +34,11 @@ from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.windows import Windows
 from watersmeet.dialects.queries import name_of, place_of
-from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.setfunctions import TableCall, table_call
-from watersmeet.expressions.values import Value, columns_of
+from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER
 
 _KNOWN: Final = frozenset(
@@ -68,8 +62,6 @@ _KNOWN: Final = frozenset(
 )
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method", "within", "grace"})
 
-Sourced = tuple[Relation, Scope]
-
 
 class Selecting:
     """Binds one SELECT. `bind` binds the queries inside it."""
@@ -79,49 +71,28 @@ class Selecting:
         self.env = env
         self.binding = binding
         self.bind = bind
+        self.rules = binding.rules
         self.sets = SetFunctions(env, binding)
-        self.groups = False
-        self.group: exp.Group | None = node.args.get("group")
-        self.facets = 0
-        self.hidden = False  # the first item is the rowtime, which the select list does not have
-        self.layout = PLAIN
+        self.hidden = False  # the first item is not in the list that was written
 
     def bound(self) -> Bound:
         """The whole query."""
         self._check()
         relation, scope = self.source()
-        if self.node.args.get("stream") and scope.stream is None:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "SELECT STREAM of what is no stream is not supported",
-                sql=self.env.text,
-                span=place_of(self.node.args["stream"]),
-                detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
-                hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
-            )
         relation = self.where(relation, scope)
-        if self.binding.semantics.rowtimes and scope.stream is not None:
-            promoting = ScopeContext(self.env.text, scope, "SELECT")
-            relation = with_promoted(self.node, relation, promoting, self.binding)
+        self.node, relation = self.rules.select(self.node, relation, scope, self.env, self.binding)
         rows = StreamOrder(relation, scope, self.binding)
-        if self.binding.semantics.row_order != "none":
+        if self.rules.semantics.row_order != "none":
             scope = replace(scope, order=rows)
-        found = self.selected(rows, scope)
-        if scope.facets is None:
-            return found
-        return replace(
-            found, nature="table" if self.groups else scope.facets.nature, facets=self.facets, layout=self.layout
-        )
+        return self.selected(rows, scope)
 
     def _subqueries(self, scope: Scope) -> Subqueries:
         """Those of a clause whose columns are those of `scope`."""
         return Subqueries(self.env, self.binding, self.bind, scope)
 
     def _check(self) -> None:
-        records = self.binding.semantics.records
-        check_arguments(self.node, _KNOWN, self.env.text, "a query over records" if records else "a view")
-        if records:
-            check_select(self.node, self.env.text)
+        check_arguments(self.node, _KNOWN, self.env.text, self.rules.query_called)
+        self.rules.check_select(self.node, self.env.text)
         for lateral in self.node.args.get("laterals") or []:
             raise not_supported("LATERAL VIEW", lateral, self.env)
 
@@ -158,26 +129,21 @@ class Selecting:
         check_arguments(node, _JOIN, self.env.text, "a join")
 
     def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:
-        """An item of FROM. left: what stands to its left, for LATERAL."""
+        """An item of FROM with the joins that hang on it. left: what stands to its left, for LATERAL."""
+        alone = self.rules.item(node, self.node, self.env, self.binding, lambda: self._alone(node, left))
+        return self._nested(alone, node)
+
+    def _alone(self, node: exp.Expression, left: Scope | None) -> Sourced:
         call = self._call(node)
         if call is not None:
-            chain = self._chain_of(call)
-            return self._nested(chain.result(), node)
+            return self._chain_of(call).result()
         windowed = window_call(node)
-        if windowed is not None and self.binding.semantics.records:
-            raise not_supported(
-                f"{windowed.function.upper()} over records",
-                windowed.place,
-                self.env,
-                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
-            )
         if windowed is not None:
-            return self._nested(bind_window_call(windowed, self.env, self.binding, self.bind), node)
+            return bind_window_call(windowed, self.env, self.binding, self.bind)
         if isinstance(node, exp.Table):
             if left is None and is_looked_up(node) and not self._asked_for_rows():
                 raise dangling(node, self.env)
-            sourced = bind_table(node, self.env, self.binding, self.bind)
-            return self._nested(self._windowed(sourced), node)
+            return bind_table(node, self.env, self.binding, self.bind)
         if isinstance(node, exp.Subquery):
             return self._subquery(node)
         if isinstance(node, exp.Values):
@@ -222,14 +188,8 @@ class Selecting:
                 shown = [*names, *[c.name for c in scope.visible[len(names) :]]]
                 visible = [ScopeColumn(n, c.value) for n, c in zip(shown, scope.visible, strict=True)]
                 scope = replace(single(alias, visible, stream=scope.stream), facets=scope.facets)
-            return self._nested(self._windowed((relation, over(scope, node, self.env))), node)
-        return self._nested(self._windowed(bind_derived(node, self.env, self.binding, self.bind)), node)
-
-    def _windowed(self, sourced: Sourced) -> Sourced:
-        """An item of FROM with the definition of the window that it names."""
-        return sourced[0], with_definition(
-            sourced[1], named_windows(self.node.args.get("windows") or (), self.env), self.env
-        )
+            return relation, scope
+        return bind_derived(node, self.env, self.binding, self.bind)
 
     # -- WHERE --------------------------------------------------------------------------------------------------
 
@@ -240,102 +200,52 @@ class Selecting:
             return relation
         subqueries = self._subqueries(scope)
         ctx = ScopeContext(self.env.text, scope, "WHERE", subqueries)
-        check_condition(clause.this, scope, self.binding.windowed, ctx)
-        if scope.facets is not None and scope.facets.nature == "stream":
-            check_decided(condition_parts(clause.this), ctx)
+        check_condition(clause.this, scope, self.binding.collected.windowed, ctx)
         return subqueries.filtered(relation, condition_parts(clause.this), ctx, "WHERE")
-
-    def _check_stream(self, scope: Scope) -> None:
-        """FEATURE_NOT_SUPPORTED for what a query over streams can't have."""
-        if self.env.outer is not None:
-            raise not_supported("a stream in a subquery of an expression", self.node, self.env, hint="Join it in FROM.")
-        if self.node.args.get("distinct"):
-            raise not_supported("DISTINCT of a stream", self.node.args["distinct"], self.env)
-        if scope.stream is not None and scope.stream.window is not None:
-            raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, self.env)
-        for called in [w for e in self.node.expressions for w in e.find_all(exp.Window)]:
-            raise not_supported(
-                "a window function over a stream",
-                called,
-                self.env,
-                hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.",
-            )
-        for item in ordered_items(self.node):
-            if not (
-                isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")
-            ):
-                raise not_supported(
-                    "ORDER BY of a stream by anything but ROWTIME",
-                    item,
-                    self.env,
-                    hint="Rows come in the order of ROWTIME.",
-                )
 
     # -- the select list ----------------------------------------------------------------------------------------
 
     def selected(self, rows: StreamOrder, scope: Scope) -> Bound:
         """GROUP BY, HAVING, the select list and DISTINCT over what WHERE left."""
-        streams = self.binding.semantics.rowtimes and scope.stream is not None
-        what = "GROUP BY"
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
-        if (
-            streams
-            and self.node.args.get("distinct")
-            and not self.node.args.get("group")
-            and not any(has_aggregate(e, below) for e in self.node.expressions)
-        ):
-            self.node, what = grouped_distinct(self.node) or self.node, "SELECT STREAM DISTINCT"
-        if streams:
-            self._check_stream(scope)
-        having, group = self.node.args.get("having"), self.node.args.get("group")
-        if scope.facets is not None and group is None and any(has_aggregate(e, below) for e in self.node.expressions):
-            group = self.group = by_key(self.node, scope, self.env.text)
         windows = Windows(self.node.args.get("windows") or (), below, self.binding)
-        sorting, how = ordered_items(self.node), None
-        if group or having or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
-            self.groups = True
-            if streams:
-                how = closing(self.node, rows.relation, scope, self.env, self.binding, what)
-                self.node, self.hidden = how.node, how.first and not how.promoted
-                group = self.node.args.get("group")
-            relation, items, ending = self._grouped(rows, below, group, having, windows)
+        sorting = ordered_items(self.node)
+        grouping = self.node.args.get("group") or self.node.args.get("having")
+        if grouping or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
+            groups = self.rules.groups(self.node, rows.relation, scope, self.env, self.binding)
+            self.node, self.hidden = groups.node, groups.hidden
+            relation, listed, ending = self._grouped(rows, below, windows)
         else:
-            items, ending = self._listed(below, scope, windows)
-            if streams:
-                items, self.hidden = with_rowtime(items, rows.relation, scope, self.env, fronted=self.binding.fronted)
-                items = self._qualified(items, scope)
+            groups = Groups(self.node)
+            listed, ending = self._listed(below, rows.relation, scope, windows)
             relation = subqueries.applied(rows.relation)
+        self.hidden = self.hidden or listed.hidden
         relation = self.sets.tree(windows.tree(relation))
-        if ending.limits is None and ending.on is None and not streams:
+        if ending.limits is None and ending.on is None and not listed.ordered:
             note_order(sorting, self.binding)
         if self.node.args.get("distinct") and ending.on is None:
-            relation, outputs = self._distinct(*self._project(relation, items))
-            return Bound(ending.above(relation, items, below), outputs)
-        bound = Bound(*self._project(ending.below(relation), items))
-        return bound if how is None else closed(bound, how)
+            relation, outputs = self._distinct(*self._project(relation, listed.items))
+            found = Bound(ending.above(relation, listed.items, below), outputs)
+        else:
+            found = Bound(*self._project(ending.below(relation), listed.items))
+        return groups.finish(listed.finish(found))
 
-    def _listed(self, ctx: Context, scope: Scope, windows: Windows) -> tuple[list[Item], Ending]:
-        """The select list and what ends the query, which may call window functions."""
+    def _listed(self, ctx: Context, relation: Relation, scope: Scope, windows: Windows) -> tuple[SelectList, Ending]:
+        """The select list and what ends the query, which may call window functions. relation: below groups."""
         ctx.windowing = windows
-        items = self.items(ctx, scope)
-        ending = ending_of(self.node, items, ctx)
+        listed = self.rules.select_list(self.items(ctx, scope), self.node, relation, scope, ctx)
+        ending = ending_of(self.node, listed.items, ctx)
         ctx.windowing = None
-        return items, ending
+        return listed, ending
 
-    def _grouped(
-        self,
-        rows: StreamOrder,
-        below: ScopeContext,
-        group: exp.Group | None,
-        having: exp.Having | None,
-        windows: Windows,
-    ) -> tuple[Relation, list[Item], Ending]:
+    def _grouped(self, rows: StreamOrder, below: ScopeContext, windows: Windows) -> tuple[Relation, SelectList, Ending]:
         """The groups that HAVING leaves, and the select list over them."""
-        ctx = self._grouping(group, below, below.scope)
+        having = self.node.args.get("having")
+        ctx = self._grouping(self.node.args.get("group"), below, below.scope)
         inside = replace(below.scope, from_inside=ctx.grouped)
         ctx.subqueries = in_items = self._subqueries(inside)
-        items, ending = self._listed(ctx, below.scope, windows)
+        listed, ending = self._listed(ctx, rows.relation, below.scope, windows)
         parts = [] if having is None else condition_parts(having.this)
         ctx.clause = "HAVING"
         ctx.subqueries = in_having = self._subqueries(inside)
@@ -343,7 +253,7 @@ class Selecting:
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
         grouped = ctx.tree(below.subqueries.applied(rows.relation))
-        return in_items.applied(having_parts(grouped)), items, ending
+        return in_items.applied(having_parts(grouped)), listed, ending
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
         """The select list with stars expanded: value, name (None: it has none), place."""
@@ -353,46 +263,21 @@ class Selecting:
             if star is not None:
                 found += [
                     (ctx.grouped(c.value, c.name, node) if isinstance(ctx, Grouping) else c.value, c.name, node)
-                    for c in expanded(star, node, scope, self.env.text)
+                    for c in expanded(star, node, scope, self.env.text, self.rules)
                 ]
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
             name = (
                 name_of(node.args["alias"])
                 if isinstance(node, exp.Alias)
-                else unaliased_name(node, len(found) - self.hidden, self.binding.semantics)
+                else unaliased_name(node, len(found) - self.hidden, self.rules.semantics)
             )
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
-        if scope.facets is not None:
-            selected = len(found)
-            group = None if self.group is None else spelled_out(self.group, self.node.expressions, scope)
-            found = with_facets(found, scope, ctx, group)
-            self.facets = len(found) - selected
-            self.layout = layout_of(found, scope, groups=isinstance(ctx, Grouping))
-            return found
-        return found if self.binding.semantics.rowtimes else self._qualified(found, scope)
+        return found
 
-    def _qualified(self, items: list[Item], scope: Scope) -> list[Item]:
-        """The items, of which a later one of the same name has its relation in front in dialects that say so."""
-        if self.binding.semantics.repeated == "kept":
-            return items
-        owners = {
-            i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)
-        }
-        seen: set[str | None] = set()
-        named: list[Item] = []
-        for value, name, node in items:
-            owner = owners.get(value.expression.name) if isinstance(value.expression, exp.Column) else None
-            shown = (
-                f"{owner}.{name}" if name in seen and owner is not None and not isinstance(node, exp.Alias) else name
-            )
-            seen.add(shown)
-            named.append((value, shown, node))
-        return named
-
-    def _project(self, relation: Relation, items: list[Item]) -> tuple[Relation, tuple[Output, ...]]:
+    def _project(self, relation: Relation, items: Sequence[Item]) -> tuple[Relation, tuple[Output, ...]]:
         used: set[str] = set()
         columns: list[Column] = []
         outputs: list[Output] = []
@@ -462,7 +347,7 @@ class Selecting:
         for item in self.node.expressions:
             star = star_of(item)
             if star is not None:
-                columns = expanded(star, item, scope, self.env.text)
+                columns = expanded(star, item, scope, self.env.text, self.rules)
                 items += [c.value for c in columns]
                 names += [c.name for c in columns]
             else:

@@ -18,9 +18,8 @@ from watersmeet.algebra.coercion import is_exact
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Project, Relation, Repeat, Union
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, read, value_of
-from watersmeet.binder.sources import QUERY_PARTS, BindQuery, check_arguments
-from watersmeet.dialects.queries import plain_union
-from watersmeet.errors import error
+from watersmeet.binder.rules import BindQuery
+from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number
@@ -86,20 +85,6 @@ def bind_set_operation(node: exp.SetOperation, env: Environment, binding: Bindin
     return _Binder(env, binding, bind).bound(_Binder(env, binding, bind).tree(node))
 
 
-def _check_said(node: exp.SetOperation, env: Environment) -> None:
-    """SYNTAX_ERROR with Proton's text for a UNION of what runs that has to say ALL or DISTINCT and does not."""
-    place = plain_union(node)
-    if place is not None:
-        raise error(
-            "SYNTAX_ERROR",
-            "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
-            sql=env.text,
-            span=place,
-            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' behind the query.",
-            code=558,
-        )
-
-
 @dataclass(frozen=True)
 class _Binder:
     env: Environment
@@ -127,7 +112,6 @@ class _Binder:
         kind = _KINDS[type(node)]
         once = bool(node.args.get("distinct"))
         ctx = Context(self.env.text, kind)
-        _check_said(node, self.env)
         width = len(left.leaves[0].outputs)
         other = len(right.leaves[0].outputs)
         if other != width:

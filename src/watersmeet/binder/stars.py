@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from watersmeet.binder.dialects.lenses.metadata import starred
+from watersmeet.binder.rules import DialectRules
 from watersmeet.binder.scope import Scope, ScopeColumn, unknown_source
 from watersmeet.binder.sources import check_arguments
 from watersmeet.dialects.queries import name_of, place_of
@@ -20,13 +20,10 @@ def star_of(node: exp.Expression) -> exp.Star | None:
     return None
 
 
-def expanded(
-    star: exp.Star, node: exp.Expression, scope: Scope, text: str, *, records: bool = False
-) -> list[ScopeColumn]:
+def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rules: DialectRules) -> list[ScopeColumn]:
     """The columns of the item `node`, which is `star` or has it behind a relation.
 
-    records: the query is over records, even if its scope does not say so. UNDEFINED_RELATION, SYNTAX_ERROR, those of
-    `starred`.
+    UNDEFINED_RELATION, SYNTAX_ERROR, those of `DialectRules.starred`.
     """
     check_arguments(star, frozenset({"except_", "except"}), text, "*")
     if isinstance(node, exp.Column):
@@ -49,6 +46,4 @@ def expanded(
         name_of(i.this if isinstance(i, exp.Column) else i)
         for i in star.args.get("except_") or star.args.get("except") or []
     ]
-    if records or scope.facets is not None:
-        columns = starred(columns, node, text)
-    return [c for c in columns if c.name not in dropped]
+    return [c for c in rules.starred(columns, node, text) if c.name not in dropped]

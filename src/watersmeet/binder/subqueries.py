@@ -21,8 +21,8 @@ from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunc
 from watersmeet.algebra.scalars import conjuncts
 from watersmeet.binder.binding import Binding, Environment, filtered, value_of
 from watersmeet.binder.keys import key_of
+from watersmeet.binder.rules import BindQuery
 from watersmeet.binder.scope import Scope
-from watersmeet.binder.sources import BindQuery
 from watersmeet.dialects.queries import place_of
 from watersmeet.expressions.aggregatecalls import UNORDERED
 from watersmeet.expressions.context import Context
@@ -125,7 +125,7 @@ class Subqueries:
         self._binding = binding
         self._bind = bind
         # rows of a stream are never taken back: what a table says of them is what it says when they come
-        self._arrival = binding.semantics.rowtimes and scope.stream is not None
+        self._arrival = scope.stream is not None
         self._pending: list[partial[Apply]] = []
         self._known: dict[tuple[exp.Expression, bool], Value] = {}
 

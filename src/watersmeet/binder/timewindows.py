@@ -18,11 +18,11 @@ from watersmeet.algebra.relations import Project, Relation, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.binding import Binding, Environment, check_alias_list, read, value_of
-from watersmeet.binder.dialects.sqlstream.rowtimes import item_scope
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.late_rows import without_closed
+from watersmeet.binder.rules import BindQuery, NamedItem, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.sources import BindQuery, alias_of, bind_table, check_arguments
+from watersmeet.binder.sources import alias_of, bind_table, check_arguments
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
@@ -194,8 +194,8 @@ def window_call(node: exp.Expression) -> WindowCall | None:
     return None
 
 
-def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind: BindQuery) -> tuple[Relation, Scope]:
-    """The relation of the call and its scope. `binding.windowed` gets its two columns."""
+def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
+    """The relation of the call and its scope. `binding.collected.windowed` gets its two columns."""
     ctx = Context(env.text, "a time window function")
     relation, scope = bind_table(call.relation(ctx), env, binding, bind)
     window, time = call.read(scope, ctx)
@@ -215,13 +215,13 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     last = Scalar(window.end(read(start).expression), time.type, start.nullable)
     made = Project(made, (*made.columns, end), (*passed, read(start), last))
     for column in (start, end):
-        binding.windowed[value_of(column).expression.sql()] = window
-    binding.window_ends.add(value_of(end).expression.sql())
+        binding.collected.windowed[value_of(column).expression.sql()] = window
+    binding.collected.window_ends.add(value_of(end).expression.sql())
     title, names = call.alias
     item = f'table "{title}"'
     check_alias_list(names, len(shown) + 2, item, env.text, place_of(call.node))
     called = (*names, *[*shown, *NAMES][len(names) :])
-    return made, item_scope(title, made, called, item, call.node, env, rowtimes=binding.semantics.rowtimes)
+    return made, binding.rules.item_scope(made, NamedItem(title, called, item, call.node), env)
 
 
 def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ctx: Context) -> None:

@@ -8,6 +8,7 @@ from sqlglot import exp
 from watersmeet.algebra.scalars import column_ref
 from watersmeet.binder.binding import Binding, Environment
 from watersmeet.binder.dialects.lenses.on_conditions import check_on
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.scope import ScopeColumn, single
 from watersmeet.catalog import Catalog
 from watersmeet.dialects import language_named
@@ -28,7 +29,7 @@ def checked(condition):
     """(the condition as it is read, notices)"""
     text = f"SELECT 1 FROM c JOIN o ON {condition}"
     tree = read_tree(tokenize(text, LANGUAGE), text, LANGUAGE.grammar)
-    binding = Binding(Catalog(), "risingwave")
+    binding = Binding(Catalog(), rules_of("risingwave"), rules_of)
     found, _ = check_on(
         tree.find(exp.Join).args["on"],
         scope("c", "id", "name", "key"),
@@ -36,7 +37,7 @@ def checked(condition):
         Environment(text),
         binding,
     )
-    return found.sql().replace('"', ""), binding.notices
+    return found.sql().replace('"', ""), binding.collected.notices
 
 
 BY_KEY = "the join is by _key: nothing in ON equates both sources"

@@ -10,11 +10,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.aggregates import Grouping
+from watersmeet.binder.binding import Environment, scope_columns
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
 from watersmeet.binder.order_limit import Item
-from watersmeet.binder.scope import Facets, RecordKind, RecordLayout, Scope, ScopeColumn
+from watersmeet.binder.rules import NamedItem
+from watersmeet.binder.scope import Facets, RecordKind, RecordLayout, Scope, ScopeColumn, single
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
@@ -29,6 +32,29 @@ def facets_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: Record
     """The key and the time among the columns of one item of FROM."""
     by_name = {c.name: c.value for c in columns}
     return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
+
+
+def scope_of_records(
+    tree: Relation, item: NamedItem, kind: RecordKind, layout: RecordLayout, env: Environment
+) -> Scope:
+    """The scope of records. INVALID_NAME for a field that gets the name of a facet.
+
+    The item's names are of the first columns; the key and the time can be read by their own names, too, and stay what
+    they are.
+    """
+    own = scope_columns(tree.columns)
+    for column, name in zip(own, item.names, strict=False):
+        if name != column.name and name in (*HIDDEN, *RESERVED):
+            raise error(
+                "INVALID_NAME",
+                f'a list of names can\'t call field "{column.name}" "{name}"',
+                sql=env.text,
+                span=place_of(item.node),
+                hint="Select it by that name: expression AS _key sets the key.",
+            )
+    shown = scope_columns(tree.columns, item.names)
+    lost = [c for c in own if c.name in HIDDEN and c.name not in [s.name for s in shown]]
+    return replace(single(item.alias, [*shown, *lost], item.schema), facets=facets_of(own, kind, layout))
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:

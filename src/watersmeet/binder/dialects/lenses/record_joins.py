@@ -5,7 +5,6 @@ Lenses, "Joins", "Table/Stream joins compatibility table".
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -22,14 +21,12 @@ from watersmeet.binder.dialects.lenses.records import packed
 from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of, time_of, windowed
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
+from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Facets, RecordKind, Scope, ScopeColumn, ScopeContext
-from watersmeet.binder.subqueries import Subqueries
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.values import Value, of_scalar
-
-Sourced = tuple[Relation, Scope]
 
 #: By the natures of the left and the right side: kinds of joins, whether WITHIN is needed, what the result is.
 _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, RecordKind]]] = {
@@ -40,18 +37,12 @@ _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, 
 }  # fmt: skip
 
 
-def record_join(
-    left: Sourced,
-    right: Sourced,
-    node: exp.Join,
-    env: Environment,
-    binding: Binding,
-    subqueries: Callable[[Scope], Subqueries],
-) -> Sourced:
+def record_join(clause: JoinClause) -> Sourced:
     """`left JOIN right` with what their records are.
 
     LENSES_JOIN conditions of the compatibility table, with their places.
     """
+    left, right, node, env, binding = clause.left, clause.right, clause.node, clause.env, clause.binding
     check_aliases(left[1], right[1], node, env)
     one, other = left[1].facets, right[1].facets
     if one is None or other is None:
@@ -71,7 +62,8 @@ def record_join(
     node = windowed(_conditioned(node, left[1], right[1], env, binding), time_of(left[1]), time_of(right[1]))
     sides = copartitioned(left, right)
     within = None if length_us is None else Within(*sides, length_us, grace_us)
-    relation, scope = join(*(sides if within is None else within.punctual()), node, env, subqueries, binding.semantics)
+    left, right = sides if within is None else within.punctual()
+    relation, scope = join(replace(clause, left=left, right=right, node=node))
     assert isinstance(relation, Join)
     joined: Relation = relation
     if one.nature != other.nature:

@@ -15,42 +15,51 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import Binding, Bound, Environment, check_alias_list, value_of
-from watersmeet.binder.order_limit import Item
+from watersmeet.binder.binding import Binding, Bound, Environment, check_alias_list, scope_columns, value_of
+from watersmeet.binder.order_limit import Item, ordered_items
+from watersmeet.binder.rules import BindQuery, NamedItem
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
+from watersmeet.binder.sources import not_supported
 from watersmeet.dialects.queries import is_marked, place_of
 from watersmeet.errors import error
 
 ROWTIME: Final = "ROWTIME"
 
-BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
 
-def item_scope(
-    alias: str | None,
-    tree: Relation,
-    names: Sequence[str],
-    shown: str,
-    node: exp.Expression,
-    env: Environment,
-    *,
-    rowtimes: bool,
-    schema: str | None = None,
-) -> Scope:
-    """The scope of an item of FROM. names: of its alias' list of columns. shown: the item in errors.
-
-    rowtimes: of the dialect.
-
-    schema: of a relation without alias.
-    """
-    rowtime = rowtime_of(tree) if rowtimes else None
+def item_scope(tree: Relation, item: NamedItem, env: Environment) -> Scope:
+    """The scope of an item of FROM: of a stream with its rowtime, which `*` leaves out."""
+    rowtime = rowtime_of(tree)
     columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
-    check_alias_list(names, len(columns), shown, env.text, place_of(node))
-    called = [*names, *[c.name for c in columns[len(names) :]]]
-    visible = tuple(ScopeColumn(n, value_of(c)) for n, c in zip(called, columns, strict=True))
+    check_alias_list(item.names, len(columns), item.shown, env.text, place_of(item.node))
     stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, value_of(rowtime)))
-    return over(single(alias, visible, schema, stream), node, env)
+    return single(item.alias, scope_columns(columns, item.names), item.schema, stream)
+
+
+def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
+    """FEATURE_NOT_SUPPORTED for what a query over streams can't have."""
+    if env.outer is not None:
+        raise not_supported("a stream in a subquery of an expression", node, env, hint="Join it in FROM.")
+    if node.args.get("distinct"):
+        raise not_supported("DISTINCT of a stream", node.args["distinct"], env)
+    if scope.stream is not None and scope.stream.window is not None:
+        raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, env)
+    for called in [w for e in node.expressions for w in e.find_all(exp.Window)]:
+        raise not_supported(
+            "a window function over a stream",
+            called,
+            env,
+            hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.",
+        )
+    for item in ordered_items(node):
+        if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
+            raise not_supported(
+                "ORDER BY of a stream by anything but ROWTIME",
+                item,
+                env,
+                hint="Rows come in the order of ROWTIME.",
+            )
 
 
 def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
@@ -95,7 +104,7 @@ def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
 
 
 def with_rowtime(
-    items: Sequence[Item], relation: Relation, scope: Scope, env: Environment, *, fronted: bool
+    items: Sequence[Item], relation: Relation, scope: Scope, text: str, *, fronted: bool
 ) -> tuple[list[Item], bool]:
     """The select list of a query over streams with its rowtime, and whether that was put in front of it.
 
@@ -116,7 +125,7 @@ def with_rowtime(
             raise error(
                 "DATATYPE_MISMATCH",
                 "a ROWTIME must rise",
-                sql=env.text,
+                sql=text,
                 span=place_of(node),
                 detail="It is not known that later rows have no lower value here.",
                 hint="A TIMESTAMP column of a stream can be the ROWTIME, as it is, and the rowtime of the query, also "
@@ -127,12 +136,13 @@ def with_rowtime(
 
 
 def bind_union(
-    node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery, operation: BindUnion
+    node: exp.SetOperation, env: Environment, binding: Binding, fronting: Binding, bind: BindQuery, operation: BindUnion
 ) -> Bound:
     """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached
     them.
 
-    operation: binds it as one of tables. FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
+    fronting: of queries that have their rowtime in front. operation: binds it as one of tables.
+    FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
     """
     sides = [bind(side, env, binding) for side in (node.left, node.right)]
     streams = [rowtime_of(s.relation) is not None for s in sides]
@@ -144,9 +154,7 @@ def bind_union(
             span=place_of(node),
         )
     hidden = any(s.outputs[0].hidden for s in sides)
-    fronted, binding.fronted = binding.fronted, binding.fronted or hidden
-    found = operation(node, env, binding, bind)
-    binding.fronted = fronted
+    found = operation(node, env, fronting if hidden else binding, bind)
     rowtime = rowtime_of(found.relation)
     if not any(streams):
         return found

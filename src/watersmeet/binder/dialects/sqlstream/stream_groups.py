@@ -45,6 +45,10 @@ class Closing:
     promoted: bool
 
 
+class DistinctItems(exp.Group):  # type: ignore[misc]
+    """What SELECT DISTINCT groups by."""
+
+
 def grouped_distinct(node: exp.Select) -> exp.Select | None:
     """SELECT DISTINCT as what groups by all its items; None where a star or a window function is one of them, or rows
     are kept by ON.
@@ -55,14 +59,15 @@ def grouped_distinct(node: exp.Select) -> exp.Select | None:
         return None
     made: exp.Select = node.copy()
     made.set("distinct", None)
-    made.set("group", exp.Group(expressions=[e.copy() for e in items]))
+    made.set("group", DistinctItems(expressions=[e.copy() for e in items]))
     return made
 
 
 def closing(
-    node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, what: str = "GROUP BY"
+    node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, *, fronted: bool
 ) -> Closing:
-    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. what: the clause.
+    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. fronted: its rowtime is
+    in front also where it is selected.
 
     EMIT_NOT_POSSIBLE.
     """
@@ -70,6 +75,7 @@ def closing(
     marks = watermarks(relation)
     ctx = ScopeContext(env.text, scope, "GROUP BY")
     group = node.args.get("group")
+    what = "SELECT STREAM DISTINCT" if isinstance(group, DistinctItems) else "GROUP BY"
     if group is not None:
         node = node.copy()
         group = spelled_out(group, node.expressions, scope)
@@ -84,7 +90,7 @@ def closing(
         mark = () if value is None else of_scalar(value.finish(), marks)
         found = None if value is None or not mark else _moment(key, value, mark, clock, binding)
         if found is not None:
-            made, first, promoted = _with_moment(node, found[0], fronted=binding.fronted)
+            made, first, promoted = _with_moment(node, found[0], fronted=fronted)
             return Closing(made, found[1], found[2], first, promoted)
     raise error(
         "EMIT_NOT_POSSIBLE",
@@ -119,9 +125,9 @@ def _moment(
             expression=exp.Interval(this=exp.Literal.string(str(months[1])), unit=exp.Var(this="MONTH")),
         )
         return ends, "<=", _slower(clock, mark, by_months(clock, "floor_months", months[1]))
-    window = binding.windowed.get(value.expression.sql())
+    window = binding.collected.windowed.get(value.expression.sql())
     if window is not None:
-        is_end = value.expression.sql() in binding.window_ends
+        is_end = value.expression.sql() in binding.collected.window_ends
         # a window that is not complete ends at least a slide after all that are
         own = shifted(mark, (0 if is_end else window.size_us) - window.slide_us)
         ends = key.copy() if is_end else exp.Add(this=key.copy(), expression=interval_of(window.size_us))

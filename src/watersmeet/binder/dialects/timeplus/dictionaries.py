@@ -7,13 +7,12 @@ D-003-10, D-003-11.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Join, KeyPair, Relation, TemporalJoin, Union
+from watersmeet.algebra.relations import Join, KeyPair, TemporalJoin, Union
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly
@@ -22,29 +21,6 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
-
-
-def with_cache(
-    source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]
-) -> Relation:
-    """The content of a dictionary: what its cache stream has, and the rows of `source` whose keys that lacks."""
-    dictionary = relation.dictionary
-    assert dictionary is not None
-    if not dictionary.stream:
-        return source
-    stream = binding.catalog.relations[dictionary.stream]
-    names = [c.name for c in relation.columns]
-    cached, other = (
-        exactly(tree, [c for n in names for c in tree.columns if c.name == n]) for tree in (scan(stream), scan(stream))
-    )
-    places = [names.index(k) for k in relation.primary_key]
-    keys = tuple(KeyPair(read(source.columns[i]), read(other.columns[i])) for i in places)
-    rest = Join(source, other, "anti", keys)
-    outputs = tuple(
-        binding.new_column(c.name, c.type, c.nullable or o.nullable)
-        for c, o in zip(source.columns, cached.columns, strict=True)
-    )
-    return Union((cached, rest), outputs)
 
 
 def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> CatalogRelation | None:

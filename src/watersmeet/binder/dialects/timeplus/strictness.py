@@ -30,8 +30,10 @@ from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restore
 from watersmeet.binder.late_rows import without_latecomers
 from watersmeet.binder.newest import newest
 from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import Error, error
+
+#: How many of the newest rows of a key an ASOF join keeps.
+_KEEP_VERSIONS: Final = 3
 
 _MODES: Final = {
     "append": "Append",
@@ -42,10 +44,10 @@ _MODES: Final = {
 }
 
 
-def check_kind(node: exp.Join, semantics: Semantics, text: str) -> None:
+def check_kind(node: exp.Join, text: str) -> None:
     """JOIN_KIND for a kind of join that the dialect does not have (TP-05)."""
     kind = "CROSS" if node.meta.get("comma") else node.side.upper() or node.kind.upper() or "INNER"
-    if kind in semantics.refused_joins:
+    if kind in ("RIGHT", "CROSS"):
         raise error(
             "JOIN_KIND",
             f"{kind} JOIN is not supported",
@@ -170,7 +172,7 @@ def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) 
             hint="Compare numbers, dates or times.",
             code=169,
         )
-    versions = int(binding.settings.get("keep_versions", binding.semantics.keep_versions))
+    versions = int(binding.settings.get("keep_versions", _KEEP_VERSIONS))
     found = newest(joined.right, [k.right for k in joined.keys], binding, limit=versions, value=joined.right_value)
     if found is None:
         raise _unsupported(joined, node, env, binding)

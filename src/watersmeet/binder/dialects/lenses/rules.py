@@ -1,0 +1,148 @@
+"""What Lenses adds to plain SQL: queries over records, which have a key and a time beside what is selected.
+
+Lenses, "Joins"; LS-01 to LS-46.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Relation
+from watersmeet.binder.aggregates import Grouping
+from watersmeet.binder.binding import Binding, Bound, Environment, Part, check_alias_list
+from watersmeet.binder.dialects.lenses.metadata import (
+    by_key,
+    check_decided,
+    check_select,
+    layout_of,
+    scope_of_records,
+    starred,
+    with_facets,
+)
+from watersmeet.binder.dialects.lenses.record_joins import record_join
+from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
+from watersmeet.binder.groupkeys import spelled_out
+from watersmeet.binder.keys import condition_parts
+from watersmeet.binder.order_limit import Item
+from watersmeet.binder.rules import BindQuery, DialectRules, JoinClause, NamedItem, SelectList, Sourced
+from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn, ScopeContext
+from watersmeet.binder.sources import not_supported, scan
+from watersmeet.binder.timewindows import window_call
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.queries import place_of
+from watersmeet.expressions.aggregatecalls import has_aggregate
+from watersmeet.expressions.context import Context
+from watersmeet.watermarks import Watermark
+
+
+class LensesRules(DialectRules):
+    """Queries over records."""
+
+    query_called: ClassVar[str] = "a query over records"
+
+    def item(
+        self,
+        node: exp.Expression,
+        select: exp.Select,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[], Sourced],
+    ) -> Sourced:
+        windowed = window_call(node)
+        if windowed is not None:
+            raise not_supported(
+                f"{windowed.function.upper()} over records",
+                windowed.place,
+                env,
+                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
+            )
+        return plain()
+
+    def relation(
+        self,
+        relation: CatalogRelation,
+        item: NamedItem,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[Part | None], Sourced],
+    ) -> Sourced:
+        """As a stream or as a table, as the SELECT says (LS-04)."""
+        node = item.node
+        if relation.kind == "view":
+            raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
+        said = node.args.get("nature")
+        kind: RecordKind = "table" if said is not None and said.name == "table" else "stream"
+        tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, place_of(node))
+        width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
+        check_alias_list(item.names, width, item.shown, env.text, place_of(node))
+        topic = relation.topic
+        layout = PLAIN if topic is None else RecordLayout(topic.key_format, topic.partitions)
+        return tree, scope_of_records(tree, item, kind, layout, env)
+
+    def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
+        if bound is None or bound.nature is None:
+            return super().item_scope(tree, item, env, bound)
+        width = len(bound.outputs) - bound.facets
+        check_alias_list(item.names, width, item.shown, env.text, place_of(item.node))
+        return scope_of_records(tree, item, bound.nature, bound.layout, env)
+
+    def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
+        """Also of topics: joins of records reckon with late ones."""
+        return relation.time_columns
+
+    def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        return record_join(clause)
+
+    def check_select(self, node: exp.Select, text: str) -> None:
+        check_select(node, text)
+
+    def select(
+        self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Relation]:
+        """Time decides nothing of a stream. Aggregates without GROUP BY are by the records' key."""
+        if scope.facets is None:
+            return node, relation
+        where = node.args.get("where")
+        if where is not None and scope.facets.nature == "stream":
+            check_decided(condition_parts(where.this), ScopeContext(env.text, scope, "WHERE"))
+        ctx = ScopeContext(env.text, scope, "SELECT")
+        if node.args.get("group") is None and any(has_aggregate(e, ctx) for e in node.expressions):
+            group = by_key(node, scope, env.text)
+            node = node.copy()
+            node.set("group", group)
+        return node, relation
+
+    def select_list(
+        self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
+    ) -> SelectList:
+        """With the records' key and time behind it."""
+        facets = scope.facets
+        if facets is None:
+            return SelectList(items)
+        group, groups = node.args.get("group"), isinstance(ctx, Grouping)
+        group = None if group is None else spelled_out(group, node.expressions, scope)
+        found = with_facets(items, scope, ctx, group)
+        layout = layout_of(found, scope, groups=groups)
+
+        def finish(bound: Bound) -> Bound:
+            kind: RecordKind = "table" if groups else facets.nature
+            return replace(bound, nature=kind, facets=len(found) - len(items), layout=layout)
+
+        return SelectList(found, finish=finish)
+
+    def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
+        return starred(columns, node, text)
+
+    def set_operation(
+        self,
+        node: exp.SetOperation,
+        env: Environment,
+        binding: Binding,
+        bind: BindQuery,
+        plain: Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound],
+    ) -> Bound:
+        raise not_supported("a set operation over records", node, env, hint="Write two processors.")

@@ -1,0 +1,153 @@
+"""What SQLstream adds to plain SQL: what has a watermark is a stream, whose rows and queries have a ROWTIME that `*`
+leaves out; streams are joined over windows, by their clocks.
+
+SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import AsofJoin, Relation
+from watersmeet.binder.aggregates import Grouping
+from watersmeet.binder.binding import Binding, Bound, Environment
+from watersmeet.binder.dialects.sqlstream.clock_joins import clock_join
+from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
+from watersmeet.binder.dialects.sqlstream.promotion import with_promoted
+from watersmeet.binder.dialects.sqlstream.rowtimes import (
+    bind_union,
+    check_marked,
+    check_stream,
+    item_scope,
+    over,
+    rowtime_of,
+    with_rowtime,
+)
+from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
+from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities, stream_table_join
+from watersmeet.binder.joins import join
+from watersmeet.binder.order_limit import Item
+from watersmeet.binder.rules import (
+    BindQuery,
+    DialectRules,
+    Groups,
+    JoinClause,
+    NamedItem,
+    Reading,
+    SelectList,
+    Sourced,
+)
+from watersmeet.binder.scope import Scope, ScopeContext, qualified_items
+from watersmeet.dialects.queries import is_marked, place_of
+from watersmeet.errors import error
+from watersmeet.expressions.aggregatecalls import has_aggregate
+from watersmeet.expressions.context import Context
+
+
+@dataclass(frozen=True)
+class SqlstreamRules(DialectRules):
+    """Streams with a ROWTIME. fronted: queries over them have it in front also where they select it."""
+
+    fronted: bool = False
+
+    def reading(self, query: exp.Expression) -> Reading:
+        """Of streams the rows that come after the start; SELECT STREAM reads what is no stream as it was then."""
+        return Reading("new of streams", still=is_marked(query))
+
+    def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
+        check_marked(query, tree, text)
+        check_equalities(tree, text)
+
+    def rowtime(self, tree: Relation) -> str | None:
+        found = rowtime_of(tree)
+        return None if found is None else found.name
+
+    def item(
+        self,
+        node: exp.Expression,
+        select: exp.Select,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[], Sourced],
+    ) -> Sourced:
+        """With the window that is written behind it."""
+        relation, scope = plain()
+        scope = over(scope, node, env)
+        return relation, with_definition(scope, named_windows(select.args.get("windows") or (), env), env)
+
+    def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
+        """The rowtime can be read, and is not among what `*` means."""
+        return item_scope(tree, item, env)
+
+    def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        left, right, node = clause.left[1], clause.right[1], clause.node
+        relation, scope = join(clause)
+        if isinstance(relation, AsofJoin) and (left.stream or right.stream) is not None:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "ASOF JOIN of a stream is not supported",
+                sql=clause.env.text,
+                span=place_of(node.this),
+                hint="Windows say which rows meet: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….",
+            )
+        streams = left.stream is not None and right.stream is not None
+        return (clock_join if streams else stream_table_join)(
+            relation, scope, left, right, node, clause.env, clause.binding
+        )
+
+    def select(
+        self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Relation]:
+        """DISTINCT of a stream groups; a column that is called ROWTIME becomes it."""
+        if scope.stream is None:
+            if node.args.get("stream"):
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "SELECT STREAM of what is no stream is not supported",
+                    sql=env.text,
+                    span=place_of(node.args["stream"]),
+                    detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
+                    hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
+                )
+            return node, relation
+        ctx = ScopeContext(env.text, scope, "SELECT")
+        relation = with_promoted(node, relation, ctx, binding)
+        if (
+            node.args.get("distinct")
+            and not node.args.get("group")
+            and not any(has_aggregate(e, ctx) for e in node.expressions)
+        ):
+            node = grouped_distinct(node) or node
+        check_stream(node, scope, env)
+        return node, relation
+
+    def groups(self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding) -> Groups:
+        """A group of a stream comes out once, when it is complete."""
+        if scope.stream is None:
+            return Groups(node)
+        how = closing(node, relation, scope, env, binding, fronted=self.fronted)
+        return Groups(how.node, how.first and not how.promoted, lambda bound: closed(bound, how))
+
+    def select_list(
+        self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
+    ) -> SelectList:
+        """Over a stream, with the rowtime in front unless it is selected."""
+        if scope.stream is None or isinstance(ctx, Grouping):
+            return SelectList(items, ordered=scope.stream is not None)
+        found, hidden = with_rowtime(items, relation, scope, ctx.text, fronted=self.fronted)
+        return SelectList(qualified_items(found, scope), hidden, ordered=True)
+
+    def set_operation(
+        self,
+        node: exp.SetOperation,
+        env: Environment,
+        binding: Binding,
+        bind: BindQuery,
+        plain: Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound],
+    ) -> Bound:
+        """UNION ALL of streams merges them by their rowtimes."""
+        fronting = replace(binding, rules=replace(self, fronted=True))
+        return bind_union(node, env, binding, fronting, bind, plain)

@@ -1,0 +1,128 @@
+"""What Timeplus adds to plain SQL: what the sides of a join are says what it does; `table()` and `changelog()` of a
+stream; ranges of times; defaults of types in place of NULL; settings.
+
+Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Relation
+from watersmeet.binder.binding import Binding, Bound, Environment, Part
+from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
+from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
+from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_settings, within
+from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
+from watersmeet.binder.dialects.timeplus.type_defaults import filled, of_nothing, with_type_defaults
+from watersmeet.binder.dialects.timeplus.unions import check_said
+from watersmeet.binder.joins import join
+from watersmeet.binder.lookups import is_looked_up, looking_up
+from watersmeet.binder.order_limit import Item
+from watersmeet.binder.rules import (
+    BindQuery,
+    DialectRules,
+    JoinClause,
+    NamedItem,
+    Reading,
+    SelectList,
+    Sourced,
+)
+from watersmeet.binder.scope import Scope, qualified_items
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.expressions.context import Context
+from watersmeet.expressions.values import Value
+
+
+class TimeplusRules(DialectRules):
+    """Streams of several modes, and how they meet."""
+
+    def reading(self, query: exp.Expression) -> Reading:
+        """What comes after the start; `seek_to` and a condition on `_tp_time` say otherwise."""
+        return Reading("new")
+
+    def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
+        return with_settings(node, text)
+
+    def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
+        return within(settings, binding)
+
+    def item(
+        self,
+        node: exp.Expression,
+        select: exp.Select,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[], Sourced],
+    ) -> Sourced:
+        check_functions(node, env)
+        return plain()
+
+    def relation(
+        self,
+        relation: CatalogRelation,
+        item: NamedItem,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[Part | None], Sourced],
+    ) -> Sourced:
+        """`table(stream)` is what is stored, `changelog(stream, key)` its last row of each key; a stream of which
+        WHERE asks for a time begins there.
+        """
+        node = item.node
+        part: Part | None = None
+        bounded = relation.external is not None or relation.dictionary is not None
+        if node.args.get("static"):
+            part = "before"
+        elif node.meta.get("rewound") and not bounded and binding.part == "new" and "seek_to" not in binding.settings:
+            part = "all"
+        tree, scope = plain(part)
+        return (changelog(tree, node, env, binding) if "changelog" in node.args else tree), scope
+
+    def check_join(self, node: exp.Join, text: str) -> None:
+        check_kind(node, text)
+
+    def join_condition(
+        self, node: exp.Join, left: Scope, right: Scope, text: str, settings: Mapping[str, str]
+    ) -> exp.Join:
+        return with_ranges(node, left, right, text, settings)
+
+    def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        left, right, env, binding = clause.left[1], clause.right[1], clause.env, clause.binding
+        clause = replace(clause, node=with_ranges(clause.node, left, right, env.text, binding.settings))
+        relation, scope = join(clause)
+        relation = strict_join(relation, clause.node, env, binding)
+        if is_looked_up(clause.node.this):
+            relation = looking_up(relation, clause.node, left, env, binding)
+        if binding.settings.get("join_use_nulls") == "0":
+            return with_type_defaults((relation, scope), left, right, binding)
+        return relation, scope
+
+    def unmatched(self, value: Value, settings: Mapping[str, str]) -> Value:
+        if settings.get("join_use_nulls") == "0" and not value.nullable:
+            return filled(value)
+        return super().unmatched(value, settings)
+
+    def select_list(
+        self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
+    ) -> SelectList:
+        return SelectList(qualified_items(items, scope))
+
+    def of_nothing(
+        self, value: Value, function: str, argument: exp.Expression, scope: Scope, settings: Mapping[str, str]
+    ) -> Value:
+        return of_nothing(value, function, argument, scope) if fills_aggregates(settings) else value
+
+    def set_operation(
+        self,
+        node: exp.SetOperation,
+        env: Environment,
+        binding: Binding,
+        bind: BindQuery,
+        plain: Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound],
+    ) -> Bound:
+        check_said(node, env)
+        return plain(node, env, binding, bind)

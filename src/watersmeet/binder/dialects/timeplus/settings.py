@@ -1,0 +1,126 @@
+"""SETTINGS at the end of a query.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-42, TP-56); ruling D-003-16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.binder.binding import Binding
+from watersmeet.binder.settings import JOIN_ROWS_SETTING
+from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.errors import did_you_mean, error
+
+#: What a query may say as well, and changes no result here.
+_TUNING: Final = frozenset(
+    {
+        "default_hash_join",
+        "default_hash_table",
+        "emit_aggregated_during_backfill",
+        "emit_during_backfill",
+        "enable_backfill_from_historical_store",
+        "enable_optimize_predicate_expression",
+        "force_backfill_in_order",
+        "join_quiesce_threshold_ms",
+        "max_block_size",
+        "max_memory_usage",
+        "max_threads",
+        "optimize_move_to_prewhere",
+        "priority",
+        "query_id",
+    }
+)
+#: Algorithms of which the answer does not hang on the name.
+_HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
+#: What the settings may say now. None: a whole number above 0.
+_VALUES: Final[dict[str, tuple[str, ...] | None]] = {
+    "join_algorithm": ("default", "direct", *_HASHED),
+    "join_use_nulls": ("0", "1"),
+    "join_restore_nulls": ("0", "1"),
+    "join_date_diff": ("range", "scalar"),
+    "keep_versions": None,
+    "max_join_range": None,
+    "join_max_buffered_bytes": None,
+    JOIN_ROWS_SETTING: None,
+    "aggregate_functions_null_for_empty": ("0", "1"),
+    "seek_to": ("earliest", "latest"),
+    "union_default_mode": ("ALL", "DISTINCT"),
+    "query_mode": ("streaming", "table"),
+}
+#: Of which 0 is a value, too.
+_ZERO: Final = (JOIN_ROWS_SETTING,)
+
+
+def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
+    """The query without its settings, and these by name. UNDEFINED_OBJECT, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    found = query.args.get("settings")
+    if not found:
+        return query, {}
+    settings: dict[str, str] = {}
+    for node in found:
+        if (
+            not isinstance(node, exp.EQ)
+            or not isinstance(node.this, exp.Column)
+            or not isinstance(node.expression, (exp.Literal, exp.Boolean))
+        ):
+            raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=place_of(node))
+        name, value = name_of(node.this.this), node.expression.name
+        if name in _TUNING:
+            settings[name] = value
+            continue
+        if name not in _VALUES:
+            raise error(
+                "UNDEFINED_OBJECT",
+                f'setting "{name}" of a query does not exist',
+                sql=text,
+                span=place_of(node),
+                hint=did_you_mean(name, [*_VALUES, *_TUNING]),
+            )
+        wanted = _VALUES[name]
+        if value not in wanted if wanted is not None else not (value.isdecimal() and (int(value) or name in _ZERO)):
+            raise error(
+                "INVALID_PARAMETER",
+                f'setting {name} can\'t be "{value}"',
+                sql=text,
+                span=place_of(node),
+                hint=("It is a whole number." if name in _ZERO else "It is a whole number above 0.")
+                if wanted is None
+                else "Choose one of " + ", ".join(wanted) + ".",
+            )
+        settings[name] = value
+    query = query.copy()
+    query.set("settings", None)
+    return query, settings
+
+
+def within(own: Mapping[str, str], binding: Binding) -> Binding:
+    """The binding inside of a query with such settings of its own."""
+    if (told := unheeded(own)) is not None:
+        binding.notice(told)
+    found = binding.collected
+    if "join_max_buffered_bytes" in own:
+        found.limits.append(int(own["join_max_buffered_bytes"]))
+    if JOIN_ROWS_SETTING in own and found.most_join_rows is None:  # of the outermost query that says so
+        found.most_join_rows = int(own[JOIN_ROWS_SETTING])
+    part = binding.part
+    if part in ("all", "new") and "seek_to" in own:
+        part = "all" if own["seek_to"] == "earliest" else "new"
+    return replace(binding, settings={**binding.settings, **own}, part=part)
+
+
+def unheeded(settings: Mapping[str, str]) -> str | None:
+    """What tells the user of settings that change nothing here; None if there are none."""
+    names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
+    if not names:
+        return None
+    return f"{', '.join(names)}: accepted, and without effect: no result hangs on it."
+
+
+def fills_aggregates(settings: Mapping[str, str]) -> bool:
+    """True if aggregate functions of no values give the default of their type."""
+    return settings.get("aggregate_functions_null_for_empty") != "1"

@@ -1,0 +1,33 @@
+"""What a dictionary contains: its source, and what stands before that (TP-44 to TP-48; ruling D-003-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watersmeet.algebra.relations import Join, KeyPair, Relation, Union
+from watersmeet.algebra.trees import exactly
+from watersmeet.binder.binding import Binding, read
+from watersmeet.catalog import Relation as CatalogRelation
+
+
+def with_cache(
+    source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]
+) -> Relation:
+    """The content of a dictionary: what its cache stream has, and the rows of `source` whose keys that lacks."""
+    dictionary = relation.dictionary
+    assert dictionary is not None
+    if not dictionary.stream:
+        return source
+    stream = binding.catalog.relations[dictionary.stream]
+    names = [c.name for c in relation.columns]
+    cached, other = (
+        exactly(tree, [c for n in names for c in tree.columns if c.name == n]) for tree in (scan(stream), scan(stream))
+    )
+    places = [names.index(k) for k in relation.primary_key]
+    keys = tuple(KeyPair(read(source.columns[i]), read(other.columns[i])) for i in places)
+    rest = Join(source, other, "anti", keys)
+    outputs = tuple(
+        binding.new_column(c.name, c.type, c.nullable or o.nullable)
+        for c, o in zip(source.columns, cached.columns, strict=True)
+    )
+    return Union((cached, rest), outputs)
