@@ -31,7 +31,8 @@ from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.change_kinds import change_kind
-from watersmeet.binder.emission_request import Emission, Request, with_emit
+from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.emission_request import Emission, Request
 from watersmeet.binder.query import BoundQuery, bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.statements import CreateMaterializedView
@@ -44,7 +45,7 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
-    asked, said = with_emit(statement.query)
+    asked, said = rules_of(dialect).emission(statement.query)
     query = bind_query(
         asked,
         catalog,
@@ -66,9 +67,14 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
         raise
 
 
+def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
+    """The query of a dialect and what it says of its output. Errors of `DialectRules.request`."""
+    return rules_of(dialect).request(query, text)
+
+
 def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
-    """A view whose query has Proton's EMIT clause: it always follows its inputs, whoever reads it says how it is told
-    of changes. into: it writes a stream.
+    """A view whose query says when its output comes: it always follows its inputs, whoever reads it says how it is
+    told of changes. into: it writes a stream.
     """
     if said.mode not in ("periodic", "updates"):
         return with_emission(query, said, text)
@@ -88,7 +94,7 @@ def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bou
 def check_request(request: Request, tree: Relation, text: str) -> None:
     """What a query that never takes a row back can't give: signs.
 
-    UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED in Proton's words.
+    UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED.
     """
     if change_kind(tree) != "append":
         return

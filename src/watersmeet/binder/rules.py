@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
 from watersmeet.binder.binding import Binding, Bound, Environment, Part, check_alias_list, scope_columns
+from watersmeet.binder.emission_request import Emission, Request, with_limit
 from watersmeet.binder.order_limit import Item
 from watersmeet.binder.scope import Scope, ScopeColumn, single
 from watersmeet.catalog import Relation as CatalogRelation
@@ -138,6 +139,22 @@ class DialectRules:
         Law: settings hold in the queries inside, unless these say otherwise.
         """
         raise NotImplementedError(f"{self.name} has no settings: {sorted(settings)}, {binding.part}")
+
+    def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
+        """The query without its words on when its output comes, and these; None where it has none.
+
+        Law: the tree that is given is not changed.
+        """
+        return query, None
+
+    def request(self, query: exp.Expression, text: str) -> Request:
+        """A SELECT that runs until it is stopped, and what it says of its output.
+
+        Law: the query that comes back gives the rows of which the output is told.
+        """
+        query, emission = self.emission(query)
+        query, limit, offset = with_limit(query)
+        return Request(query, emission or Emission(), limit, offset)
 
     def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
         """Raises for a whole query, or that of a view, whose parts have a meaning and which as a whole has none.

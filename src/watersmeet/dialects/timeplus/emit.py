@@ -1,7 +1,6 @@
 """Proton's EMIT clause at the end of a query: cut out of the tokens before the query is parsed.
 
-What has a meaning here becomes `emit` of the query (`binder.emission_request` reads it): a mode and a length.
-Others are refused by name.
+What has a meaning here becomes `emit` of the query: a mode and a length. Others are refused by name.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from watersmeet.binder.emission_request import request_of
+from watersmeet.binder import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain
@@ -56,7 +56,9 @@ def _running_lines(session: Session, statement: st.Statement, options: ExplainOp
     if isinstance(statement, st.Select) and runs_on(session, statement.query):
         return _lines(
             session,
-            bind_running(session, request_of(statement.query, statement.text), statement.text, "query"),
+            bind_running(
+                session, request_of(statement.query, statement.text, session.dialect), statement.text, "query"
+            ),
             options,
         )
     return None

@@ -16,10 +16,10 @@ from watersmeet.session.access.reading import bounded, described, failed_query, 
 from watersmeet.session.access.result import Result, rows_result, text_result
 
 if TYPE_CHECKING:
-    from watersmeet.binder import emission_request
+    from watersmeet.binder import emission, emission_request
     from watersmeet.session.services import changes, refreshing, running, views
 else:
-    emission_request = late("watersmeet.binder.emission_request")
+    emission = late("watersmeet.binder.emission")
     changes = late("watersmeet.session.services.changes")
     refreshing = late("watersmeet.session.services.refreshing")
     running = late("watersmeet.session.services.running")
@@ -57,7 +57,7 @@ def start(session: Session, statement: Select, *, log: bool = False) -> running.
     log: of a table of records it gives the changes, as its topic has them.
     """
     session.require_writer("a query that runs until it is stopped")
-    request = emission_request.request_of(statement.query, statement.text)
+    request = emission.request_of(statement.query, statement.text, session.dialect)
     name = _free_id(session, request, statement.text)
     bound = views.bind_running(session, request, statement.text, name, log=log)
     followed = changes.Changes(session.database)

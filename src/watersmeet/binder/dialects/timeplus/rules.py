@@ -14,11 +14,13 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Relation
 from watersmeet.binder.binding import Binding, Bound, Environment, Part
 from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
+from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
 from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_settings, within
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
 from watersmeet.binder.dialects.timeplus.type_defaults import filled, of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
+from watersmeet.binder.emission_request import Emission, Request
 from watersmeet.binder.joins import join
 from watersmeet.binder.lookups import is_looked_up, looking_up
 from watersmeet.binder.order_limit import Item
@@ -49,6 +51,16 @@ class TimeplusRules(DialectRules):
 
     def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
         return within(settings, binding)
+
+    def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
+        return with_emit(query)
+
+    def request(self, query: exp.Expression, text: str) -> Request:
+        """With the setting that names it, and with columns that no stream has."""
+        query, query_id = with_id(query)
+        found = super().request(query, text)
+        query, places = with_places(found.query, text)
+        return replace(found, query=query, places=places, query_id=query_id)
 
     def item(
         self,

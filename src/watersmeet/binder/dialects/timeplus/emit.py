@@ -1,0 +1,92 @@
+"""What a query says of its output in Proton's words: EMIT, the setting that names it, `_tp_delta` and `emit_version()`
+in its select list.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, cast
+
+from sqlglot import exp
+
+from watersmeet.binder.emission_request import Emission, EmitMode, Place
+from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+
+#: The setting that names a query that runs.
+_QUERY_ID: Final = "query_id"
+
+_VERSION: Final = "emit_version"
+#: As the grammar leaves a call of it.
+_CALLED: Final = "$emit_version"
+
+
+def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
+    """The query without its EMIT clause, and that."""
+    clause = query.args.get("emit")
+    if clause is None:
+        return query, None
+    query = query.copy()
+    query.set("emit", None)
+    mode, length = clause.expressions
+    return query, Emission(cast("EmitMode", mode.name), int(length.name), place_of(clause))
+
+
+def with_id(query: exp.Expression) -> tuple[exp.Expression, str | None]:
+    """The query without the setting that names it, and the name."""
+    settings = query.args.get("settings") or []
+    found = [n for n in settings if _names_query(n)]
+    if not found:
+        return query, None
+    query = query.copy()
+    query.set("settings", [n for n in query.args["settings"] if not _names_query(n)] or None)
+    return query, found[-1].expression.name
+
+
+def _names_query(setting: exp.Expression) -> bool:
+    value = setting.args.get("expression")
+    named = isinstance(setting, exp.EQ) and isinstance(setting.this, exp.Column) and setting.this.name == _QUERY_ID
+    return named and isinstance(value, exp.Literal) and bool(value.name)
+
+
+def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[Place, ...]]:
+    """The query without the columns of its output that no relation has, and these.
+
+    FEATURE_NOT_SUPPORTED for a list of nothing else.
+    """
+    if not isinstance(query, exp.Select) or not any(_kind(i) for i in query.expressions):
+        return query, ()
+    items = query.expressions
+    if all(_kind(i) for i in items):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a select list without a column of a stream is not supported",
+            sql=text,
+            span=place_of(items[0]),
+            hint="Name a column beside it.",
+        )
+    places = []
+    for i, item in enumerate(items):
+        kind = _kind(item)
+        if kind is not None:
+            stars = any(n.is_star for n in items[:i])
+            places.append(
+                Place(
+                    kind,
+                    item.alias or (DELTA_COLUMN if kind == "delta" else f"{_VERSION}()"),
+                    len(items) - 1 - i if stars else i,
+                    stars,
+                    place_of(item),
+                )
+            )
+    query = query.copy()
+    query.set("expressions", [item for item in query.expressions if _kind(item) is None])
+    return query, tuple(places)
+
+
+def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
+    node = item.unalias()
+    if isinstance(node, exp.Column) and node.name == DELTA_COLUMN and not node.args.get("table"):
+        return "delta"
+    called = isinstance(node, exp.Anonymous) and not node.expressions
+    return "version" if called and node.this == _CALLED else None
