@@ -18,6 +18,7 @@ from tests import reference
 from tests.moments import EPOCHS, KEYED, NUMBERS, START, changes, table
 from tests.unit.kernel.kernel_tools import Stored, rows_of
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill, Role
 from watersmeet.circuit.operators import Scan
 from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta
@@ -29,8 +30,8 @@ from watersmeet.types import arrow_schema
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str, rng: random.Random) -> Counter:
     """The content of `relation_id`. Afterwards an epoch without changes gives nothing."""
     runner = _Runner(circuit, rng)
-    every = frozenset(circuit.by_id)
-    first = EpochContext(EPOCHS[START], True, every, frozenset(), every, watermarks=NUMBERS[START])
+    every: dict[str, Role] = dict.fromkeys(circuit.by_id, "new")
+    first = EpochContext(EPOCHS[START], Fill(first=True, roles=every), watermarks=NUMBERS[START])
     runner.epoch({s.id: _read(s, connection, START) for s in circuit.scans}, first)
     second = EpochContext(EPOCHS["main"], watermarks=NUMBERS["main"], before=NUMBERS[START])
     runner.epoch({s.id: _read(s, connection, "main") for s in circuit.scans}, second)

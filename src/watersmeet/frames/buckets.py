@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Live, Start
 from watersmeet.errors import error
 from watersmeet.frames.circuits import JOINED, compile_join
 from watersmeet.frames.pieces import ROWS, Piece, clock, time_us
@@ -91,8 +92,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
     marks = _advanced(shape, marks, pieces)
     epoch = before.get("epoch", -1) + 1
     state = StageState(before.get("state"), store)
-    ids = frozenset(o.id for o in circuit.operators)
-    context = EpochContext(epoch, initial=first, fresh=ids if first else frozenset(), watermarks=marks)
+    context = EpochContext(epoch, Start() if first else Live(), watermarks=marks)
     result = run_stage(circuit, 0, bucket, sources, (), state, context)
     kept = state.persist(store.add)
     for ref in state.retired():

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Start
 from watersmeet.circuit.operators import Arrange
 from watersmeet.frames.buckets import repeated
 from watersmeet.frames.circuits import JOINED, compile_join
@@ -69,7 +70,7 @@ class LookUp:
         kept = next(o for o in circuit.operators if isinstance(o, Arrange) and o.inputs == (scans[SIDES[static]].id,))
         state = StageState()
         state.trace(kept.id, ROWS).replace([self._static(kept)])
-        context = EpochContext(0, initial=True, fresh=frozenset(o.id for o in circuit.operators))
+        context = EpochContext(0, Start())
         found = run_stage(circuit, 0, 0, {scans[SIDES[1 - static]].id: [delta]}, (), state, context).published.get(
             JOINED
         )

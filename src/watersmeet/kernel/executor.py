@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill, Live, Mode
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, Output
-from watersmeet.kernel.operators.arrange import told
+from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.amplification import TooManyRowsError
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta, consolidate
@@ -25,9 +26,6 @@ from watersmeet.kernel.runs.sliced import Sliced, Slicing, slices_of
 from watersmeet.kernel.runs.spool import Spool, consolidated, spooled, whole
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.types import arrow_schema
-
-#: The state of an operator's scratch copy has this before the operator's id.
-SCRATCH: Final = "scratch!"
 
 _EVALUATOR: Final = Evaluator()
 
@@ -53,39 +51,21 @@ _ANY_NUMBER: Final = MostRows(0, 0)
 class EpochContext:
     """What a stage knows of its epoch.
 
-    initial: the first epoch in the life of the active operators. active: which operators run; None: all.
-    scratch: those whose state is a copy of its own during a backfill. fresh: those that may have no state yet.
-    given: operators that do not run, because their output comes with the sources, with the keys by whose hash it
-    goes to the buckets: each the first of some columns that is not NULL. told: arrangements that give their readers
-    what they keep, in `part[1]` epochs of which this is number `part[0]`. watermarks, before: see `StepContext`.
-    rebuilding: all operators read history, as those of a
-    backfill do. most_rows: by join; others may make any number. stopped:
+    epoch: its number. watermarks, before: see `StepContext`. most_rows: by join; others may make any number. stopped:
     operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`.
     """
 
     epoch: int
-    initial: bool = False
-    active: frozenset[str] | None = None
-    scratch: frozenset[str] = frozenset()
-    fresh: frozenset[str] = frozenset()
-    given: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
-    part: tuple[int, int] = (0, 0)
+    mode: Mode = field(default_factory=Live)
     watermarks: Mapping[str, int] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
-    rebuilding: bool = False
     most_rows: Mapping[str, MostRows] = field(default_factory=dict)
     stopped: frozenset[str] = frozenset()
     slicing: Slicing = field(default_factory=Slicing)
 
     def runs(self, operator_id: str) -> bool:
         """True if the operator runs in this epoch."""
-        return (self.active is None or operator_id in self.active) and operator_id not in self.stopped
-
-    @property
-    def filling(self) -> bool:
-        """True if what operators read is history."""
-        return self.rebuilding or self.active is not None
+        return self.mode.runs(operator_id) and operator_id not in self.stopped
 
 
 @dataclass(frozen=True)
@@ -138,20 +118,22 @@ def run_stage(
     state: StageState,
     ctx: EpochContext,
 ) -> StageResult:
-    """Runs the active operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
+    """Runs the operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
-    sources: by id of scan or given operator, changes with columns c0, c1, … frames: those that came for this bucket, in
-    any order. The state is changed, not persisted. Raises Error STATE_MISMATCH if the state of an operator
-    that must have one is missing.
+    sources: by id of a scan, or of an operator for which stored content stands, changes with columns c0, c1, …
+    frames: those that came for this bucket, in any order. The state is changed, not persisted. Raises Error
+    STATE_MISMATCH if the state of an operator that must have one is missing.
     """
+    mode = ctx.mode
+    replayed = mode.having("replayed") if isinstance(mode, Fill) else frozenset()
     operators = [o for o in circuit.in_stage(stage) if ctx.runs(o.id)]
     if stage > 0 or circuit.buckets == 1:
-        _claim(operators, state, ctx)
+        _claim(operators, state, mode)
     inputs = _Inputs(_count_readers(operators))
     result = StageResult(_receive(circuit, stage, frames, ctx, inputs))
     if stage == 0:
         _hand_out(circuit, bucket, sources, ctx, inputs, result.frames)
-    scoped = ScopedState(state, {i: SCRATCH + i for i in ctx.scratch})
+    scoped = ScopedState(state, mode.state_id)
     tallies: dict[str, _Tally] = {}
     for op in operators:
         tally = tallies[op.id] = _Tally(f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}")
@@ -165,14 +147,14 @@ def run_stage(
                 out = Delta.empty(arrow_schema(op.schema, positional=True))
             elif isinstance(op, Sink):
                 out = _publish(op, given[0], result.published, ctx.slicing)
-            elif isinstance(op, (Arrange, Versions)) and op.id in ctx.told:
-                out = told(op, state, *ctx.part, circuit.buckets)
-            elif ctx.initial or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
+            elif isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in replayed:
+                out = replay(op, state, mode.part, mode.parts, circuit.buckets)
+            elif mode.is_first or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
                 schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
                 flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
                 step = StepContext(
                     bucket,
-                    ctx.initial,
+                    mode.is_first,
                     _EVALUATOR,
                     schemas,
                     tally.counters,
@@ -180,7 +162,7 @@ def run_stage(
                     ctx.epoch,
                     ctx.watermarks,
                     ctx.before,
-                    filling=ctx.filling,
+                    filling=mode.reads_history,
                     most_rows=ctx.most_rows.get(op.id, _ANY_NUMBER).made,
                     slicing=ctx.slicing,
                 )
@@ -200,7 +182,7 @@ def run_stage(
             out = _kept(out, ctx.slicing)
         inputs.put(op.id, out)
     for op in operators:
-        size = state.size(_state_id(op, ctx)) if op.kind in STATEFUL else (0, 0)
+        size = state.size(mode.state_id(op.id)) if op.kind in STATEFUL else (0, 0)
         result.metrics[op.id] = tallies[op.id].metrics(*size)
     return result
 
@@ -301,8 +283,9 @@ def _hand_out(
     inputs: _Inputs,
     frames: list[Frame],
 ) -> None:
-    """The output of given operators goes to their readers, wherever these run."""
-    for operator_id, keys in ctx.given.items():
+    """The content that stands for operators goes to their readers, wherever these run."""
+    for operator_id, content in ctx.mode.stored.items():
+        keys = content.keys
         op = circuit.by_id[operator_id]
         delta = _read(op, sources)
         if circuit.stages[operator_id] == 0:
@@ -316,18 +299,13 @@ def _hand_out(
             frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns))
 
 
-def _state_id(op: Operator, ctx: EpochContext) -> str:
-    return SCRATCH + op.id if op.id in ctx.scratch else op.id
-
-
-def _claim(operators: Sequence[Operator], state: StageState, ctx: EpochContext) -> None:
+def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None:
     """Makes sure that each operator's state is there; new operators get an empty one, which the manifest then lists."""
     for op in operators:
         if op.kind not in STATEFUL:
             continue
-        name = _state_id(op, ctx)
-        may_be_new = op.id in ctx.fresh or (op.id in ctx.scratch and ctx.initial)
-        if name not in state.operators and not may_be_new:
+        name = mode.state_id(op.id)
+        if name not in state.operators and not mode.may_be_new(op.id):
             raise error(
                 "STATE_MISMATCH",
                 f"the stored state has nothing of operator {name}",

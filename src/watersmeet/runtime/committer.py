@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Rebuild
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import clocks, late_rows, risen
@@ -43,9 +44,9 @@ def packs_before(db: Database, intent: Intent) -> dict[str, str]:
     """By "stage/bucket", the pack with the state that the epoch's tasks start from."""
     last = db.log.last_epoch()
     packs = last.packs if last else {}
-    if not intent.rebuilding:
+    if not isinstance(intent.mode, Rebuild):
         return {k: p for k, p in packs.items() if not k.startswith(_REBUILT)}
-    if intent.initial:
+    if intent.mode.first:
         return {}
     return {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
 
@@ -97,15 +98,16 @@ def _packs(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """(the current packs, the names of files that the state needs no longer)."""
     retired = {name for r in receipts for name in r.retired}
-    mark = _REBUILT if intent.rebuilding else ""
-    if intent.initial or not intent.rebuilding:
+    rebuilds = isinstance(intent.mode, Rebuild)
+    mark = _REBUILT if rebuilds else ""
+    if intent.mode.is_first or not rebuilds:
         # A rebuild that was given up, or begins anew, leaves nothing.
         packs = {k: p for k, p in packs.items() if not k.startswith(_REBUILT)}
     packs |= {f"{mark}{r.stage}/{r.bucket}": r.pack for r in receipts if r.pack is not None}
-    if intent.rebuilding and intent.frontier.backfill is None:
+    if rebuilds and intent.frontier.backfill is None:
         retired |= {p for k, p in packs.items() if not k.startswith(_REBUILT)}
         packs = {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
-    if not intent.rebuilding:
+    if not rebuilds:
         gone = {k for k in packs if int(k.partition("/")[0]) > circuit.last_stage}
         retired |= {packs[k] for k in gone}
         packs = {k: p for k, p in packs.items() if k not in gone}
@@ -151,7 +153,7 @@ def _metrics(
                     sums[name] = sums.get(name, 0) + value
             if values.get("expression_errors"):
                 errors[operator_id] = errors.get(operator_id, 0) + values["expression_errors"]
-        if intent.is_live:
+        if not intent.mode.reads_history:
             for relation_id, counts in receipt.sources.items():
                 _count_source(totals.setdefault(relation_id, {}), counts)
     for relation_id, late in late_rows(circuit, operators).items():
@@ -161,12 +163,12 @@ def _metrics(
         total = totals.setdefault(relation_id, {})
         total["inserted"] = total.get("inserted", 0) + change.inserted_rows
         total["deleted"] = total.get("deleted", 0) + change.deleted_rows
-    if not intent.rebuilding:
+    if not isinstance(intent.mode, Rebuild):
         for relation_id, rows_in in _rows_in(circuit, intent, operators).items():
             total = totals.setdefault(relation_id, {})
             total["rows_in"] = total.get("rows_in", 0) + rows_in
     slices: dict[str, list[Any]] = {}
-    if intent.is_live:
+    if not intent.mode.reads_history:
         for piece in intent.slices:
             if piece["kind"] not in ("commit", "snapshot"):
                 slices.setdefault(piece["relation"], []).append(piece)
@@ -178,7 +180,7 @@ def _metrics(
         "duration_us": duration_us,
         "slices": slices,
         "watermarks": _numbers(circuit, intent, receipts, before, known),
-        "idle": sorted(intent.idle),
+        "idle": sorted(intent.live.idle),
         "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
         "operators": {i: v for i, v in operators.items() if v},
         "totals": totals,
@@ -194,7 +196,7 @@ def _numbers(
     """The sources' numbers with this epoch."""
     seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
     seen += [c["clocks"] for r in receipts for c in r.sources.values()]
-    numbers = lifted(risen(before.get("watermarks", {}), *seen), intent.idle, intent.lifts)
+    numbers = lifted(risen(before.get("watermarks", {}), *seen), intent.live.idle, intent.live.overrides)
     own = {name for columns in clocks(circuit).values() for name in columns}
     return {i: n for i, n in numbers.items() if i in known or i in own}
 
@@ -207,7 +209,7 @@ def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, in
     return {
         s.relation_id: sum(scanned.get(o, 0) for o in circuit.upstream({s.id}))
         for s in circuit.sinks
-        if intent.active is None or s.id in intent.active
+        if intent.mode.runs(s.id)
     }
 
 

@@ -6,15 +6,16 @@ commits anything. Planned epochs may run ahead of committed ones; when one fails
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, StoredContent
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.runtime.backfill import Progress, Reach, begin, hold_at, looked_up_first, next_piece, reach
+from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import clocks, event_times, late_before, totals_before
@@ -29,7 +30,7 @@ from watersmeet.runtime.stopped import failed_views
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.sources.base import Slice
 from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import Frontier
+from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
 from watersmeet.store.readers import Reader
 
 #: What the sources remember is saved after so many epochs.
@@ -57,7 +58,8 @@ class Coordinator:
         """The last epoch planned."""
         self._time_us = last.metrics.get("time_us", 0) if last else 0
         """The time of the last epoch planned."""
-        self.progress = Progress.from_json(frontier.backfill) if frontier.backfill else None
+        self.backfill = frontier.backfill
+        """What is left to be read of history after the newest planned epoch."""
         self._failed = failed_views(last)
         """By id, the error that stopped a view: it does not run."""
         self.committed_epoch = self.epoch
@@ -65,7 +67,7 @@ class Coordinator:
         self._last_commit = last.number if last else 0
         self._prune = False
         self._idleness = Idleness()
-        self._lifts: dict[str, int] = {}
+        self._overrides: dict[str, int] = {}
         self._reader = Reader(db.layout)
         self.inputs = Inputs(db, Frontier(frontier.transaction, frontier.sources))
         self._hold()
@@ -110,7 +112,8 @@ class Coordinator:
         """The views whose content is complete as of the newest planned epoch."""
         if self._stored is None:
             return frozenset()
-        filling = () if self.progress is None or self.progress.rebuild else self.progress.views
+        purpose = None if self.backfill is None else self.backfill.purpose
+        filling = purpose.views if isinstance(purpose, Filling) else ()
         return frozenset(s.relation_id for s in self._stored.sinks) - frozenset(filling)
 
     @property
@@ -127,29 +130,31 @@ class Coordinator:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
         An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it
-        is
-        through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. LateRowsError, with
-        nothing done; STATE_MISMATCH if `circuit` would need other state for a live view than there is.
+        is through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up.
+
+        LateRowsError, with nothing done; STATE_MISMATCH if a live view would need other state for `circuit` than there
+        is.
         """
         assert self.is_drained
         circuit = circuit.without(self._failed)
         sinks = {s.relation_id for s in circuit.sinks}
-        if self.progress is not None:
-            if self.progress.rebuild and not self.runs(circuit):
+        if self.backfill is not None:
+            purpose = self.backfill.purpose
+            if isinstance(purpose, Rebuilding) and not self.runs(circuit):
                 # It was cut off, and nobody wants it any more: the state from before is still there.
-                self.circuit = self._stored = load_circuit(self._db.layout, self.progress.before)
+                self.circuit = self._stored = load_circuit(self._db.layout, purpose.before)
                 self._prune = True
-            elif self.progress.rebuild or sinks & set(self.progress.views):
+            elif isinstance(purpose, Rebuilding) or sinks & set(purpose.views):
                 return
-            self.progress = None
+            self.backfill = None
         save_circuit(self._db.layout, circuit)
         live = self.live_views & sinks
         if self._stored is not None:
             _check_state(self._stored, circuit, live)
         views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
-        scope = self._reach(circuit, views, live) if views else None
-        if scope is not None and live:
-            check_shared(circuit, live, scope, totals_before(self._db.log))
+        fill = self._reach(circuit, views, live) if views else None
+        if fill is not None and live:
+            check_shared(circuit, live, fill, totals_before(self._db.log))
         before = self.circuit
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
@@ -157,8 +162,9 @@ class Coordinator:
             # Nothing shows an older moment: the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
         self._scan()
-        if scope is not None:
-            self._begin(views, scope, live)
+        if fill is not None:
+            purpose = Filling(views, parts=self._parts(fill.having("replayed")))
+            self._begin(purpose, fill.roles.keys(), fill.stored, live)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
             self._hold()
@@ -166,7 +172,7 @@ class Coordinator:
     def rebuild(self, circuit: Circuit) -> None:
         """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is."""
         assert self.is_drained
-        if self.progress is not None:
+        if self.backfill is not None:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state that could be made anew")
@@ -176,7 +182,7 @@ class Coordinator:
         self.circuit = circuit
         self._scan()
         views = tuple(s.relation_id for s in circuit.sinks)
-        self._begin(views, self._reach(circuit, views, ()), frozenset(), rebuild=True, before=self._stored.fingerprint)
+        self._begin(Rebuilding(views, self._stored.fingerprint), circuit.by_id.keys(), {}, frozenset())
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
@@ -184,23 +190,21 @@ class Coordinator:
             return None
         if not self._shed():
             return None
-        if self.progress is not None:
-            return self._plan_backfill(self.circuit, self.progress)
+        if self.backfill is not None:
+            return self._plan_backfill(self.circuit, self.backfill)
         batch = None
         if self.circuit.sinks:
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
-        tick = bool(self._lifts) or (not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh))
+        tick = bool(self._overrides) or (
+            not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh)
+        )
         if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
             self.budget.planned(limited=batch.more)
         prune, self._prune = self._prune, False
         slices = batch.slices if batch else ()
-        return self._intent(
-            self.circuit,
-            Intent(self.epoch + 1, self.circuit.fingerprint, self.inputs.frontier, everywhere=prune or tick),
-            slices,
-        )
+        return self._intent(self.circuit, Live(), self.inputs.frontier, slices, everywhere=prune or tick)
 
     def _shed(self) -> bool:
         """Lets go of views that were stopped; False if that has to wait for planned epochs."""
@@ -212,7 +216,7 @@ class Coordinator:
 
     def _has_stopped(self) -> bool:
         """True if the circuit still has views that were stopped, and nothing keeps it from letting go of them."""
-        filling = set() if self.progress is None else set(self.progress.views) - self._failed.keys()
+        filling = set() if self.backfill is None else set(self.backfill.purpose.views) - self._failed.keys()
         return (
             not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
         )
@@ -236,7 +240,7 @@ class Coordinator:
 
     def lift(self, relation_id: str, time_us: int) -> None:
         """No later row of the relation is before that: an epoch says so, though no row does."""
-        self._lifts[relation_id] = max(time_us, self._lifts.get(relation_id, time_us))
+        self._overrides[relation_id] = max(time_us, self._overrides.get(relation_id, time_us))
 
     def done(self, commit: Commit, duration_s: float) -> None:
         """Takes note that the next planned epoch was committed."""
@@ -251,108 +255,102 @@ class Coordinator:
             self.inputs.save(self._last_commit)
         self._hold()
 
-    def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Reach:
+    def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Fill:
         return reach(circuit, views, complete, late_before(self._db.log))
 
-    def _begin(self, views: tuple[str, ...], scope: Reach, complete: frozenset[str], **how: Any) -> None:
-        """Begins to fill the views of the circuit from its inputs and the content of the relations `complete`.
+    def _begin(
+        self,
+        purpose: Purpose,
+        running: Collection[str],
+        stored: Mapping[str, StoredContent],
+        complete: frozenset[str],
+    ) -> None:
+        """Begins a backfill of the circuit from its inputs and the content of the relations `complete`.
 
-        how: as in `backfill.begin`.
+        running, stored: as in `looked_up_first`.
         """
         circuit = self.circuit
         assert circuit is not None
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
         self._reader.hold(0)
-        ids = {o.relation_id for o in circuit.scans if o.id in scope.active} | scope.given.keys()
+        ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
         known = self._db.catalog().relations
         if missing := ids - known.keys():
             raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
         relations = [r for i, r in known.items() if i in ids]
-        self.progress = begin(
-            self._db,
-            views,
-            relations,
-            self.inputs.frontier,
-            complete=complete,
-            first=looked_up_first(circuit, scope),
-            parts=self._parts(scope.told),
-            **how,
-        )
+        first = looked_up_first(circuit, running, stored)
+        self.backfill = begin(self._db, purpose, relations, self.inputs.frontier, complete=complete, first=first)
         self._hold()
 
-    def _parts(self, told: frozenset[str]) -> int:
-        """In how many epochs arrangements tell what they keep."""
+    def _parts(self, replayed: frozenset[str]) -> int:
+        """In how many epochs arrangements are replayed."""
         last = self._db.log.last_epoch()
-        if not told or last is None:
+        if not replayed or last is None:
             return 0
-        sizes = [size for i, size in state_sizes(self._db, last).items() if i in told]
+        sizes = [size for i, size in state_sizes(self._db, last).items() if i in replayed]
         rows, size_bytes = sum(s[0] for s in sizes), sum(s[1] for s in sizes)
         return max(1, -(-rows // self.budget.rows), -(-size_bytes // self.budget.bytes))
 
-    def _plan_backfill(self, circuit: Circuit, progress: Progress) -> Intent:
-        piece = next_piece(self._db, progress, self.inputs.sources, self.budget.rows, self.budget.bytes)
+    def _plan_backfill(self, circuit: Circuit, backfill: Backfill) -> Intent:
+        piece = next_piece(self._db, backfill, self.inputs.sources, self.budget.rows, self.budget.bytes)
         self.budget.planned(limited=piece.more)
-        frontier = replace(self.inputs.frontier, backfill=piece.after.to_json() if piece.after else None)
-        intent = Intent(
-            self.epoch + 1,
-            circuit.fingerprint,
-            frontier,
-            initial=not progress.started,
-            everywhere=not progress.started,
-            rebuilding=progress.rebuild,
-            views_ready=progress.views if piece.after is None and not progress.rebuild else (),
-        )
-        if not progress.rebuild:
-            scope = self._reach(circuit, progress.views, progress.stored)
-            owned = circuit.upstream({o.id for o in circuit.sinks if o.relation_id not in progress.views})
-            intent = replace(
-                intent,
-                active=tuple(sorted(scope.active)),
-                scratch=tuple(sorted(scope.active & owned - scope.told)),
-                fresh=tuple(sorted(scope.active - owned)),
-                given=scope.given,
-                told=tuple(sorted(scope.told)),
-                part=(progress.part, progress.parts),
-                everywhere=intent.everywhere or progress.part < progress.parts,
-            )
-        else:
-            intent = replace(intent, fresh=tuple(sorted(circuit.by_id)))
-        # What waits for all history to be in is told so, be there rows or not.
-        intent = replace(intent, everywhere=intent.everywhere or (intent.is_complete and circuit.is_timed))
-        if intent.is_complete and clocked(circuit):
+        first = not backfill.started
+        purpose = backfill.purpose
+        mode: Mode = Rebuild(first)
+        replays = False
+        if isinstance(purpose, Filling):
+            fill = self._reach(circuit, purpose.views, purpose.stored)
+            mode = replace(fill, first=first, part=purpose.part, parts=purpose.parts)
+            replays = purpose.part < purpose.parts
+        is_last = piece.after is None
+        if is_last and clocked(circuit):
             self._prune = True  # time stood still meanwhile
-        intent = self._intent(circuit, intent, piece.slices)
-        self.progress = piece.after
+        frontier = replace(self.inputs.frontier, backfill=piece.after)
+        # What waits for all history to be in is told so, be there rows or not.
+        everywhere = first or replays or (is_last and circuit.is_timed)
+        intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
+        self.backfill = piece.after
         return intent
 
-    def _intent(self, circuit: Circuit, intent: Intent, slices: tuple[Slice, ...]) -> Intent:
+    def _intent(
+        self, circuit: Circuit, mode: Mode, frontier: Frontier, slices: tuple[Slice, ...], *, everywhere: bool
+    ) -> Intent:
+        """The next intent. everywhere: as in `Intent`."""
         known = self._db.catalog().relations
         specs = {s["relation"]: {"fills": f} for s in slices if (f := _fills(s, known))}
         specs |= {s["relation"]: self._spec(s, circuit, known) for s in slices if s["kind"] != "commit"}
-        tasks = divide(slices, circuit.buckets) if slices or intent.everywhere else ()
-        self.epoch = intent.epoch
-        if (intent.is_live and tasks) or not self.live_views:
+        tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
+        self.epoch += 1
+        if (isinstance(mode, Live) and tasks) or not self.live_views:
             # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never
-            # does.
-            # In a backfill it stands still: what the new views share with others, or read of them, is of that time. So
-            # it
-            # does where no task is run that could let it pass.
+            # does. In a backfill it stands still: what the new views share with others, or read of them, is of that
+            # time. So it does where no task is run that could let it pass.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
-        intent = replace(
-            intent,
-            tasks=tasks,
-            specs=specs,
-            time_us=self._time_us,
-            event_times=event_times(circuit, known),
-            clocks=clocks(circuit),
-            most_rows=most_rows(self._db, circuit),
+        if isinstance(mode, Live):
+            mode = self._live(circuit, known, slices, has_work=bool(tasks))
+        return Intent(
+            self.epoch,
+            circuit.fingerprint,
+            frontier,
+            mode,
+            tasks,
+            everywhere,
+            specs,
+            self._time_us,
+            event_times(circuit, known),
+            most_rows(self._db, circuit),
         )
-        if not (intent.is_live and intent.has_work):
-            return intent
+
+    def _live(
+        self, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
+    ) -> Live:
+        """has_work: whether a task will run: what moves watermarks waits for one."""
+        if not has_work:
+            return Live(clocks=clocks(circuit))
         self._idleness.note(slices, self._time_us)
-        lifts, self._lifts = self._lifts, {}
-        return replace(intent, idle=self._idleness.idle(circuit, known, self._time_us), lifts=lifts)
+        overrides, self._overrides = self._overrides, {}
+        return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
 
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
         relation_id = piece["relation"]
@@ -367,7 +365,7 @@ class Coordinator:
             known = self._db.catalog().relations
             self.inputs.set_scanned(
                 [known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known],
-                looked_up_first(self.circuit, Reach(frozenset(self.circuit.by_id), {}, frozenset()), live=True),
+                looked_up_first(self.circuit, self.circuit.by_id, {}, live=True),
             )
 
     def _newest_transaction(self) -> int:
@@ -377,7 +375,7 @@ class Coordinator:
     def _hold(self) -> None:
         """Keeps the clean-up from deleting commits that are still to be read."""
         idle = self.circuit is None or not (self.circuit.sinks or self.inputs.sources)
-        if idle and self.progress is None:
+        if idle and self.backfill is None:
             self._reader.release()
             return
         log = self._db.log
@@ -387,8 +385,8 @@ class Coordinator:
             needed = head  # None waits. Who reads files alone would otherwise keep all commits.
         if self.inputs.sources:
             needed = min(needed, self.inputs.saved_at)
-        if self.progress is not None:
-            needed = min(needed, hold_at(self._db, self.progress))
+        if self.backfill is not None:
+            needed = min(needed, hold_at(self._db, self.backfill))
         self._reader.hold(needed)
 
 

@@ -26,7 +26,7 @@ class Flush:
         if coordinator.must_drain:
             return None  # Which says nothing about what has come.
         now_us = time.time_ns() // 1000
-        filling = coordinator.progress is not None
+        filling = coordinator.backfill is not None
         intent = coordinator.plan(now_us, fresh=not self._looked)
         if filling:
             return intent  # A backfill goes first; it says nothing about what has come meanwhile.

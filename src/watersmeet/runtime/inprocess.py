@@ -118,7 +118,7 @@ class InProcessEngine:
 
     def _drain(self, coordinator: Coordinator) -> None:
         """Runs a backfill to its end, and what an install asks for."""
-        while coordinator.progress is not None or coordinator.has_chores:
+        while coordinator.backfill is not None or coordinator.has_chores:
             intent = coordinator.plan(time.time_ns() // 1000)
             assert intent is not None
             self._run(coordinator, intent)

@@ -22,6 +22,7 @@ from typing import Final
 
 from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
 from watersmeet.planner.names import Names
@@ -86,14 +87,14 @@ class Verdict:
         """packs: those with the state after the epoch."""
         catalog = db.catalog()
         self.failed = {i: f for i, f in failed_views(before).items() if i in catalog.relations}
-        own = {} if intent.rebuilding else _own_joins(db, circuit, catalog)
+        own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
         self.held = _summed(db, wanted, receipts, before, packs)
         made: Counter[str] = Counter()
         for receipt in receipts:
             made.update({i: values["made_rows"] for i, values in receipt.operators.items() if "made_rows" in values})
         # In a backfill of other views what it grows is not theirs.
-        active = {s.relation_id for s in circuit.sinks if intent.active is None or s.id in intent.active}
+        active = {s.relation_id for s in circuit.sinks if intent.mode.runs(s.id)}
         for relation_id, view in own.items():
             relation = catalog.relations[relation_id]
             if relation_id not in active:

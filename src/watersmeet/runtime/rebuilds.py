@@ -7,6 +7,7 @@ from typing import Any
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill
 from watersmeet.circuit.operators import (
     ArrivalAsofJoin,
     ArrivalJoin,
@@ -18,7 +19,6 @@ from watersmeet.circuit.operators import (
     Versions,
 )
 from watersmeet.errors import OperationalError, error
-from watersmeet.runtime.backfill import Reach
 
 
 class LateRowsError(OperationalError):
@@ -28,17 +28,17 @@ class LateRowsError(OperationalError):
         super().__init__("STATE_MISMATCH", "rows came late while a view was made", hint="Create the view again.")
 
 
-def check_shared(circuit: Circuit, live: frozenset[str], scope: Reach, totals: Mapping[str, Mapping[str, Any]]) -> None:
+def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, totals: Mapping[str, Mapping[str, Any]]) -> None:
     """LateRowsError if operators of live views, which new views are to read from their beginning on, left rows out
     since these were compiled.
 
-    live: the live views. scope: what fills the new ones. totals: counts by relation since it was made.
+    live: the live views. fill: of the new ones. totals: counts by relation since it was made.
     """
     for sink in circuit.sinks:
         if sink.relation_id not in live:
             continue
         lost = bool(totals.get(sink.relation_id, {}).get("left_out"))
-        for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & scope.active - scope.told]:
+        for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & fill.roles.keys() - fill.having("replayed")]:
             if (isinstance(op, Scan) and op.late != totals.get(op.relation_id, {}).get("late", 0)) or (
                 isinstance(op, LateRowFilter) and lost
             ):

@@ -37,7 +37,7 @@ _Part = tuple[pa.Table, Diff, Diff]
 class SourceCounts:
     """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
 
-    clocks: see `Intent`.
+    clocks: see `epochs.Live`.
     """
 
     rows: int = 0
@@ -93,7 +93,7 @@ def read_slices(
         counts.bytes += int(piece["bytes"])
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece["relation"]) if _drops(intent, piece["relation"]) else None
-        clocks = intent.clocks.get(piece["relation"], {}) if intent.is_live else {}
+        clocks = intent.live.clocks.get(piece["relation"], {})
         for table, diff, ordinals in _punctual(parts, event_time, late_below_us, intent.time_us, counts):
             _tell(clocks, table, diff, intent.time_us, counts)
             for scan in readers:
@@ -112,7 +112,9 @@ def _tell(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, c
 
 def _drops(intent: Intent, relation_id: str) -> bool:
     """Whether late rows of the relation are left out: of what is new, not of history."""
-    return intent.is_live and relation_id in intent.event_times and intent.event_times[relation_id]["drops"]
+    return (
+        not intent.mode.reads_history and relation_id in intent.event_times and intent.event_times[relation_id]["drops"]
+    )
 
 
 def _punctual(
@@ -173,7 +175,7 @@ def _fills(intent: Intent, piece: Slice) -> dict[str, str]:
 def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts) -> _Part:
     spec = intent.specs[piece["relation"]]
     # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
-    again = not intent.is_live
+    again = intent.mode.reads_history
     directory = None if again else layout.dead(piece["relation"])
     with DeadLetterWriter(directory, intent.epoch, piece["ordinal"]) as dead:
         arrivals = [f for f in fields if f.name in spec.get("arrivals", ())]

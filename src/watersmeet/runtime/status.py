@@ -9,12 +9,14 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import COPY
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sayings import read_sayings
-from watersmeet.runtime.tasks import SCRATCH, held_bytes
+from watersmeet.runtime.tasks import held_bytes
+from watersmeet.serialization import to_json
 from watersmeet.store.commits import Commit
 
 Sizes = dict[str, tuple[int, int]]
@@ -61,7 +63,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "commit": commit.number,
         "transaction": commit.frontier.transaction,
         "behind": max(0, newest - commit.frontier.transaction),
-        "backfill": commit.frontier.backfill,
+        "backfill": to_json(commit.frontier.backfill),
         "duration_us": commit.metrics.get("duration_us", 0),
         "rows": commit.metrics.get("rows", 0),
         "time_us": commit.time_us,
@@ -69,7 +71,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     status["operators"] = _operators(circuit, commit, state_sizes(db, commit))
     known = db.catalog().relations
     totals = commit.metrics.get("totals", {})
-    filling = set() if commit.frontier.backfill is None else set(commit.frontier.backfill["views"])
+    filling = () if commit.frontier.backfill is None else commit.frontier.backfill.purpose.views
     numbers, inputs = commit.metrics.get("watermarks", {}), inputs_of_views(circuit)
     for sink in circuit.sinks:
         if sink.relation_id in known:
@@ -161,10 +163,11 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
             manifest = db.packs.read_footer(pack)["state"]
         except Error:
             continue  # The clean-up was faster than we: the next status has it.
-        for operator_id, traces in manifest["operators"].items():
-            rows, size_bytes = sizes.get(operator_id.removeprefix(SCRATCH), (0, 0))
+        for state_id, traces in manifest["operators"].items():
+            operator_id = state_id.removeprefix(COPY)
+            rows, size_bytes = sizes.get(operator_id, (0, 0))
             refs = [ref for refs in traces.values() for ref in refs]
-            sizes[operator_id.removeprefix(SCRATCH)] = (
+            sizes[operator_id] = (
                 rows + sum(r[3] for r in refs),
                 size_bytes + sum(r[2] for r in refs),
             )

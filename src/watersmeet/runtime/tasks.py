@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import COPY, Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
 from watersmeet.kernel.executor import EpochContext, MostRows, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta
@@ -41,8 +42,6 @@ _BLOB_ROWS: Final = 1 << 18
 _MAPPED_BYTES: Final = 16 << 30
 #: And only those that were read in so many epochs: what left the state is not to stay in memory.
 _MAPPED_EPOCHS: Final = 32
-#: The id of a scratch copy of an operator's state starts so (the executor's rule).
-SCRATCH: Final = "scratch!"
 
 
 @dataclass(frozen=True)
@@ -60,31 +59,6 @@ class Job:
     watermarks: dict[str, int]
     writer: int
     stopped: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value from which `from_json` makes the same job."""
-        return {
-            "root": self.root,
-            "durable": self.durable,
-            "intent": self.intent.to_json(),
-            "packs": self.packs,
-            "watermarks": self.watermarks,
-            "writer": self.writer,
-            "stopped": self.stopped,
-        }
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> Job:
-        """The inverse of `to_json`."""
-        return Job(
-            value["root"],
-            value["durable"],
-            Intent.from_json(value["intent"]),
-            value["packs"],
-            value["watermarks"],
-            value["writer"],
-            tuple(value["stopped"]),
-        )
 
 
 @lru_cache(maxsize=8)
@@ -110,23 +84,22 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     intent = job.intent
     circuit = _circuit(job.root, intent.circuit)
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
-    scans = [o for o in circuit.scans if intent.active is None or o.id in intent.active]
-    given = _given(circuit, intent)
+    scans = [o for o in circuit.scans if intent.mode.runs(o.id)]
+    stored = _readers_of_content(circuit, intent)
     found = read_slices(
         _layout(job.root, durable=job.durable),
         _packs(job.root),
         intent,
         slices,
-        [*scans, *given.values()],
+        [*scans, *stored.values()],
         job.watermarks,
     )
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
-    sources |= {i: found.deltas.get(scan.id, []) for i, scan in given.items()}
+    sources |= {i: found.deltas.get(scan.id, []) for i, scan in stored.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
-    frames = _run(
-        job, circuit, 0, task, sources, found.counts, (), lifted(risen(job.watermarks, seen), intent.idle, intent.lifts)
-    )
+    numbers = lifted(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
+    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
@@ -156,7 +129,8 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
         return passed
     (bucket,) = buckets
     # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
-    numbers = lifted(risen(job.watermarks, *seen), job.intent.idle, job.intent.lifts)
+    live = job.intent.live
+    numbers = lifted(risen(job.watermarks, *seen), live.idle, live.overrides)
     passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers)
     return passed
 
@@ -175,14 +149,15 @@ def run_whole(job: Job) -> list[Frame]:
     return [f for f in frames if f.channel == RECEIPT]
 
 
-def _given(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
-    """For each operator that is given, the scan that reads its relation's content."""
+def _readers_of_content(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
+    """For each operator for which the content of a relation stands, the scan that reads that."""
+    stored = intent.mode.stored
     return {
         s.inputs[0]: Scan(
             (), s.schema, append_only=s.append_only, relation_id=s.relation_id, names=tuple(f.name for f in s.schema)
         )
         for s in circuit.sinks
-        if s.relation_id in intent.given
+        if s.inputs[0] in stored and s.relation_id == stored[s.inputs[0]].relation_id
     }
 
 
@@ -203,20 +178,13 @@ def _run(
     has_state = stage > 0 or circuit.buckets == 1
     manifest = _manifest(packs, before) if before and has_state else None
     state = StageState(manifest, _Blobs(packs))
-    _clear(state, circuit, intent)
-    active = None if intent.active is None else frozenset(intent.active)
+    for operator_id in state.operators - intent.mode.kept_state(frozenset(circuit.by_id)):
+        state.drop(operator_id)
     context = EpochContext(
-        epoch=intent.epoch,
-        initial=intent.initial,
-        active=active,
-        scratch=frozenset(intent.scratch),
-        fresh=frozenset(intent.fresh),
-        told=frozenset(intent.told),
-        part=intent.part,
-        given={s.inputs[0]: intent.given[s.relation_id] for s in circuit.sinks if s.relation_id in intent.given},
+        intent.epoch,
+        intent.mode,
         watermarks=promised(numbers, intent.time_us, complete=intent.is_complete),
         before=job.watermarks,
-        rebuilding=intent.rebuilding,
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),
         slicing=Slicing(directory=str(_layout(job.root, durable=False).packs)),
@@ -232,7 +200,7 @@ def _run(
 
 def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
     """By join, how many rows it may make in the epoch. State that is made anew shows nothing: it has no limit."""
-    if intent.rebuilding:
+    if isinstance(intent.mode, Rebuild):
         return {}
     joins = [o.id for o in circuit.operators if isinstance(o, (Join, MultiJoin, TemporalJoin))]
     return {i: MostRows(*intent.most_rows.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))) for i in joins}
@@ -275,17 +243,6 @@ def manifest_files(manifest: Mapping[str, Any] | None) -> set[str]:
     return {r[0] for traces in manifest["operators"].values() for refs in traces.values() for r in refs}
 
 
-def _clear(state: StageState, circuit: Circuit, intent: Intent) -> None:
-    """Drops the state of operators that are gone, and what an earlier attempt at new ones left behind."""
-    kept = set(circuit.by_id)
-    if intent.initial:
-        kept -= set(intent.fresh)
-    else:
-        kept |= {SCRATCH + o for o in intent.scratch}
-    for operator_id in state.operators - kept:
-        state.drop(operator_id)
-
-
 def _write(
     job: Job,
     circuit: Circuit,
@@ -299,7 +256,7 @@ def _write(
     layout = _layout(job.root, durable=job.durable)
     writer = PackWriter(layout.packs, epoch_prefix(job.intent.epoch, job.writer, stage, bucket), durable=job.durable)
     changes: dict[str, RelationChange] = {}
-    if not job.intent.rebuilding:
+    if not isinstance(job.intent.mode, Rebuild):
         schemas = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
         for relation_id, delta in sorted(result.published.items()):
             if delta.num_rows:
@@ -338,7 +295,7 @@ def held_bytes(manifest: Mapping[str, Any] | None) -> dict[str, int]:
     return {
         name: sum(r[2] for refs in traces.values() for r in refs)
         for name, traces in ({} if manifest is None else manifest["operators"]).items()
-        if not name.startswith(SCRATCH)
+        if not name.startswith(COPY)
     }
 
 

@@ -47,7 +47,11 @@ def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], befor
     """What waits after an epoch."""
     found: dict[str, int] = {}
     # A live epoch with work runs all buckets of a timed circuit; any other one knows of some of the rows only.
-    known = {} if intent.is_live and intent.has_work else {i: n for i, n in before.items() if i in circuit.by_id}
+    known = (
+        {}
+        if not intent.mode.reads_history and intent.has_work
+        else {i: n for i, n in before.items() if i in circuit.by_id}
+    )
     for of_operators in (*(r.operators for r in receipts), {i: {"waits_for_us": n} for i, n in known.items()}):
         for operator_id, values in of_operators.items():
             if "waits_for_us" in values:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from watersmeet.errors import error
+from watersmeet.serialization import from_json, kinds, to_json
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
@@ -59,6 +60,57 @@ class RelationChange:
         return RelationChange(tuple(BlobRef(*b) for b in value[0]), value[1], value[2])
 
 
+@dataclass(frozen=True)
+class Purpose:
+    """Base: what history is read for. views: those whose history it is."""
+
+    kind: ClassVar[str]
+    views: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Filling(Purpose):
+    """New views are filled.
+
+    stored: the relations written by the circuit that are read from what is stored. parts: in how many epochs
+    arrangements of live views are replayed, before anything is read. part: the next of them.
+    """
+
+    kind: ClassVar[str] = "filling"
+    stored: tuple[str, ...] = ()
+    parts: int = 0
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class Rebuilding(Purpose):
+    """The whole state is made anew. before: fingerprint of the circuit whose state is in use until it is through."""
+
+    kind: ClassVar[str] = "rebuilding"
+    before: str = ""
+
+
+kinds(Purpose, {cls.kind: cls for cls in (Filling, Rebuilding)})
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """How far a backfill is.
+
+    checkpoint: number of the checkpoint that it starts from, 0 for none. transaction: the last commit of the tables
+    that it reads. head: the same of what the circuit writes. relations: what is left to read, in order. cursor: where
+    in the first of them (None: its beginning). started: False before its first epoch.
+    """
+
+    purpose: Purpose
+    checkpoint: int
+    transaction: int
+    head: int
+    relations: tuple[str, ...]
+    cursor: Any = None
+    started: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """What of the inputs an epoch's results reflect.
@@ -70,16 +122,7 @@ class Frontier:
 
     transaction: int = 0
     sources: dict[str, Any] = field(default_factory=dict)
-    backfill: dict[str, Any] | None = None
-
-    def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same frontier."""
-        return {"transaction": self.transaction, "sources": self.sources, "backfill": self.backfill}
-
-    @staticmethod
-    def from_json(value: Any) -> Frontier:
-        """The inverse of `to_json`."""
-        return Frontier(value["transaction"], value["sources"], value["backfill"])
+    backfill: Backfill | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +172,7 @@ class Commit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same commit."""
-        frontier = None if self.frontier is None else self.frontier.to_json()
+        frontier = None if self.frontier is None else to_json(self.frontier)
         return {
             "number": self.number,
             "kind": self.kind,
@@ -156,7 +199,7 @@ class Commit:
         """The inverse of `to_json`; DATABASE_DAMAGED, naming the file `name`, if it is no commit."""
         try:
             frontier = value["frontier"]
-            value["frontier"] = None if frontier is None else Frontier.from_json(frontier)
+            value["frontier"] = None if frontier is None else from_json(Frontier, frontier)
             value["relations"] = {i: RelationChange.from_json(c) for i, c in value["relations"].items()}
             value["retired"] = tuple(value["retired"])
             return Commit(**value)

@@ -1,4 +1,4 @@
-"""Arrangements that tell new readers what they keep."""
+"""Arrangements whose new readers get what they keep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of
 
 from watersmeet.circuit.operators import Arrange
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
-from watersmeet.kernel.operators.arrange import ROWS, told
+from watersmeet.kernel.operators.arrange import ROWS, replay
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.types import BIGINT, Field
@@ -36,7 +36,7 @@ def sent(keys):
 
 @pytest.mark.parametrize("keys", [(0,), (0, 1), (1,)])
 @pytest.mark.parametrize("parts", [1, 2, 7])
-def test_each_bucket_tells_what_it_keeps_in_equal_parts(keys, parts):
+def test_each_bucket_replays_what_it_keeps_in_equal_parts(keys, parts):
     op, states = sent(keys)
     part_of = {}
     shown = Counter()
@@ -45,14 +45,14 @@ def test_each_bucket_tells_what_it_keeps_in_equal_parts(keys, parts):
         earlier = Counter()
         sizes = []
         for part in range(parts):
-            made = told(op, state, part, parts, BUCKETS)
+            made = replay(op, state, part, parts, BUCKETS)
             assert Counter(r for run in made.old for r in rows_of(run.delta())) == earlier
             now = rows_of(made.change.delta())
             earlier.update(now)
             sizes.append(len(now))
             for row in now:  # a key comes in one epoch, in whatever bucket
                 assert part_of.setdefault(tuple(row[k] for k in keys), part) == part
-        after = told(op, state, parts, parts, BUCKETS)
+        after = replay(op, state, parts, parts, BUCKETS)
         assert not after.change.num_rows
         assert Counter(r for run in after.old for r in rows_of(run.delta())) == earlier == all_rows
         if keys != (1,):
@@ -64,4 +64,4 @@ def test_each_bucket_tells_what_it_keeps_in_equal_parts(keys, parts):
 def test_a_bucket_of_its_own_key_is_cut_without_a_copy():
     op, states = sent((0,))
     for state in states:
-        assert len(told(op, state, 3, 7, BUCKETS).old) == len(state.trace(op.id, ROWS).runs)
+        assert len(replay(op, state, 3, 7, BUCKETS).old) == len(state.trace(op.id, ROWS).runs)

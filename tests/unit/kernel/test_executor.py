@@ -12,6 +12,7 @@ import pytest
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill, Live, Start
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
@@ -151,10 +152,7 @@ class Runner:
 
     def epoch(self, changes: dict[str, list[Delta]], context: EpochContext | None = None, tasks: int = 2) -> None:
         """changes: by relation. The frames go through the stages shuffled."""
-        initial = self.epochs == 0
-        context = context or EpochContext(
-            self.epochs, initial, None, frozenset(), frozenset(self.circuit.by_id) if initial else frozenset()
-        )
+        context = context or EpochContext(self.epochs, Live() if self.epochs else Start())
         self.epochs += 1
         scans = {s.relation_id: s.id for s in self.circuit.scans}
         tasks = 1 if self.circuit.buckets == 1 else tasks
@@ -256,7 +254,7 @@ def test_only_active_operators_run_and_scratch_state_is_apart():
     before = {r: Counter(c) for r, c in runner.content.items()}
     sink = next(s for s in circuit.sinks if s.relation_id == "by_name")
     active = frozenset(circuit.upstream({sink.id}))
-    context = EpochContext(1, True, active, active, frozenset())
+    context = EpochContext(1, Fill(first=True, roles=dict.fromkeys(active, "copied")))
     runner.epoch(changes[0], context)
     assert runner.content["total"] == before["total"]
     assert {k: 2 * n for k, n in before["by_name"].items()} == dict(runner.content["by_name"])
@@ -353,9 +351,8 @@ def test_time_filters_step_without_rows():
         frames = run_stage(circuit, 0, 0, sources, [], Stored().load(), EpochContext(epoch)).frames
         for bucket, store in enumerate(stored):
             state = store.load()
-            context = EpochContext(
-                epoch, fresh=frozenset(o.id for o in circuit.operators), watermarks={NOW: seconds * 1_000_000}
-            )
+            mode = Start() if epoch == 1 else Live()
+            context = EpochContext(epoch, mode, watermarks={NOW: seconds * 1_000_000})
             mine = [f for f in frames if f.bucket == bucket]
             published = run_stage(circuit, 1, bucket, {}, mine, state, context).published
             store.save(state)

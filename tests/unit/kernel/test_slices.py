@@ -19,6 +19,7 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from tests.unit.kernel.test_join import KINDS, cases, make_join, random_change
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Live, Start
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
@@ -269,8 +270,7 @@ def run(circuit, slicing, epochs, most_rows=None):
         ids = frozenset(circuit.by_id)
         context = EpochContext(
             number,
-            number == 0,
-            fresh=ids if number == 0 else frozenset(),
+            Live() if number else Start(),
             slicing=slicing,
             most_rows={} if most_rows is None else dict.fromkeys(ids, most_rows),
         )
@@ -368,7 +368,7 @@ def test_memory_is_that_of_slices():
         POOLS.append(pool)
         pa.set_memory_pool(pool)
         try:
-            context = EpochContext(0, initial=True, fresh=frozenset(circuit.by_id), slicing=slicing)
+            context = EpochContext(0, Start(), slicing=slicing)
             result = run_stage(
                 circuit, 0, 0, {s.id: [epochs[0][s.relation_id]] for s in circuit.scans}, (), StageState(), context
             )

@@ -15,6 +15,7 @@ from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_delta import VALUES, deltas
 
+from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs import merge as merge_module
@@ -238,7 +239,7 @@ def test_untouched_traces_are_not_read():
 
 def test_scratch_state_is_kept_apart():
     state = StageState()
-    scratch = ScopedState(state, {"join-1": "scratch!join-1"})
+    scratch = ScopedState(state, Fill(first=True, roles={"join-1": "copied"}).state_id)
     scratch.trace("join-1", "left").append(rows_run(0, 3))
     assert state.trace("join-1", "left").num_rows == 0
     assert state.trace("scratch!join-1", "left").num_rows == 3

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watersmeet.circuit.epochs import Fill, Live, Rebuild, StoredContent
 from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent, divide
-from watersmeet.store.manifests import Frontier
+from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
 
 
 def test_budget_grows_with_the_backlog_up_to_the_cap():
@@ -72,23 +73,30 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
     assert max(loads) <= sum(sizes) / len(tasks) + max(sizes, default=0)
 
 
-def test_an_intent_survives_as_text():
+@pytest.mark.parametrize("purpose", [Filling(("m1",), ("t1",), 3, 1), Rebuilding(("m1",), "abc")])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Live(),
+        Live({"s1": ("s2",)}, {"s3": 7}, {"s1": {"s1.ts": "ts"}}),
+        Fill(first=True, roles={"join-1": "copied", "sink-2": "new"}),
+        Fill(False, {"arrange-1": "replayed"}, {"join-1": StoredContent("m2", ((0,), (1, 2)))}, 1, 3),
+        Rebuild(first=True),
+        Rebuild(first=False),
+    ],
+)
+def test_an_intent_survives_as_text(mode, purpose):
     slices = [{"kind": "commit", "relation": "t1", "blob": ["f.pack", 64, 10, 1], "rows": 1, "bytes": 10}]
     intent = Intent(
         7,
         "abc",
-        Frontier(5, {"s1": {"slices": 3}}, {"views": ["m1"]}),
+        Frontier(5, {"s1": {"slices": 3}}, Backfill(purpose, 1, 2, 3, ("t1", "s1"), ["file", 2], started=True)),
+        mode,
         divide(slices, 2),
-        initial=True,
-        active=("join-1",),
-        scratch=("join-1",),
-        fresh=("sink-2",),
         everywhere=True,
         specs={"s1": {"columns": []}},
-        views_ready=("m1",),
         time_us=5,
-        idle={"s1": ("s2",)},
-        lifts={"s3": 7},
+        most_rows={"join-1": (1, 0)},
     )
     assert Intent.from_text(intent.to_text()) == intent
     with pytest.raises(Error):

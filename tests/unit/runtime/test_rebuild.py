@@ -91,7 +91,7 @@ def cut_off(kit, circuit, monkeypatch):
     kit.crash()
     kit = kit.reopen()
     kit.engine.start()
-    assert kit.log.last_epoch().frontier.backfill["rebuild"]
+    assert kit.log.last_epoch().frontier.backfill.purpose.kind == "rebuilding"
     return kit
 
 
@@ -229,7 +229,7 @@ def test_a_view_made_again_after_an_attempt_that_was_cut_off(tmp_path, buckets, 
     kit.crash()
     kit = kit.reopen()
     kit.engine.start()
-    assert kit.log.last_epoch().frontier.backfill["views"] == [relation.id]
+    assert kit.log.last_epoch().frontier.backfill.purpose.views == (relation.id,)
     kit.view("grouped", *GROUPED)
     kit.check()
     change(kit, rng)

@@ -20,8 +20,9 @@ from watersmeet.store import readers
 from watersmeet.store.catalogs import load_catalog, save_catalog, saving
 from watersmeet.store.commits import BlobRef, Commit, CommitLog, Frontier, RelationChange
 from watersmeet.store.floors import Floor, raise_floor
-from watersmeet.store.layout import Layout
+from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout
 from watersmeet.store.lock import WriterLock
+from watersmeet.store.manifests import Backfill, Filling
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Reader
 from watersmeet.store.retention import clean_at_start
@@ -31,7 +32,7 @@ COMMIT = Commit(
     time_us=5,
     relations={"t1": RelationChange((BlobRef("a.pack", 64, 10, 3),), 2, 1)},
     epoch=7,
-    frontier=Frontier(3, {"t3": {"files": [1]}}, {"left": 2}),
+    frontier=Frontier(3, {"t3": {"files": [1]}}, Backfill(Filling(("m1",), ("t3",)), 2, 3, 4, ("t3",), started=True)),
     packs={"0/1": "a.pack"},
     circuit="abc",
     metrics={"rows": 1},
@@ -209,7 +210,9 @@ def test_the_lock_goes_with_its_process(layout):
     WriterLock(layout).release()
 
 
-@pytest.mark.parametrize(("version", "word"), [(1, "older"), (3, "newer")])
+@pytest.mark.parametrize(
+    ("version", "word"), [(DATABASE_FORMAT_VERSION - 1, "older"), (DATABASE_FORMAT_VERSION + 1, "newer")]
+)
 def test_another_format_is_refused_untouched(tmp_path, version, word):
     """Features: a path from a newer state format."""
     root = tmp_path / "x"

@@ -101,13 +101,14 @@ def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: 
     )
 
 
-def told(op: Arrange | Versions, state: State, part: int, parts: int, buckets: int) -> Arranged:
-    """What the arrangement keeps, told to new readers in `parts` epochs as if it came now; the state stays as it is.
+def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets: int) -> Arranged:
+    """Snapshot replay: what the arrangement keeps comes to new readers in `parts` epochs, as if it were new.
 
-    The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part` is all rows whose key hash
-    is in the part-th of a bucket, so that all rows of a key come together, in all arrangements in the same epoch, and
-    every bucket has about as many in each epoch; from epoch `parts` on all is content from before.
-    Loose rows are not kept and not told.
+    The state stays as it is. The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part`
+    is all rows whose key hash is in the part-th range of a bucket, so that all rows of a key come together, in all
+    arrangements in the same epoch, and every bucket has about as many in each epoch; from epoch `parts` on all is
+    content from before.
+    Rows with a NULL in the key are not kept, and not replayed.
     """
     none = Delta.empty(arrow_schema(op.schema, positional=True))
     runs = state.trace(op.id, ROWS).runs

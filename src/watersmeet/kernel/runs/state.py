@@ -189,19 +189,19 @@ class StageState:
 
 
 class ScopedState:
-    """A state in which some operators' traces are kept under other ids: a backfill's scratch copies."""
+    """A state in which operators' traces are kept under other ids, which `state_id` gives."""
 
-    def __init__(self, state: State, renamed: Mapping[str, str]) -> None:
+    def __init__(self, state: State, state_id: Callable[[str], str]) -> None:
         self._state = state
-        self._renamed = renamed
+        self._state_id = state_id
 
     def trace(self, operator_id: str, name: str) -> Trace:
-        """The trace `name` of the operator, or of its scratch copy."""
-        return self._state.trace(self._renamed.get(operator_id, operator_id), name)
+        """The trace `name` of the operator."""
+        return self._state.trace(self._state_id(operator_id), name)
 
     def names(self, operator_id: str) -> list[str]:
-        """The names of the operator's traces, or of its scratch copy's."""
-        return self._state.names(self._renamed.get(operator_id, operator_id))
+        """The names of the operator's traces."""
+        return self._state.names(self._state_id(operator_id))
 
 
 class BlobDict:

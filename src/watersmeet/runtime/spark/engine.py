@@ -232,7 +232,7 @@ class SparkEngine:
 
     def _work_off(self, coordinator: Coordinator) -> None:
         """Plans and awaits all epochs of a backfill, and what an install asks for."""
-        while coordinator.progress is not None or coordinator.has_chores:
+        while coordinator.backfill is not None or coordinator.has_chores:
             intent = coordinator.plan(_now_us()) if len(self._planned) < _AHEAD else None
             if intent is None:
                 self._wait()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import CONDITIONS, Error, error
 from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database
@@ -73,7 +74,8 @@ class EpochRunner:
         if circuit.buckets == 1:
             return True
         shuffles = max(1, circuit.last_stage)
-        small = intent.rows <= SMALL_ROWS * shuffles and intent.bytes <= SMALL_BYTES * shuffles and intent.part[1] <= 1
+        replays = isinstance(intent.mode, Fill) and intent.mode.parts > 1
+        small = intent.rows <= SMALL_ROWS * shuffles and intent.bytes <= SMALL_BYTES * shuffles and not replays
         return small and intent.epoch > self._large_until
 
     def _single_task(self) -> DataFrame:

@@ -23,6 +23,7 @@ from watersmeet.errors import Error
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.memory import give_back
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
+from watersmeet.serialization import from_json, to_json
 
 #: The local property with the job.
 JOB: Final = "watersmeet.job"
@@ -45,7 +46,7 @@ _PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
 
 def pack_job(job: Job) -> str:
     """The property's text."""
-    return base64.b85encode(zlib.compress(json.dumps(job.to_json()).encode(), 1)).decode()
+    return base64.b85encode(zlib.compress(json.dumps(to_json(job)).encode(), 1)).decode()
 
 
 def _job() -> Job | None:
@@ -53,7 +54,7 @@ def _job() -> Job | None:
     context = TaskContext.get()
     assert context is not None
     text = context.getLocalProperty(JOB)
-    return Job.from_json(json.loads(zlib.decompress(base64.b85decode(text)))) if text else None
+    return from_json(Job, json.loads(zlib.decompress(base64.b85decode(text)))) if text else None
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
