@@ -204,9 +204,10 @@ class ContentTable:
 
     def _keep_wanted(self, matches: str) -> int:
         """Fills GONE from rows (r, s, wanted) of which the first `wanted` by `s` count; how many there are."""
+        # Not by a window function: each time DuckDB would keep 14 KB of what is left of its blocks, up to 20 MB.
         found = self._connection.execute(
-            f"CREATE OR REPLACE TABLE {GONE} AS SELECT r FROM (SELECT r, wanted, row_number() OVER "
-            f"(PARTITION BY s ORDER BY r) AS place FROM ({matches})) WHERE place <= wanted"
+            f"CREATE OR REPLACE TABLE {GONE} AS SELECT unnest(list_sort(list(r))[:any_value(wanted)]) AS r "
+            f"FROM ({matches}) GROUP BY s"
         ).fetchone()
         assert found is not None
         return int(found[0])
