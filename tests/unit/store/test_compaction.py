@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -89,6 +90,18 @@ def test_maps_of_packs_do_not_grow_with_the_number_of_commits(database):
         mapped.append((database.packs.mapped_bytes, reader._packs.mapped_bytes))
     assert mapped[0] == mapped[1] == mapped[2]
     assert mapped[0][0] < 1 << 23
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_thread_yields_but_does_not_starve(database):
+    """With the lowest priority of all it got no processor time on a busy machine, and files piled up."""
+    database.compactor.start()
+    (thread,) = [t for t in threading.enumerate() if t.name == "watersmeet-compaction"]
+    process = os.getpriority(os.PRIO_PROCESS, os.getpid())
+    wanted = min(process + 10, 19)
+    while (nice := os.getpriority(os.PRIO_PROCESS, thread.native_id)) == process < wanted:
+        time.sleep(0.01)
+    assert nice == wanted
 
 
 def test_commits_that_no_epoch_reflects_yet_stay(database):
