@@ -12,7 +12,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+Raised = TypeVar("Raised", bound=BaseException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +284,14 @@ def error_from_json(value: Any) -> Error:
     if isinstance(value, dict) and value.get("condition") in CONDITIONS:
         return error(value["condition"], value["message"], detail=value.get("detail"), hint=value.get("hint"))
     return error("VIEW_FAILED", str(value))
+
+
+def again(kept: Raised) -> Raised:
+    """An exception that is kept to be raised whenever it is asked for, without the trace of the time before.
+
+    Python adds to the trace each time: one that is raised once a second would keep more and more frames.
+    """
+    return kept.with_traceback(None)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, nearness: float = 0.6) -> str | None:

@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet import duckdbs
+from watersmeet.errors import again
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -117,7 +118,7 @@ class Oracle:
                 if len(self._types) > _CACHED:
                     self._types.popitem(last=False)
         if isinstance(found, duckdb.Error):
-            raise found
+            raise again(found)
         return found
 
     def constant(self, sql: str) -> Any:

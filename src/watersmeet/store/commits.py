@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet import files
-from watersmeet.errors import Error, ProgrammingError, error
+from watersmeet.errors import Error, ProgrammingError, again, error
 from watersmeet.store.floors import Floor, floor_number, read_floor
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import BlobRef as BlobRef
@@ -131,7 +131,7 @@ class CommitLog:
         """WRITER_FENCED if another writer has taken over."""
         with self._lock:
             if self._refused is not None:
-                raise self._refused
+                raise again(self._refused)
             after = self._head + 1
             if files.exists(self._layout.commit(after)) or floor_number(self._layout) >= after:
                 raise self._fenced()
@@ -221,7 +221,7 @@ class CommitLog:
             raise error("INTERNAL_ERROR", "a reader can't append to the commit log")
         with self._lock:
             if self._refused is not None:
-                raise self._refused
+                raise again(self._refused)
             before = self.read(self._head)
             numbered = self._numbered(commit, before, writer=self._writer)
             if self._layout.durable and (numbered.relations or numbered.packs):

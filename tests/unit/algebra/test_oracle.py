@@ -33,3 +33,12 @@ def test_an_expression_that_fails():
         with pytest.raises(duckdb.BinderException):
             oracle.type_of("1 + [1]")
         assert oracle.exact_type_of("1 + [1]") is None
+
+
+def test_an_answer_that_is_an_error_does_not_grow_each_time_it_is_given():
+    oracle, lengths = Oracle(), []
+    for _ in range(5):
+        with pytest.raises(duckdb.BinderException) as found:
+            oracle.type_of("1 + [1]")
+        lengths.append(len(found.traceback))
+    assert lengths[1:] == [lengths[1]] * 4

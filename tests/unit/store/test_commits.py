@@ -190,6 +190,18 @@ def test_two_writers(layout):
     WriterLock(layout).release()
 
 
+def test_a_refusal_does_not_grow_each_time_it_is_told(layout):
+    """Each time that one exception is raised its trace gets longer, and keeps what the frames hold."""
+    overtaken = CommitLog(layout, writer=True)
+    CommitLog(layout, writer=True)
+    lengths = []
+    for _ in range(5):
+        with pytest.raises(Error) as raised:
+            overtaken.append(Commit("transaction"))
+        lengths.append(len(raised.traceback))
+    assert lengths[1:] == [lengths[1]] * 4
+
+
 def test_the_lock_goes_with_its_process(layout):
     text = (
         "import sys, time\nfrom watersmeet.store.layout import Layout\nfrom watersmeet.store.lock import WriterLock\n"

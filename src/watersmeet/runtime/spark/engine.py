@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
@@ -212,7 +212,7 @@ class SparkEngine:
 
     def _running(self) -> Coordinator:
         if self._failure is not None:
-            raise self._failure
+            raise again(self._failure)
         if self._coordinator is None or self._stopping:
             raise error("CONNECTION_CLOSED", "the engine is stopped")
         return self._coordinator

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet.database.transaction import Transaction, joined, merged
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, again, error
 from watersmeet.runtime.stopped import failed_views
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import clear_away, install_remaining, undo
@@ -40,7 +40,7 @@ def _flush(session: Session) -> None:
             session.notice(stopped + failure["message"])
     problem = session.database.unwritten.first()
     if problem is not None:
-        raise problem
+        raise again(problem)
 
 
 def commit(session: Session) -> None:

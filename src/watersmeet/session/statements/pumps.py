@@ -18,7 +18,7 @@ from watersmeet.binder.sources import view_statement
 from watersmeet.catalog import Relation
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
-from watersmeet.errors import error
+from watersmeet.errors import again, error
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
@@ -96,7 +96,7 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
         session.database.flush()  # COMMIT sees to what it gave since; here its stream's refusal is told
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
-            raise problem
+            raise again(problem)
         stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})
         remove(session, {relation.id})
         add(session, stopped)
