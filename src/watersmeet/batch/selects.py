@@ -39,32 +39,8 @@ _KNOWN: Final = frozenset(
         "offset",
         "laterals",
         "windows",
-        "nature",
     }
 )
-
-
-def check_nature(node: exp.Select, env: Environment) -> None:
-    """FEATURE_NOT_SUPPORTED for SELECT STREAM or SELECT TABLE inside of a query that ends: only a query that runs
-    follows records.
-    """
-    if (nature := node.args.get("nature")) is not None:
-        word = nature.name.upper()
-        if node.find_ancestor(exp.SetOperation) is not None:
-            raise not_supported(
-                f"a set operation of SELECT {word}",
-                node,
-                env,
-                hint="Write each side to a topic, and read these without STREAM and TABLE.",
-            )
-        raise not_supported(
-            f"SELECT {word} inside of a query without STREAM and TABLE",
-            node,
-            env,
-            hint=f"Say SELECT STREAM or SELECT TABLE in the outer query too, or write the rows to a topic (INSERT "
-            f"INTO … SELECT {word} …)"
-            " and read that.",
-        )
 
 
 class Selecting:
@@ -79,8 +55,8 @@ class Selecting:
     def translated(self) -> Translated:
         """The whole SELECT, without its WITH."""
         node = self.node
+        self.batch.rules.check_ending(node, self.env.text)
         check_arguments(node, _KNOWN, self.env.text, "a query")
-        check_nature(node, self.env)
         made: dict[str, Any] = {}
         scope = Scope(outer=self.env.outer)
         clause = node.args.get("from_")

@@ -30,6 +30,7 @@ from watersmeet.binder.sources import alias_of, catalog_relation, check_argument
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.catalog import Relation
+from watersmeet.dialects.nodes import MarkedTable
 from watersmeet.dialects.queries import is_marked, name_of, place_of
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.errors import did_you_mean, error
@@ -52,7 +53,7 @@ from watersmeet.types import BIGINT
 Sourced = tuple[exp.Expression, Scope]
 Translate = Callable[[exp.Expression, Environment, Batch], Translated]
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
 
 
@@ -104,13 +105,7 @@ class Sources:
                 span=place_of(node.this),
                 hint="Use an ASOF join in a materialized view.",
             )
-        if node.args.get("within"):
-            raise not_supported(
-                "WITHIN in a query without STREAM and TABLE",
-                node.args["within"][0],
-                self.env,
-                hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
-            )
+        self.batch.rules.check_ending(node, self.env.text)
         check_arguments(node, _JOIN, self.env.text, "a join")
         self.batch.rules.check_join(node, self.env.text)
 
@@ -118,15 +113,7 @@ class Sources:
 
     def item(self, node: exp.Expression, before: Scope) -> Sourced:
         """One item of FROM. before: what stands left of it, for LATERAL."""
-        if node.args.get("over") is not None:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "a window of a join in a query that ends is not supported",
-                sql=self.env.text,
-                span=place_of(node.args["over"]),
-                detail="What is stored is joined as a whole.",
-                hint="Write SELECT STREAM, or leave OVER out.",
-            )
+        self.batch.rules.check_ending(node, self.env.text)
         windowed = window_call(node)
         if windowed is not None:
             return self._nested(self._windowed(windowed), node)
@@ -145,7 +132,8 @@ class Sources:
         raise not_supported(f"{type(node).__name__.upper()} in FROM", node, self.env)
 
     def _table(self, node: exp.Table) -> Sourced:
-        check_arguments(node, _TABLE, self.env.text, "FROM")
+        parts = node.stored_parts if isinstance(node, MarkedTable) else frozenset()
+        check_arguments(node, _TABLE | parts, self.env.text, "FROM")
         alias, names = alias_of(node)
         if node.args.get("version") is not None:
             raise error(

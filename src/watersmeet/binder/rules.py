@@ -216,6 +216,12 @@ class DialectRules:
         """
         return {} if relation.topic is not None else relation.time_columns  # records may be late
 
+    def check_ending(self, node: exp.Expression, text: str) -> None:
+        """Raises for what a query that ends can't have: a SELECT, an item of FROM, a join.
+
+        Law: it changes nothing.
+        """
+
     # -- joins --------------------------------------------------------------------------------------------------
 
     def check_join(self, node: exp.Join, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Literal, Protocol
 
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import plain
 from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.dialects.semantics import Semantics
@@ -363,7 +364,7 @@ def written(node: exp.Expression) -> str:
     """The text of an expression: as its grammar noted it, else as it is written out, names without quotes."""
     if "text" in node.meta:
         return str(node.meta["text"])
-    tree = node.copy().transform(lambda n: n.meta.get("written", n))
+    tree = node.copy().transform(lambda n: plain(n.meta.get("written", n)))
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("quoted", False)
     return str(tree.sql(normalize_functions=False))

@@ -33,6 +33,7 @@ from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.windows import Windows
+from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
@@ -56,11 +57,10 @@ _KNOWN: Final = frozenset(
         "offset",
         "laterals",
         "windows",
-        "nature",
-        "stream",
     }
 )
-_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method", "within", "grace"})
+_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
+_SUBQUERY: Final = frozenset({"this", "alias", "joins"})
 
 
 class Selecting:
@@ -91,7 +91,7 @@ class Selecting:
         return Subqueries(self.env, self.binding, self.bind, scope)
 
     def _check(self) -> None:
-        check_arguments(self.node, _KNOWN, self.env.text, self.rules.query_called)
+        check_arguments(self.node, _KNOWN | own_parts(self.node), self.env.text, self.rules.query_called)
         self.rules.check_select(self.node, self.env.text)
         for lateral in self.node.args.get("laterals") or []:
             raise not_supported("LATERAL VIEW", lateral, self.env)
@@ -126,7 +126,7 @@ class Selecting:
         return None if window_call(node) is not None else table_call(node)
 
     def _check_join(self, node: exp.Join) -> None:
-        check_arguments(node, _JOIN, self.env.text, "a join")
+        check_arguments(node, _JOIN | own_parts(node), self.env.text, "a join")
 
     def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:
         """An item of FROM with the joins that hang on it. left: what stands to its left, for LATERAL."""
@@ -180,7 +180,7 @@ class Selecting:
         return chain.result()
 
     def _subquery(self, node: exp.Subquery) -> Sourced:
-        check_arguments(node, frozenset({"this", "alias", "joins", "over"}), self.env.text, "a subquery in FROM")
+        check_arguments(node, _SUBQUERY | own_parts(node), self.env.text, "a subquery in FROM")
         if isinstance(node.this, (exp.Table, exp.Subquery)):
             relation, scope = self._item(node.this)
             alias, names = alias_of(node)

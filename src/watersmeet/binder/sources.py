@@ -25,6 +25,7 @@ from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import near_relations, relation_in_from
@@ -67,12 +68,12 @@ def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
     return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
 
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "static", "changelog", "nature", "over"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
     """A name in FROM: a CTE or a relation of the catalog."""
-    check_arguments(node, _TABLE, env.text, "FROM")
+    check_arguments(node, _TABLE | own_parts(node), env.text, "FROM")
     if not isinstance(node.this, exp.Identifier):
         raise not_supported(f"{node.this.key.upper()} in FROM of a view", node, env)
     if is_looked_up(node):

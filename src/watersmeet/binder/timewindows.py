@@ -23,6 +23,7 @@ from watersmeet.binder.late_rows import without_closed
 from watersmeet.binder.rules import BindQuery, NamedItem, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.sources import alias_of, bind_table, check_arguments
+from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
@@ -33,7 +34,7 @@ from watersmeet.types import INTERVAL, TIMESTAMP, SqlType
 
 NAMES: Final = ("window_start", "window_end")
 
-_CALL: Final = frozenset({"this", "alias", "joins", "static"})
+_CALL: Final = frozenset({"this", "alias", "joins"})
 _WORKAROUND: Final = "Consider using an intermediate CTE or view as workaround."
 _TIMES: Final = ("timestamp with time zone", "timestamp", "date")
 
@@ -62,7 +63,7 @@ class WindowCall:
 
     def relation(self, ctx: Context) -> exp.Table:
         """The first argument as an item of FROM. FEATURE_NOT_SUPPORTED unless it is a name."""
-        check_arguments(self.node, _CALL, ctx.text, "a time window function")
+        check_arguments(self.node, _CALL | own_parts(self.node), ctx.text, "a time window function")
         arguments = self.place.expressions
         first = arguments[0] if arguments else None
         named = self.named
@@ -82,13 +83,12 @@ class WindowCall:
         first = self.place.expressions[0] if self.place.expressions else None
         if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
             return None
-        static = self.node.args.get("static")
-        made = exp.Table(
-            this=first.this.copy(),
-            db=first.args["table"].copy() if first.args.get("table") else None,
-            static=None if static is None else static.copy(),
-        )
-        made.meta["rewound"] = self.node.meta.get("rewound", False)
+        schema = first.args.get("table")
+        made: exp.Table = self.node.copy()
+        for part in ("alias", "joins"):
+            made.set(part, None)
+        made.set("this", first.this.copy())
+        made.set("db", None if schema is None else schema.copy())
         return made
 
     def read(self, scope: Scope, ctx: Context) -> tuple[TimeWindow, Value]:

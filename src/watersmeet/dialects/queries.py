@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.characters import not_in_repertoire, refused_character
+from watersmeet.dialects.nodes import MarkedSelect
 from watersmeet.dialects.tokens import syntax_error
 from watersmeet.errors import Span, error
 from watersmeet.types import JSON_DEPTH_RULE
@@ -92,8 +93,8 @@ def plain_union(node: exp.Expression) -> Span | None:
 
 
 def is_marked(query: exp.Expression) -> bool:
-    """True for SELECT STREAM, here or anywhere in the query."""
-    return any(s.args.get("stream") for s in query.find_all(exp.Select))
+    """True if a SELECT here or anywhere in the query says that it runs until it is stopped."""
+    return query.find(MarkedSelect) is not None
 
 
 def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp.Expression:

@@ -1,9 +1,8 @@
 """Lenses' grammar: a small difference to sqlglot's PostgreSQL, brought into the form that the binder reads.
 
 Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make texts. `SELECT
-STREAM` and `SELECT TABLE` become `nature` of the SELECT and of what stands in its FROM; `WITHIN 5s GRACE PERIOD 1h`
-becomes `within` and `grace` of its join, lists of intervals, because it may stand before and after ON. A join without
-ON gets the equality of `_key`.
+STREAM` and `SELECT TABLE`, the topics of their FROM, and joins with WITHIN are nodes of their own. WITHIN may stand
+before and after ON. A join without ON gets the equality of `_key`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, TOMBSTONE, VALUE_FACET
+from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinJoin
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.nodes import retyped
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.units import ABBREVIATED
@@ -57,7 +58,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             for tree in trees:
                 if tree is not None:
                     _adapt(tree, sql)
-            return trees
+            return [None if tree is None else _with_records(tree) for tree in trees]
 
         def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
             """A join with WITHIN before or behind its ON."""
@@ -69,8 +70,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 join.set("on", self._parse_disjunction())
             more = self._windows()
             if within or more[0]:
-                join.set("within", within + more[0])
-                join.set("grace", grace + more[1])
+                join = retyped(join, WithinJoin, within=within + more[0], grace=grace + more[1])
             join.meta["words"] = " ".join(w for w in (join.method.upper(), join.side.upper(), join.kind.upper()) if w)
             if join.kind.upper() == "OUTER" and not join.side:
                 join.set("side", "FULL")
@@ -287,6 +287,15 @@ def _adapt_call(node: exp.Anonymous) -> None:
         node.meta["written"] = node.copy()
         after = exp.paren(arguments[1].copy()) if isinstance(arguments[1], exp.Binary) else arguments[1].copy()
         arguments[1].replace(exp.Add(this=after, expression=exp.Literal.number(1)))
+
+
+def _with_records(tree: exp.Expression) -> exp.Expression:
+    """The tree with nodes of their own for SELECT STREAM, SELECT TABLE and the topics that they read."""
+    for node in list(tree.find_all(exp.Select, exp.Table)):
+        if node.args.get("nature") is not None:
+            made = retyped(node, RecordSelect if isinstance(node, exp.Select) else RecordTable)
+            tree = made if node is tree else tree
+    return tree
 
 
 def _adapt_select(node: exp.Select, sql: str) -> None:

@@ -13,6 +13,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.lenses.ddl import read_format
+from watersmeet.dialects.lenses.nodes import RecordSelect
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.statements import CreateProcessor, Statement
@@ -53,7 +54,7 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], paramete
     if cursor.at("WITH") or cursor.at("SELECT"):
         tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
         query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
-        if query is not None and query.args.get("nature"):
+        if isinstance(query, RecordSelect):
             if parameters:
                 raise error(
                     "INVALID_PARAMETER",

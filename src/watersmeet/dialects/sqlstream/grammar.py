@@ -1,7 +1,7 @@
 """SQLstream's grammar: a small difference to RisingWave's, brought into the form that the binder reads.
 
-Names without quotes are in upper case (SS-70). `SELECT STREAM` marks the SELECT: `stream`. An item of FROM keeps its
-window, `x OVER (RANGE INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, as `over` (SS-06 to SS-12, D-001-09).
+Names without quotes are in upper case (SS-70). `SELECT STREAM` and items of FROM with a window, `x OVER (RANGE
+INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, are nodes of their own (SS-06 to SS-12, D-001-09).
 Units of intervals may say their precision. SQLstream, "JOIN clause", "Syntax".
 """
 
@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.dialects.nodes import retyped
 from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
+from watersmeet.dialects.sqlstream.nodes import StreamSelect, WindowedSubquery, WindowedTable
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 #: What can follow a column called `stream` as the first item of a select list.
@@ -177,5 +179,9 @@ def adapted(tree: exp.Expression) -> exp.Expression:
         elif isinstance(node, exp.Cast) and node.to.this == exp.DType.VARCHAR and node.to.expressions:
             _cut(node)
         elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):
-            node.set("stream", node.args["hint"].pop())
+            made = retyped(node, StreamSelect, stream=node.args["hint"], hint=None)
+            tree = made if node is tree else tree
+        elif node.args.get("over") is not None and isinstance(node, (exp.Table, exp.Subquery)):
+            item = retyped(node, WindowedTable if isinstance(node, exp.Table) else WindowedSubquery)
+            tree = item if node is tree else tree
     return tree

@@ -1,7 +1,7 @@
 """Timeplus' grammar: a small difference to sqlglot's ClickHouse, brought into the form that the binder reads.
 
-Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, marked
-`static` or `changelog`. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default),
+Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, with a
+node of its own. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default),
 `side` and `kind`.
 """
 
@@ -17,12 +17,14 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.nodes import retyped
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import mark_plain_union, place_of
 from watersmeet.dialects.timeplus.aliases import with_aliases
 from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
+from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.dialects.timeplus.unions import says_mode, with_union_modes
 from watersmeet.units import ABBREVIATED
 
@@ -243,14 +245,15 @@ def adapted(tree: exp.Expression) -> exp.Expression:
     for join in tree.find_all(exp.Join):
         for name in join.args.get("using") or []:
             name.meta["first"] = True
+    tables = [retyped(node, StreamTable) for node in list(tree.find_all(exp.Table))]
     for select in tree.find_all(exp.Select):
         _rewind(select)
-    for node in list(tree.find_all(exp.Table)):
+    for node in tables:
         if isinstance(node.this, exp.Anonymous):
             _read_relation_function(node)
     if any(_is_of_tables(setting) for setting in tree.args.get("settings") or []):
-        for node in tree.find_all(exp.Table):
-            node.set("static", exp.Var(this="table"))
+        for node in tables:
+            node.set("static", True)
     return with_conditions(with_functions(tree))
 
 
@@ -272,8 +275,8 @@ def _rewind(select: exp.Select) -> None:
         if column is None:
             continue
         item = next((i for i in items if not column.table or column.table == _called(i)), None)
-        if isinstance(item, exp.Table):
-            item.meta["rewound"] = True
+        if isinstance(item, StreamTable):
+            item.set("rewound", True)
 
 
 def _from_time(condition: exp.Expression) -> exp.Column | None:
@@ -315,7 +318,7 @@ def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
         and [type(a) for a in first.expressions] == [exp.Column]
     ):
         arguments[0] = first.expressions[0]
-        node.set("static", exp.Var(this="table"))
+        node.set("static", True)
     call.set("expressions", arguments)
 
 
@@ -335,12 +338,12 @@ def _read_relation_function(node: exp.Table) -> None:
     ):
         node.set("this", arguments[0])
         _read_relation_function(node)
-        node.set("static", exp.Var(this="table"))
+        node.set("static", True)
         return
     if name not in ("table", "changelog") or not arguments or not all(isinstance(a, exp.Column) for a in arguments):
         return
     if name == "table" and len(arguments) == 1:
-        node.set("static", exp.Var(this="table"))
+        node.set("static", True)
     elif name == "changelog":
         node.set("changelog", [a.this for a in arguments[1:]])
     else:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
 from watersmeet.dialects.queries import is_marked, name_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
@@ -167,7 +168,7 @@ def runs_on(session: Session, query: exp.Expression) -> bool:
     """True if the query runs until it is stopped: a SELECT STREAM or TABLE, or it names a relation that is not bounded
     by `table(…)`.
     """
-    if query.args.get("nature") is not None:
+    if isinstance(query, MarkedSelect):
         return True
     continuous = language_named(session.dialect).semantics.continuous
     return (
@@ -183,7 +184,7 @@ def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
     return any(
         t is not None
         and isinstance(t.this, exp.Identifier)
-        and not t.args.get("static")
+        and not (isinstance(t, MarkedTable) and t.is_stored)
         and (t.args.get("db") is not None or name_of(t.this) not in ctes)
         and (found := relation_in_from(t, catalog)) is not None
         and found.external is None

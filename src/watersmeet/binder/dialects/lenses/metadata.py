@@ -19,6 +19,7 @@ from watersmeet.binder.order_limit import Item
 from watersmeet.binder.rules import NamedItem
 from watersmeet.binder.scope import Facets, RecordKind, RecordLayout, Scope, ScopeColumn, single
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.lenses.nodes import RecordSelect
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -205,7 +206,7 @@ def check_select(node: exp.Select, text: str) -> None:
     not
     have.
     """
-    if node.args.get("from_") is not None and not node.args.get("nature") and node.parent is not None:
+    if node.args.get("from_") is not None and not isinstance(node, RecordSelect) and node.parent is not None:
         raise error(
             "SYNTAX_ERROR",
             "a query inside of one over records says STREAM or TABLE",

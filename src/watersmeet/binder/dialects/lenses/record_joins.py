@@ -24,6 +24,7 @@ from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Facets, RecordKind, Scope, ScopeColumn, ScopeContext
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
+from watersmeet.dialects.lenses.nodes import lengths_of
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.values import Value, of_scalar
@@ -87,7 +88,7 @@ def _checked(node: exp.Join, left: RecordKind, right: RecordKind, env: Environme
     """The nature of the result. STREAM_JOIN_WITHOUT_WITHIN, WITHIN_NOT_ALLOWED, TWO_WITHIN, RECORD_JOIN_KIND."""
     kinds, windowed, nature = _MATRIX[left, right]
     kind = node.side.upper() or "INNER"
-    within = node.args.get("within") or []
+    within = lengths_of(node)
     if len({duration_us(w) for w in within}) > 1:
         raise _refused(
             "TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or behind ON."

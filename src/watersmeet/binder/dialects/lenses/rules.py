@@ -33,7 +33,9 @@ from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, Scop
 from watersmeet.binder.sources import not_supported, scan
 from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
 from watersmeet.watermarks import Watermark
@@ -74,8 +76,7 @@ class LensesRules(DialectRules):
         node = item.node
         if relation.kind == "view":
             raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
-        said = node.args.get("nature")
-        kind: RecordKind = "table" if said is not None and said.name == "table" else "stream"
+        kind: RecordKind = "table" if isinstance(node, RecordTable) and node.is_table else "stream"
         tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, place_of(node))
         width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
         check_alias_list(item.names, width, item.shown, env.text, place_of(node))
@@ -93,6 +94,29 @@ class LensesRules(DialectRules):
     def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
         """Also of topics: joins of records reckon with late ones."""
         return relation.time_columns
+
+    def check_ending(self, node: exp.Expression, text: str) -> None:
+        """Only a query that runs follows records."""
+        within = lengths_of(node) if isinstance(node, exp.Join) else []
+        if within:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "WITHIN in a query without STREAM and TABLE is not supported",
+                sql=text,
+                span=place_of(within[0]),
+                hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
+            )
+        if not isinstance(node, RecordSelect):
+            return
+        what = f"SELECT {node.word} inside of a query without STREAM and TABLE"
+        hint = (
+            "Say SELECT STREAM or SELECT TABLE in the outer query too, or write the rows to a topic "
+            f"(INSERT INTO … SELECT {node.word} …) and read that."
+        )
+        if node.find_ancestor(exp.SetOperation) is not None:
+            what = f"a set operation of SELECT {node.word}"
+            hint = "Write each side to a topic, and read these without STREAM and TABLE."
+        raise error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=text, span=place_of(node), hint=hint)
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         return record_join(clause)

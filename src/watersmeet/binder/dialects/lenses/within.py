@@ -27,6 +27,8 @@ from watersmeet.algebra.watermarks import of_scalar as mark_of
 from watersmeet.binder.binding import Binding, Environment, read
 from watersmeet.binder.scope import Facets, Scope
 from watersmeet.catalog import RECORD_TIME
+from watersmeet.dialects.lenses.nodes import WithinJoin, lengths_of
+from watersmeet.dialects.nodes import plain
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.values import duckdb_cast
@@ -41,10 +43,10 @@ GRACE_US: Final = DAY_US
 
 def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
     """The join with its window in its condition: both ends belong to it (LS-19). one, other: the times."""
-    within = node.args.get("within")
+    within = lengths_of(node)
     if not within:
         return node
-    made: exp.Join = node.copy()
+    made = plain(node.copy())
     length = within[0]
     window = exp.and_(
         exp.GTE(this=one, expression=exp.Sub(this=other, expression=length.copy())),
@@ -52,14 +54,12 @@ def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
         copy=False,
     )
     made.set("on", exp.and_(exp.Paren(this=made.args["on"]), window, copy=False))
-    made.set("within", None)
-    made.set("grace", None)
     return made
 
 
 def grace_of(node: exp.Join, env: Environment) -> int | None:
     """GRACE PERIOD in microseconds, None if it is not said. TWO_WITHIN, INVALID_PARAMETER."""
-    periods = node.args.get("grace") or []
+    periods = node.grace_periods if isinstance(node, WithinJoin) else []
     lengths = {duration_us(p) for p in periods}
     if len(lengths) > 1:
         raise error(
@@ -76,7 +76,7 @@ def grace_of(node: exp.Join, env: Environment) -> int | None:
 
 def length_of(node: exp.Join, env: Environment) -> int | None:
     """WITHIN in microseconds. INVALID_PARAMETER for nothing at all, and for what no time has."""
-    within = node.args.get("within")
+    within = lengths_of(node)
     if not within:
         return None
     found = duration_us(within[0])

@@ -21,6 +21,7 @@ from watersmeet.binder.rules import BindQuery, NamedItem
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
 from watersmeet.binder.sources import not_supported
 from watersmeet.dialects.queries import is_marked, place_of
+from watersmeet.dialects.sqlstream.nodes import window_of
 from watersmeet.errors import error
 
 ROWTIME: Final = "ROWTIME"
@@ -64,7 +65,7 @@ def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
 
 def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
     """The scope of an item of FROM with the window that is written behind it."""
-    window = node.args.get("over")
+    window = window_of(node)
     if window is None:
         return scope
     if scope.stream is None:

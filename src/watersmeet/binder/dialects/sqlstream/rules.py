@@ -41,7 +41,10 @@ from watersmeet.binder.rules import (
     Sourced,
 )
 from watersmeet.binder.scope import Scope, ScopeContext, qualified_items
+from watersmeet.binder.sources import not_supported
+from watersmeet.binder.timewindows import window_call
 from watersmeet.dialects.queries import is_marked, place_of
+from watersmeet.dialects.sqlstream.nodes import StreamSelect, window_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
@@ -74,6 +77,9 @@ class SqlstreamRules(DialectRules):
         plain: Callable[[], Sourced],
     ) -> Sourced:
         """With the window that is written behind it."""
+        window = window_of(node)
+        if window is not None and window_call(node) is not None:
+            raise not_supported("OVER in a time window function", window, env)
         relation, scope = plain()
         scope = over(scope, node, env)
         return relation, with_definition(scope, named_windows(select.args.get("windows") or (), env), env)
@@ -81,6 +87,18 @@ class SqlstreamRules(DialectRules):
     def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         """The rowtime can be read, and is not among what `*` means."""
         return item_scope(tree, item, env)
+
+    def check_ending(self, node: exp.Expression, text: str) -> None:
+        window = window_of(node)
+        if window is not None:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a window of a join in a query that ends is not supported",
+                sql=text,
+                span=place_of(window),
+                detail="What is stored is joined as a whole.",
+                hint="Write SELECT STREAM, or leave OVER out.",
+            )
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         left, right, node = clause.left[1], clause.right[1], clause.node
@@ -103,12 +121,12 @@ class SqlstreamRules(DialectRules):
     ) -> tuple[exp.Select, Relation]:
         """DISTINCT of a stream groups; a column that is called ROWTIME becomes it."""
         if scope.stream is None:
-            if node.args.get("stream"):
+            if isinstance(node, StreamSelect):
                 raise error(
                     "FEATURE_NOT_SUPPORTED",
                     "SELECT STREAM of what is no stream is not supported",
                     sql=env.text,
-                    span=place_of(node.args["stream"]),
+                    span=place_of(node.word),
                     detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
                     hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
                 )

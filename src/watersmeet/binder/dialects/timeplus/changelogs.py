@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Scan
@@ -10,14 +12,15 @@ from watersmeet.binder.binding import Binding, Environment, read
 from watersmeet.binder.newest import newest
 from watersmeet.binder.sources import not_supported
 from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.errors import did_you_mean, error
 
 
 def check_functions(node: exp.Expression, env: Environment) -> None:
     """JOIN_KIND for both functions of one stream, FEATURE_NOT_SUPPORTED for one of a name of WITH."""
-    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+    if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
         return
-    if node.args.get("static") and "changelog" in node.args:
+    if node.is_stored and node.keys is not None:
         raise error(
             "JOIN_KIND",
             "The filled join data doesn't support changelog processing",
@@ -26,13 +29,14 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
             hint="table(stream) of a keyed stream has the last row of each key.",
         )
     named = node.args.get("db") is None and name_of(node.this) in env.ctes
-    if named and (node.args.get("static") or "changelog" in node.args):
+    if named and (node.is_stored or node.keys is not None):
         raise not_supported("table() or changelog() of a name of WITH", node, env, hint="Write it inside of WITH.")
 
 
-def changelog(tree: Relation, node: exp.Expression, env: Environment, binding: Binding) -> Relation:
-    """The last row of each key; of a stream that takes rows back by itself, what it is."""
-    places = node.args["changelog"]
+def changelog(
+    tree: Relation, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
+) -> Relation:
+    """The last row of each key, which is named by `places`; of a stream that takes rows back by itself, what it is."""
     if isinstance(tree, Scan) and not tree.append_only and not places:
         return tree
     by_name = {c.name: c for c in tree.columns}

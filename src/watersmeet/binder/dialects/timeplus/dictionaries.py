@@ -18,6 +18,7 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.binding import Binding, Environment, Fill, read
 from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.nodes import MarkedTable
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
@@ -29,7 +30,7 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Catalog
     if (
         not isinstance(table, exp.Table)
         or not isinstance(table.this, exp.Identifier)
-        or table.args.get("static")
+        or (isinstance(table, MarkedTable) and table.is_stored)
         or table.args.get("joins")
     ):
         return None

@@ -35,6 +35,7 @@ from watersmeet.binder.rules import (
 )
 from watersmeet.binder.scope import Scope, qualified_items
 from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value
 
@@ -86,13 +87,15 @@ class TimeplusRules(DialectRules):
         """
         node = item.node
         part: Part | None = None
+        if not isinstance(node, StreamTable):
+            return plain(part)
         bounded = relation.external is not None or relation.dictionary is not None
-        if node.args.get("static"):
+        if node.is_stored:
             part = "before"
-        elif node.meta.get("rewound") and not bounded and binding.part == "new" and "seek_to" not in binding.settings:
+        elif node.is_rewound and not bounded and binding.part == "new" and "seek_to" not in binding.settings:
             part = "all"
         tree, scope = plain(part)
-        return (changelog(tree, node, env, binding) if "changelog" in node.args else tree), scope
+        return (tree if node.keys is None else changelog(tree, node, node.keys, env, binding)), scope
 
     def check_join(self, node: exp.Join, text: str) -> None:
         check_kind(node, text)

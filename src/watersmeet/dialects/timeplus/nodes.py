@@ -1,0 +1,37 @@
+"""What Timeplus' grammar tells the binder of a stream in FROM."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlglot import exp
+
+from watersmeet.dialects.nodes import MarkedTable
+
+
+class StreamTable(MarkedTable):
+    """A relation in FROM: `stream`, `table(stream)`, `changelog(stream, key, …)`.
+
+    static: it stands in `table()`. changelog: the names behind the stream in `changelog()`. rewound: WHERE asks for
+    rows from a time on, which may be before the query starts.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "static": False, "changelog": False, "rewound": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "rewound"})
+    stored_parts: ClassVar[frozenset[str]] = frozenset({"static", "rewound"})
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it stands in `table()`."""
+        return bool(self.args.get("static"))
+
+    @property
+    def is_rewound(self) -> bool:
+        """Whether WHERE says where it begins."""
+        return bool(self.args.get("rewound"))
+
+    @property
+    def keys(self) -> list[exp.Expression] | None:
+        """The names of the keys of `changelog()`; None if it does not stand there."""
+        found: list[exp.Expression] | None = self.args.get("changelog")
+        return found
