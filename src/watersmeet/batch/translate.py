@@ -30,6 +30,7 @@ from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.errors import error
@@ -42,7 +43,7 @@ def to_duckdb(
     query: exp.Expression,
     catalog: Catalog,
     text: str,
-    dialect: str = "risingwave",
+    dialect: str = DEFAULT_DIALECT,
     *,
     relation_name: Callable[[Relation], str] = lambda r: r.shown,
     files: bool = True,

@@ -24,6 +24,7 @@ from watersmeet.binder.sources import (
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.errors import error
 from watersmeet.types import Field, Schema
 
@@ -62,7 +63,7 @@ def bind_query(
     query: exp.Expression,
     catalog: Catalog,
     text: str,
-    dialect: str = "risingwave",
+    dialect: str = DEFAULT_DIALECT,
     *,
     column_names: Sequence[str] = (),
     needs_names: bool = True,

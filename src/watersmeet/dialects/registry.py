@@ -92,12 +92,20 @@ _LANGUAGES: Final[dict[str, Language]] = {
         codes=CODES,
     ),
 }
-#: The names of the dialects.
+#: The names of the dialects that come with Watersmeet.
 DIALECTS: Final = tuple(_LANGUAGES)
+#: The one that is spoken where none is named.
+DEFAULT_DIALECT: Final = "risingwave"
 #: All names of the schema that is always there.
 COMMON_NAMES: Final = tuple(
     dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())])
 )
+
+
+def register(language: Language) -> None:
+    """Adds a dialect. INVALID_PARAMETER for a name that another one has."""
+    if _LANGUAGES.setdefault(language.name, language) is not language:
+        raise error("INVALID_PARAMETER", f'there is a dialect "{language.name}" already')
 
 
 def language_named(name: str) -> Language:

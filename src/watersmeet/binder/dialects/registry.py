@@ -8,7 +8,8 @@ from watersmeet.binder.dialects.lenses.rules import LensesRules
 from watersmeet.binder.dialects.sqlstream.rules import SqlstreamRules
 from watersmeet.binder.dialects.timeplus.rules import TimeplusRules
 from watersmeet.binder.rules import DialectRules
-from watersmeet.dialects.registry import language_named
+from watersmeet.dialects import registry as languages
+from watersmeet.dialects.registry import Language, language_named
 
 #: What a dialect adds to plain SQL.
 _RULES: Final[dict[str, type[DialectRules]]] = {
@@ -16,6 +17,15 @@ _RULES: Final[dict[str, type[DialectRules]]] = {
     "sqlstream": SqlstreamRules,
     "timeplus": TimeplusRules,
 }
+
+
+def register(language: Language, rules: type[DialectRules]) -> None:
+    """Adds a dialect: its grammar, statements and defaults, and what its queries mean.
+
+    INVALID_PARAMETER for a name that another one has.
+    """
+    languages.register(language)
+    _RULES[language.name] = rules
 
 
 def rules_of(dialect: str) -> DialectRules:
