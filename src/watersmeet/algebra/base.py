@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
@@ -59,6 +59,11 @@ class Relation:
     def over(self, inputs: Sequence[Relation]) -> Self:
         """The node over other inputs."""
         assert not inputs
+        return self
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:  # noqa: ARG002 - for those that have expressions
+        """The node with another expression for each of its own."""
+        assert not self.scalars
         return self
 
     @cached_property

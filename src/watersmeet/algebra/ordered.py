@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from watersmeet.algebra.base import Column, PassThrough, Unary
 from watersmeet.algebra.scalars import Scalar
@@ -114,8 +114,7 @@ class Window(Unary):
     def scalars(self) -> tuple[Scalar, ...]:
         return (*self.partition, *(s for c in self.calls for s in c.scalars))
 
-    def changed(self, change: Callable[[Scalar], Scalar]) -> Window:
-        """The node with another expression for each."""
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
         partition = tuple(map(change, self.partition))
         return replace(self, partition=partition, calls=tuple(c.changed(change) for c in self.calls))
 
@@ -141,7 +140,6 @@ class TopN(PassThrough):
     def scalars(self) -> tuple[Scalar, ...]:
         return (*self.partition, *(k.value for k in self.order))
 
-    def changed(self, change: Callable[[Scalar], Scalar]) -> TopN:
-        """The node with another expression for each."""
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
         partition = tuple(map(change, self.partition))
         return replace(self, partition=partition, order=tuple(k.changed(change) for k in self.order))

@@ -97,6 +97,9 @@ class Filter(PassThrough):
     def scalars(self) -> tuple[Scalar, ...]:
         return (self.predicate,)
 
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
+        return replace(self, predicate=change(self.predicate))
+
 
 @dataclass(frozen=True)
 class Project(Unary):
@@ -505,6 +508,10 @@ class Unnest(Unary):
     def reads(self) -> frozenset[str]:
         return super().reads | (frozenset[str]() if self.condition is None else self.condition.columns)
 
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
+        condition = None if self.condition is None else change(self.condition)
+        return replace(self, arrays=tuple(map(change, self.arrays)), condition=condition)
+
     @cached_property
     def free(self) -> frozenset[str]:
         own = self.condition.columns - self.ids if self.condition is not None else frozenset[str]()
@@ -554,6 +561,9 @@ class Repeat(Unary):
     def scalars(self) -> tuple[Scalar, ...]:
         return (self.times,)
 
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
+        return replace(self, times=change(self.times))
+
 
 @dataclass(frozen=True)
 class Expand(Unary):
@@ -575,6 +585,9 @@ class Expand(Unary):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return self.keys
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
+        return replace(self, keys=tuple(map(change, self.keys)))
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:

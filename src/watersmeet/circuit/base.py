@@ -19,10 +19,12 @@ KINDS: Final[dict[str, type[Operator]]] = {}
 class Operator:
     """Base: `inputs` are ids of operators; `schema` describes the output columns c0, c1, …
 
-    append_only: the output never has a diff below 0.
+    append_only: the output never has a diff below 0. adds: the names of the columns that it makes, its last ones, where
+    they are always the same.
     """
 
     kind: ClassVar[str]
+    adds: ClassVar[tuple[str, ...]] = ()
     inputs: tuple[str, ...]
     schema: Schema
     append_only: bool
@@ -60,7 +62,7 @@ class PassThrough(Operator):
     @property
     def made(self) -> int:
         """How many columns it makes."""
-        return 0
+        return len(self.adds)
 
     @property
     def passed(self) -> tuple[int | None, ...]:

@@ -171,11 +171,8 @@ class Arrivals(PassThrough):
     """
 
     kind: ClassVar[str] = "arrivals"
+    adds: ClassVar[tuple[str, ...]] = ("_epoch", "_seq")
     moment: int = 0
-
-    @property
-    def made(self) -> int:
-        return 2
 
 
 @dataclass(frozen=True)
@@ -230,6 +227,7 @@ class Records(Operator):
     """
 
     kind: ClassVar[str] = "records"
+    adds: ClassVar[tuple[str, ...]] = ("@deleted", "@offset")
     keys: tuple[int, ...] | None
     kept: tuple[int, ...]
     time: int | None = None
@@ -237,8 +235,8 @@ class Records(Operator):
     @property
     def passed(self) -> tuple[int | None, ...]:
         """A record without value has NULL in the columns that are not `kept`."""
-        own = range(len(self.schema) - 2)
-        return (*(i if self.keys is None or i in self.kept else None for i in own), None, None)
+        own = range(len(self.schema) - len(self.adds))
+        return (*(i if self.keys is None or i in self.kept else None for i in own), *(None,) * len(self.adds))
 
 
 @dataclass(frozen=True)
@@ -265,11 +263,8 @@ class Changes(PassThrough):
     """
 
     kind: ClassVar[str] = "changes"
+    adds: ClassVar[tuple[str, ...]] = ("@went", "@at")
     causes: tuple[CauseSpec, ...]
-
-    @property
-    def made(self) -> int:
-        return 2
 
 
 @dataclass(frozen=True)
@@ -393,15 +388,12 @@ class Versions(PassThrough):
     """
 
     kind: ClassVar[str] = "versions"
+    adds: ClassVar[tuple[str, ...]] = ("_since", "_live")
     keys: tuple[int, ...]
     time: int
     source: str
     stage: int
     retain: Watermark = ()
-
-    @property
-    def made(self) -> int:
-        return 2
 
     @property
     def is_timed(self) -> bool:

@@ -9,9 +9,7 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
-    Arrivals,
     AsofJoin,
-    Changes,
     Constant,
     Join,
     LateRowFilter,
@@ -115,8 +113,8 @@ class Names:
         if isinstance(op, MultiJoin):
             tokens = self.by_token(op)
             return tuple(tokens[o] for o in op.output)
-        if isinstance(op, Records):
-            return (*below[: len(op.schema) - 2], "@deleted", "@offset")
+        if isinstance(op, Records):  # what it passes on may be missing in a record without value
+            return (*below[: len(op.schema) - len(op.adds)], *op.adds)
         return (*(below[i] for i in op.passed if i is not None), *_made(op, below))
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
@@ -166,10 +164,8 @@ def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
     if isinstance(op, Window):
         return [f.function for f in op.functions]
     if isinstance(op, Versions):
-        return [f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in ("_since", "_live")]
-    if isinstance(op, Changes):
-        return ("@went", "@at")
-    return ("_epoch", "_seq") if isinstance(op, Arrivals) else ()
+        return [f"{below[op.time].rsplit('.', 1)[0]}.{n}" for n in op.adds]
+    return op.adds
 
 
 def unnest_texts(op: Unnest, columns: Sequence[str]) -> tuple[str, ...]:

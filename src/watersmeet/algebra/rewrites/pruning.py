@@ -13,14 +13,12 @@ from watersmeet.algebra.relations import (
     Binary,
     Changes,
     Column,
-    Expand,
-    PassThrough,
     Project,
     Records,
     Relation,
-    Repeat,
     Scan,
     TimeFilter,
+    Unary,
     Union,
     Unnest,
     Values,
@@ -87,12 +85,6 @@ def _(node: Values, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Expand, needed: _Ids) -> Relation:
-    below = (needed & node.input.ids) | node.reads
-    return replace(node, input=_prune(node.input, below))
-
-
-@_prune.register
 def _(node: Project, needed: _Ids) -> Relation:
     kept = _kept(node.outputs, needed)
     exprs = tuple(node.exprs[i] for i in kept)
@@ -154,10 +146,9 @@ def _(node: Arrivals, needed: _Ids) -> Relation:
     return replace(node, scan=scan)
 
 
-@_prune.register(PassThrough)
-@_prune.register(Repeat)
-def _(node: PassThrough | Repeat, needed: _Ids) -> Relation:
-    return node.over([_prune(node.input, needed | node.reads)])
+@_prune.register
+def _(node: Unary, needed: _Ids) -> Relation:
+    return node.over([_prune(node.input, (needed & node.input.ids) | node.reads)])
 
 
 @_prune.register

@@ -33,10 +33,10 @@ from watersmeet.algebra.relations import (
     JoinKind,
     KeyPair,
     LateRowFilter,
-    PassThrough,
     Project,
     Records,
     Relation,
+    Repartition,
     Repeat,
     TemporalJoin,
     TimeFilter,
@@ -49,7 +49,7 @@ from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
 from watersmeet.algebra.times import mentions_time
-from watersmeet.algebra.trees import filtered
+from watersmeet.algebra.trees import filtered, with_inputs
 
 _Ids = frozenset[str]
 _NONE: Final = frozenset[str]()
@@ -74,8 +74,9 @@ def _rejections(parts: list[Scalar]) -> _Ids:
 
 
 @singledispatch
-def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:  # noqa: ARG001 - a leaf rejects nothing
-    return filtered(node, parts)
+def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:  # noqa: ARG001 - the signature of all
+    """Nothing goes below a node that does not say otherwise."""
+    return filtered(with_inputs(node, [_push(i, [], _NONE) for i in node.inputs]), parts)
 
 
 @_push.register
@@ -201,9 +202,9 @@ def _(node: LateRowFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
     return replace(node, input=_push(node.input, parts, rejected))
 
 
-@_push.register(PassThrough)
 @_push.register(Repeat)
-def _(node: PassThrough | Repeat, parts: list[Scalar], rejected: _Ids) -> Relation:
+@_push.register(Repartition)
+def _(node: Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
     return node.over([_push(node.input, parts, rejected)])
 
 

@@ -28,19 +28,16 @@ from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Column,
-    Expand,
     Filter,
     Join,
     JoinKind,
     KeyPair,
-    PassThrough,
     Project,
     Relation,
-    Repeat,
     TemporalJoin,
     TopN,
+    Unary,
     Union,
-    Unnest,
     Values,
     Window,
 )
@@ -422,45 +419,14 @@ class Lifting:
         return replace(below, relation=replace(node, input=below.relation, partition=(*apart, *node.partition)))
 
     @_lift.register
-    def _(self, node: Expand) -> Lifted:
+    def _(self, node: Unary) -> Lifted:
         below = self._settled(self.lift(node.input))
-        keys = [below.resolve(k) for k in node.keys]
-        if self.reads(keys):
-            below, mapping = self.grounded(below, self.reads(keys))
-            keys = [_mapped(k, mapping) for k in node.keys]
-        return replace(below, relation=replace(node, input=below.relation, keys=tuple(keys)))
-
-    @_lift.register
-    def _(self, node: Repeat) -> Lifted:
-        below = self._settled(self.lift(node.input))
-        times = below.resolve(node.times)
-        if self.reads([times]):
-            below, mapping = self.grounded(below, self.reads([times]))
-            times = _mapped(node.times, mapping)
-        return replace(below, relation=Repeat(below.relation, times))
-
-    @_lift.register
-    def _(self, node: PassThrough) -> Lifted:
-        below = self._settled(self.lift(node.input))
-        if not node.reads.isdisjoint(below.deferred):
-            below = self.grounded(below)[0]
-        return replace(below, relation=node.over([below.relation]))
-
-    @_lift.register
-    def _(self, node: Unnest) -> Lifted:
-        below = self._settled(self.lift(node.input))
-        own = [*node.arrays, *([] if node.condition is None else [node.condition])]
-        own = [below.resolve(s) for s in own]
-        if self.reads(own):
-            below, mapping = self.grounded(below, self.reads(own))
-            own = [_mapped(s, mapping) for s in (*node.arrays, *([] if node.condition is None else [node.condition]))]
-        made = replace(
-            node,
-            input=below.relation,
-            arrays=tuple(own[: len(node.arrays)]),
-            condition=None if node.condition is None else own[-1],
-        )
-        return replace(below, relation=made)
+        made = node.changed(below.resolve)
+        own = made.reads & self.domain_ids
+        if own or not made.reads.isdisjoint(below.deferred):  # what is read by its id has to be a column
+            below, mapping = self.grounded(below, own)
+            made = node.changed(lambda s: _mapped(s, mapping))
+        return replace(below, relation=made.over([below.relation]))
 
 
 def _is_null_safe(part: Lifted, inner: Scalar) -> bool:
