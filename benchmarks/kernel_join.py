@@ -20,7 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Arrange, Join
+from watersmeet.circuit.operators import Arrange, InputColumn, Join
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, join
@@ -83,10 +83,10 @@ class Stream:
 
 
 def make_join(kind: str) -> Join:
-    names = [f"{s}{i}" for s in ("l" if kind in ("semi", "anti") else "lr") for i in range(4)]
-    names = [n for n in names if n not in ("r0", "r1")]
-    output = tuple(Field(n, SCHEMA[int(n[1:])].type) for n in names)
-    return Join(("a", "b"), output, False, kind, (0, 1), (0, 1), (False, False), None, tuple(names))
+    right = () if kind in ("semi", "anti") else (2, 3)
+    output = (*(InputColumn(0, i) for i in range(4)), *(InputColumn(1, i) for i in right))
+    schema = tuple(Field(c.name, SCHEMA[c.column].type) for c in output)
+    return Join(("a", "b"), schema, False, kind, (0, 1), (0, 1), (False, False), None, output)
 
 
 def main(arguments: list[str]) -> int:

@@ -147,7 +147,7 @@ def _condition(op, circuit, *, residual=True):
 
 
 def _output(op):
-    return ", ".join(f"{o} AS c{i}" for i, o in enumerate(op.output))
+    return ", ".join(f"{o.name} AS c{i}" for i, o in enumerate(op.output))
 
 
 def _join(op: Join, circuit, kind=None, *, new=False):
@@ -193,7 +193,7 @@ def _arrival_join(op: ArrivalJoin, circuit, moment):
     for mine, other, kinds in (("l", "r", ("left", "full")), ("r", "l", ("right", "full"))):
         if op.join_kind in kinds:
             sides = dict(zip("lr", _sides(op, circuit, new=mine)))
-            columns = ", ".join(f"{o if o[0] == mine else 'NULL'} AS c{i}" for i, o in enumerate(op.output))
+            columns = ", ".join(f"{o.name if o.name[0] == mine else 'NULL'} AS c{i}" for i, o in enumerate(op.output))
             parts.append(
                 f"SELECT {columns}, {mine}b AS _b FROM {sides[mine]} "
                 f"WHERE NOT EXISTS (SELECT 1 FROM {sides[other]} WHERE {condition})"
@@ -261,7 +261,7 @@ def _multijoin(op: MultiJoin, circuit):
         on += [f"t0_{a} = t{n}_{b}" for a, b in zip(op.keys[0], op.keys[n])] + [f"b0 = b{n}"]
     if op.residual:
         on.append(f"({op.residual})")
-    columns = ", ".join(f"{o} AS c{i}" for i, o in enumerate(op.output))
+    columns = ", ".join(f"{o.numbered_name} AS c{i}" for i, o in enumerate(op.output))
     return f"SELECT {columns}, b0 AS _b FROM {', '.join(sides)} WHERE {' AND '.join(on)}"
 
 
@@ -309,7 +309,7 @@ def _time_filter(op: TimeFilter, circuit, moment):
     return _as_at_start(op, f"({passed('main')} EXCEPT ALL {passed(START)})")
 
 
-def _punctual(op: LateRowFilter, circuit, moment):
+def _late_row_filter(op: LateRowFilter, circuit, moment):
     """Nothing is late in the first epoch."""
     rows = f'SELECT * FROM "{op.inputs[0]}"'
     if moment == START:
@@ -516,7 +516,7 @@ def _arrange(op: Arrange, circuit):
 _MOMENTS = {
     Scan: _scan,
     Cut: _cut,
-    LateRowFilter: _punctual,
+    LateRowFilter: _late_row_filter,
     Changes: _changes,
     Records: _records,
     TimeFilter: _time_filter,

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from watersmeet.circuit.operators import InputColumn
+
 Row = tuple[Any, ...]
+
+
+def columns(*names: str) -> tuple[InputColumn, ...]:
+    """The columns of a join's inputs that are called so: `l0`, `r1`, `t2_0`."""
+    return tuple(map(InputColumn.of, names))
 
 
 def norm(value: Any) -> Any:
@@ -51,15 +58,15 @@ def join(
     right_keys: Sequence[int],
     null_safe: Sequence[bool],
     residual: Callable[[Row, Row], bool],
-    output: Sequence[str],
+    output: Sequence[InputColumn],
     left_width: int,
     right_width: int,
 ) -> Counter[Row]:
     """The batch result of a join of two multisets, by nested loops."""
 
     def project(l_row: Row | None, r_row: Row | None) -> Row:
-        sides = {"l": l_row or (None,) * left_width, "r": r_row or (None,) * right_width}
-        return tuple(sides[name[0]][int(name[1:])] for name in output)
+        sides = (l_row or (None,) * left_width, r_row or (None,) * right_width)
+        return tuple(sides[c.input][c.column] for c in output)
 
     result: Counter[Row] = Counter()
     right_partners: Counter[Row] = Counter()
@@ -177,7 +184,7 @@ def asof(
     left_value: int,
     right_value: int,
     ties: Sequence[int],
-    output: Sequence[str],
+    output: Sequence[InputColumn],
     right_width: int,
 ) -> Counter[Row]:
     """The batch result of an ASOF join: of the right rows that fit, the nearest; of equally near ones the
@@ -217,8 +224,8 @@ def asof(
             chosen = (None,) * right_width
         else:
             continue
-        sides = {"l": l_row, "r": chosen}
-        result[tuple(sides[name[0]][int(name[1:])] for name in output)] += l_count
+        sides = (l_row, chosen)
+        result[tuple(sides[c.input][c.column] for c in output)] += l_count
     return result
 
 
@@ -231,7 +238,9 @@ class LookUp:
     it is done, whatever comes. fits: of a left and a right row.
     """
 
-    def __init__(self, kind: str, fits: Callable[[Row, Row], bool], output: Sequence[str], right_width: int) -> None:
+    def __init__(
+        self, kind: str, fits: Callable[[Row, Row], bool], output: Sequence[InputColumn], right_width: int
+    ) -> None:
         self._kind = kind
         self._fits = fits
         self._output = output
@@ -254,8 +263,8 @@ class LookUp:
         return result
 
     def _project(self, left: Row, right: Row) -> Row:
-        sides = {"l": left, "r": right}
-        return row(sides[name[0]][int(name[1:])] for name in self._output)
+        sides = (left, right)
+        return row(sides[c.input][c.column] for c in self._output)
 
 
 Epoch = tuple[bool, Sequence[tuple[Row, int]]]

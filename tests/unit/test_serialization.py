@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 import pytest
+from tests.reference import columns
 
 from watersmeet.circuit.operators import (
     Aggregate,
@@ -29,8 +30,8 @@ BOUND = (Term("a", (Step("add", -5), MonthStep("add_months", 1), Step("floor", 1
 OPERATORS = [
     Scan((), SCHEMA, True, "t1", ("a", "b"), ordered=True),
     TimeFilter(("i",), SCHEMA, True, 0, "<", BOUND, (0, 1), stays=True),
-    Join(("l", "r"), SCHEMA, True, "inner", (0,), (1,), (False,), None, ("l0", "r1")),
-    ArrivalJoin(("l", "r"), SCHEMA, True, "left", (0,), (1,), (True,), "l0 > r0", ("l0", "r1")),
+    Join(("l", "r"), SCHEMA, True, "inner", (0,), (1,), (False,), None, columns("l0", "r1")),
+    ArrivalJoin(("l", "r"), SCHEMA, True, "left", (0,), (1,), (True,), "l0 > r0", columns("l0", "r1")),
     Aggregate(
         ("i",),
         SCHEMA,

@@ -11,6 +11,33 @@ from typing import Any, ClassVar, Final
 from watersmeet.serialization import kinds, to_json
 from watersmeet.types import Schema
 
+
+@dataclass(frozen=True, slots=True, order=True)
+class InputColumn:
+    """A column of an input of a join: which input (the left one is 0), and the column's position in it."""
+
+    input: int
+    column: int
+
+    @property
+    def name(self) -> str:
+        """What SQL over the pairs of a join of two calls it: l0, r1."""
+        return f"{'lr'[self.input]}{self.column}"
+
+    @property
+    def numbered_name(self) -> str:
+        """What SQL over the rows of a join of many calls it: t0_0, t2_1."""
+        return f"t{self.input}_{self.column}"
+
+    @staticmethod
+    def of(name: str) -> InputColumn:
+        """The column with that name, of either kind."""
+        if name[0] in "lr":
+            return InputColumn("lr".index(name[0]), int(name[1:]))
+        number, column = name.removeprefix("t").split("_")
+        return InputColumn(int(number), int(column))
+
+
 #: The classes of operators by their kind.
 KINDS: Final[dict[str, type[Operator]]] = {}
 

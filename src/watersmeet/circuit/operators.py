@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from watersmeet.circuit.base import KINDS as KINDS
+from watersmeet.circuit.base import InputColumn as InputColumn
 from watersmeet.circuit.base import Operator as Operator
 from watersmeet.circuit.base import PassThrough as PassThrough
 from watersmeet.watermarks import Watermark
@@ -129,7 +130,7 @@ class Join(Operator):
     left_keys, right_keys: positions of key columns of equal types, pairwise, the keys of the arrangements; empty
     for a join whose right input is broadcast. null_safe: per pair, IS NOT DISTINCT FROM.
     residual: DuckDB SQL over l0, l1, … and r0, r1, …, or None. An error in it counts as false.
-    output: which columns come out, as `l<i>` and `r<i>`.
+    output: which columns come out.
     """
 
     kind: ClassVar[str] = "join"
@@ -138,7 +139,7 @@ class Join(Operator):
     right_keys: tuple[int, ...]
     null_safe: tuple[bool, ...]
     residual: str | None
-    output: tuple[str, ...]
+    output: tuple[InputColumn, ...]
 
 
 Comparison = Literal["<", "<=", ">", ">="]
@@ -333,7 +334,7 @@ class TemporalJoin(Operator):
     residual: str | None
     memo: bool
     owner: str
-    output: tuple[str, ...]
+    output: tuple[InputColumn, ...]
     waits: bool = False
     ttl_us: int | None = None
 
@@ -370,7 +371,7 @@ class AsofJoin(Operator):
     left_value: int
     right_value: int
     ties: tuple[int, ...]
-    output: tuple[str, ...]
+    output: tuple[InputColumn, ...]
     residual: str | None = None
 
 
@@ -441,13 +442,13 @@ class MultiJoin(Operator):
 
     keys: for each input the positions of its key columns, those of its arrangement; types are equal across inputs,
     and NULL meets nothing. residual: DuckDB SQL over t0_0, t0_1, …, t1_0, … (input, column), or None. An error in it
-    counts as false. output: which columns come out, as such names.
+    counts as false. output: which columns come out.
     """
 
     kind: ClassVar[str] = "multijoin"
     keys: tuple[tuple[int, ...], ...]
     residual: str | None
-    output: tuple[str, ...]
+    output: tuple[InputColumn, ...]
 
 
 @dataclass(frozen=True)

@@ -176,14 +176,14 @@ def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str |
 
 def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t.StructType:
     """The result's schema."""
-    sides = {"l": left.schema.fields, "r": right.schema.fields}
+    sides = (left.schema.fields, right.schema.fields)
 
     def kind(output: Output) -> t.DataType:
-        side, position = output.tokens[0][0], int(output.tokens[0][1:])
+        first = output.columns[0]
         if not output.window:
-            return sides[side][position].dataType
+            return sides[first.input][first.column].dataType
         assert shape.left.time is not None
-        time = sides["l"][shape.left.time].dataType
+        time = sides[0][shape.left.time].dataType
         return t.StructType([t.StructField("start", time), t.StructField("end", time)])
 
     fields = [t.StructField(o.name, kind(o)) for o in shape.outputs]

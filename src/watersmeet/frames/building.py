@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from watersmeet.circuit.operators import AsofComparison
+from watersmeet.circuit.operators import AsofComparison, InputColumn
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.frames.circuits import waiting
 from watersmeet.frames.durations import duration_us
@@ -315,23 +315,20 @@ class _Builder:
         both = self._how not in ("semi", "anti")
         partner = {mine: theirs for theirs, mine in merged.items()} if both and self._how in ("right", "full") else {}
         found = [
-            Output(f.name, (f"l{i}", f"r{partner[i]}") if i in partner else (f"l{i}",)) for i, f in enumerate(left)
+            Output(f.name, (InputColumn(0, i), *([InputColumn(1, partner[i])] if i in partner else [])))
+            for i, f in enumerate(left)
         ]
         if both:
             taken = {f.name.lower() for f in left}
             found += [
-                Output(f.name + (self._options.suffix if f.name.lower() in taken else ""), (f"r{i}",))
+                Output(f.name + (self._options.suffix if f.name.lower() in taken else ""), (InputColumn(1, i),))
                 for i, f in enumerate(right)
                 if i not in merged
             ]
         if window_us is not None:
-            found.append(
-                Output(
-                    "window",
-                    (f"l{len(left)}", f"r{len(right)}") if self._how in ("right", "full") else (f"l{len(left)}",),
-                    window=True,
-                )
-            )
+            starts = (InputColumn(0, len(left)), InputColumn(1, len(right)))  # behind the columns that are given
+            either = self._how in ("right", "full")
+            found.append(Output("window", starts if either else starts[:1], window=True))
         names = [o.name.lower() for o in found] + [self._options.diff.lower()]
         twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
         if twice is not None:

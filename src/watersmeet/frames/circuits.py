@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Arrange, Comparison, Operator, Scan, Sink
+from watersmeet.circuit.operators import Arrange, Comparison, InputColumn, Operator, Scan, Sink
 from watersmeet.frames.horizons import Horizon, horizons
 from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side
 from watersmeet.frames.tolerances import tolerance_sql
@@ -20,7 +20,7 @@ JOINED: Final = "joined"
 
 
 def compile_join(shape: JoinShape) -> Circuit:
-    """The circuit of the streaming join `shape`; its one sink publishes the columns `shape.tokens`."""
+    """The circuit of the streaming join `shape`; its one sink publishes the columns `shape.columns`."""
     made: list[Operator] = []
     last = _Compiler(shape, made).join()
     made.append(Sink((last.id,), last.schema, last.append_only, JOINED))
@@ -54,21 +54,20 @@ def residual(shape: JoinShape) -> str | None:
     return " AND ".join(b for b in bounds if b) or f"({left} IS NOT NULL AND {right} IS NOT NULL)"
 
 
-def output_schema(shape: JoinShape, tokens: Sequence[str]) -> Schema:
-    """The types of `tokens`."""
-    sides = {"l": shape.left, "r": shape.right}
-    return tuple(Field(f"c{i}", sides[t[0]].schema[int(t[1:])].type) for i, t in enumerate(tokens))
+def output_schema(shape: JoinShape, columns: Sequence[InputColumn]) -> Schema:
+    """The types of `columns`."""
+    return tuple(Field(f"c{i}", shape.sides[c.input].schema[c.column].type) for i, c in enumerate(columns))
 
 
 def join_operator(
-    shape: JoinShape, inputs: Sequence[str], tokens: tuple[str, ...]
+    shape: JoinShape, inputs: Sequence[str], columns: tuple[InputColumn, ...]
 ) -> operators.Join | operators.AsofJoin:
-    """The join, of which `tokens` come out."""
+    """The join, of which `columns` come out."""
     arrives = shape.emit == "arrival"
     common: dict[str, Any] = {
-        "schema": output_schema(shape, tokens),
+        "schema": output_schema(shape, columns),
         "left_keys": shape.left.keys,
-        "output": tokens,
+        "output": columns,
         "right_keys": shape.right.keys,
         "null_safe": (False,) * len(shape.left.keys),
     }
@@ -98,12 +97,12 @@ def join_operator(
 class Waiting:
     """Rows of the result that may still be taken back: those with a `time` and without a `partner`.
 
-    time, partner: columns `l<i>` or `r<i>` of the join; partner None: whatever they met. They are final when `time
+    time, partner: columns of the join; partner None: whatever they met. They are final when `time
     comparison decided`; without `decided` they never are.
     """
 
-    time: str
-    partner: str | None
+    time: InputColumn
+    partner: InputColumn | None
     comparison: Comparison
     decided: Watermark
 
@@ -112,13 +111,17 @@ def waiting(shape: JoinShape) -> tuple[Waiting, ...]:
     """Which rows of the result wait with `emit="final"`; none in a join that never takes rows back."""
     left, right = horizons(shape)
     if isinstance(shape.match, Nearest):
-        return (Waiting(f"l{shape.match.left}", None, left.comparison, left.decided),)
+        return (Waiting(InputColumn(0, shape.match.left), None, left.comparison, left.decided),)
     found = []
     if shape.how in ("left", "full", "anti"):
-        partner = None if shape.how == "anti" else f"r{shape.right.keys[0]}"
-        found.append(Waiting(f"l{left.time or 0}", partner, left.comparison, left.decided))
+        partner = None if shape.how == "anti" else InputColumn(1, shape.right.keys[0])
+        found.append(Waiting(InputColumn(0, left.time or 0), partner, left.comparison, left.decided))
     if shape.how in ("right", "full"):
-        found.append(Waiting(f"r{right.time or 0}", f"l{shape.left.keys[0]}", right.comparison, right.decided))
+        found.append(
+            Waiting(
+                InputColumn(1, right.time or 0), InputColumn(0, shape.left.keys[0]), right.comparison, right.decided
+            )
+        )
     return tuple(found)
 
 
@@ -136,14 +139,14 @@ class _Compiler:
         if isinstance(shape.match, Newest):
             return self._newest(left, right)
         waits = waiting(shape) if shape.emit == "final" else ()
-        tokens = tuple(
-            dict.fromkeys([*shape.tokens, *(t for w in waits for t in (w.time, w.partner) if t is not None)])
+        columns = tuple(
+            dict.fromkeys([*shape.columns, *(c for w in waits for c in (w.time, w.partner) if c is not None)])
         )
         kept = horizons(shape)
         if not (shape.emit == "arrival" and (shape.how in ("semi", "anti") or isinstance(shape.match, Nearest))):
             left = self._arrange(left, shape.left, kept[0])  # otherwise left rows are decided when they come
-        joined = self._add(join_operator(shape, [left.id, self._arrange(right, shape.right, kept[1]).id], tokens))
-        return self._final(joined, tokens, waits) if waits else joined
+        joined = self._add(join_operator(shape, [left.id, self._arrange(right, shape.right, kept[1]).id], columns))
+        return self._final(joined, columns, waits) if waits else joined
 
     def _add(self, op: Operator) -> Operator:
         if op.id not in {o.id for o in self._made}:
@@ -180,7 +183,7 @@ class _Compiler:
         return self._add(
             operators.TemporalJoin(
                 (left.id, arranged.id),
-                output_schema(shape, shape.tokens),
+                output_schema(shape, shape.columns),
                 True,
                 join_kind=shape.how,
                 left_keys=shape.left.keys,
@@ -189,20 +192,20 @@ class _Compiler:
                 residual=None,
                 memo=False,
                 owner="",
-                output=shape.tokens,
+                output=shape.columns,
             )
         )
 
-    def _final(self, joined: Operator, tokens: tuple[str, ...], waits: Sequence[Waiting]) -> Operator:
+    def _final(self, joined: Operator, columns: tuple[InputColumn, ...], waits: Sequence[Waiting]) -> Operator:
         """Rows that may be taken back wait until they are decided; all others come out at once."""
-        count = len(self._shape.tokens)
-        keep, names = tuple(range(count)), tuple(f"c{i}" for i in range(len(tokens)))
+        count = len(self._shape.columns)
+        keep, names = tuple(range(count)), tuple(f"c{i}" for i in range(len(columns)))
         schema = joined.schema[:count]
         tests = []
         for w in waits:
-            test = f"c{tokens.index(w.time)} IS NOT NULL"
+            test = f"c{columns.index(w.time)} IS NOT NULL"
             if w.partner is not None:
-                test += f" AND c{tokens.index(w.partner)} IS NULL"
+                test += f" AND c{columns.index(w.partner)} IS NULL"
             tests.append(test)
         parts = [
             self._add(
@@ -211,7 +214,7 @@ class _Compiler:
         ]
         for w, test in zip(waits, tests, strict=True):
             held = self._add(operators.Map((joined.id,), joined.schema, False, names, test))
-            column = tokens.index(w.time)
+            column = columns.index(w.time)
             parts.append(
                 self._add(operators.TimeFilter((held.id,), schema, True, column, w.comparison, w.decided, keep))
             )

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Final, Literal
 
-from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, JoinKind
+from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, InputColumn, JoinKind
 from watersmeet.types import Schema
 
 Emit = Literal["changes", "final", "arrival"]
@@ -83,13 +83,13 @@ class Within:
 
 @dataclass(frozen=True)
 class Output:
-    """A column of the result: the first value that is not NULL of joined columns `l<i>` or `r<i>`.
+    """A column of the result: the first value that is not NULL of these columns of both sides.
 
     window: a struct of start and end, from the start of a window.
     """
 
     name: str
-    tokens: tuple[str, ...]
+    columns: tuple[InputColumn, ...]
     window: bool = False
 
 
@@ -114,9 +114,9 @@ class JoinShape:
         return self.left, self.right
 
     @cached_property
-    def tokens(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[InputColumn, ...]:
         """The joined columns that the result is made of, each once."""
-        return tuple(dict.fromkeys(t for o in self.outputs for t in o.tokens))
+        return tuple(dict.fromkeys(c for o in self.outputs for c in o.columns))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -83,7 +83,7 @@ class Decoder:
         return batch_of(arrays, self.schema)
 
     def _column(self, output: Output, delta: Delta) -> pa.Array:
-        found = [col.flat(delta.columns.column(self.shape.tokens.index(t))) for t in output.tokens]
+        found = [col.flat(delta.columns.column(self.shape.columns.index(c))) for c in output.columns]
         values = found[0] if len(found) == 1 else pc.coalesce(*found)
         return _windows(values, self.shape.window_us or 0) if output.window else values
 

@@ -11,7 +11,7 @@ from watersmeet.algebra.relations import AsofJoin, Relation, Scan, TopN, Version
 from watersmeet.algebra.retention import of_asof
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
-from watersmeet.circuit.operators import Operator, SortKey
+from watersmeet.circuit.operators import InputColumn, Operator, SortKey
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.sharing import Sharing, Side
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
@@ -64,13 +64,12 @@ class AsofLowering(Arranging):
         self, node: AsofJoin, needed: _Ids, sides: tuple[Side, Side], null_safe: tuple[bool, ...], ties: tuple[int, ...]
     ) -> Stream:
         left, right = sides
-        places = {i: ("l", left.positions[i]) for i in needed & node.left.ids}
-        places |= {i: ("r", right.positions[i]) for i in needed & node.right.ids}
-        tokens = sorted(set(places.values())) or [("l", left.keys[0])]
-        schemas = {"l": left.operator.schema, "r": right.operator.schema}
-        schema = positional(
-            (schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens
-        )
+        places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
+        places |= {i: InputColumn(1, right.positions[i]) for i in needed & node.right.ids}
+        output = tuple(sorted(set(places.values()))) or (InputColumn(0, left.keys[0]),)
+        fields = [sides[c.input].operator.schema[c.column] for c in output]
+        extended = (False, node.kind == "left")
+        schema = positional((f.type, f.nullable or extended[c.input]) for f, c in zip(fields, output, strict=True))
         kind: Callable[..., operators.AsofJoin] = operators.AsofJoin
         append_only = False  # a later right row may be nearer
         if node.arrival:
@@ -92,11 +91,11 @@ class AsofLowering(Arranging):
                 left_value=left.positions[_VALUE],
                 right_value=right.positions[_VALUE],
                 ties=ties,
-                output=tuple(f"{s}{p}" for s, p in tokens),
+                output=output,
                 residual=None if node.residual is None else _residual(node.residual, left, right),
             )
         )
-        return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
+        return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
 
     def _right(self, join: AsofJoin, reads: _Ids, keys: list[Scalar]) -> Input:
         versions = kept_versions(join)

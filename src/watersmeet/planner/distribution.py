@@ -155,8 +155,8 @@ class Placement:
             left = _promoted(left, op.left_keys, op.null_safe)
         if kind in ("inner", "right") and right is not None:
             right = _promoted(right, op.right_keys, op.null_safe)
-        one = translated(left, [int(o[1:]) if o[0] == "l" else None for o in op.output])
-        other = translated(right, [int(o[1:]) if o[0] == "r" else None for o in op.output])
+        one = translated(left, [o.column if o.input == 0 else None for o in op.output])
+        other = translated(right, [o.column if o.input == 1 else None for o in op.output])
         if one is None or other is None or len(one) != len(other):  # the right side was copied to every bucket
             return one if kind in ("inner", "left", "semi", "anti") else None
         pairs = zip(one, other, strict=True)
@@ -174,8 +174,7 @@ class Placement:
             known = self.distribution(i)
             if known is None:
                 return None
-            prefix = f"t{side}_"
-            columns = [int(o.removeprefix(prefix)) if o.startswith(prefix) else None for o in op.output]
+            columns = [o.column if o.input == side else None for o in op.output]
             # Where the first input's key stands for those of the others, it says where their rows are, too.
             members = translated(_promoted(known, keys, [False] * len(keys)), columns)
             assert members is not None

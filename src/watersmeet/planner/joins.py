@@ -13,7 +13,7 @@ from watersmeet.algebra.retention import Retention, of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.algebra.trees import is_constant
 from watersmeet.circuit import operators
-from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.operators import InputColumn, Operator
 from watersmeet.errors import Error, error
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.comparisons import Compared, comparisons
@@ -64,10 +64,9 @@ class JoinLowering(Arranging):
         above = _of_side(left.pending, "l") if node.kind in _LEFT_STAYS else []
         above += _of_side(right.pending, "r") if node.kind in _RIGHT_STAYS else []
         output, values = _output(node, pairs, needed, left, right, {c for p in above for c in p.columns})
-        sources = {"l": left.operator, "r": right.operator}
-        extended = {"l": node.kind in ("right", "full"), "r": node.kind in ("left", "full")}
-        fields = [sources[o[0]].schema[int(o[1:])] for o in output]
-        schema = positional((f.type, f.nullable or extended[o[0]]) for f, o in zip(fields, output, strict=True))
+        extended = (node.kind in ("right", "full"), node.kind in ("left", "full"))
+        fields = [(left, right)[o.input].operator.schema[o.column] for o in output]
+        schema = positional((f.type, f.nullable or extended[o.input]) for f, o in zip(fields, output, strict=True))
         append_only = node.kind in ("inner", "semi") and left.operator.append_only and right.operator.append_only
         kind, below = operators.Join, left.operator.id
         if node.arrival:
@@ -241,31 +240,33 @@ def _of_side(pending: Iterable[Scalar], side: str) -> list[Scalar]:
     return [p.substitute({c: position(int(c[1:]), side) for c in p.columns}) for p in pending]
 
 
-def _above(pending: Iterable[Scalar], output: Sequence[str]) -> Iterator[Scalar]:
+def _above(pending: Iterable[Scalar], output: Sequence[InputColumn]) -> Iterator[Scalar]:
     """Filters over `l0`, `r0` … as filters over the join's columns."""
-    places = {token: position(i) for i, token in enumerate(output)}
+    places = {c.name: position(i) for i, c in enumerate(output)}
     return (p.substitute(places) for p in pending)
 
 
 def _output(
     node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: Side, right: Side, filtered: Collection[str]
-) -> tuple[tuple[str, ...], dict[str, int]]:
+) -> tuple[tuple[InputColumn, ...], dict[str, int]]:
     """Which columns come out, each once, and where each needed column id is among them.
 
-    filtered: those that filters read.
+    filtered: the names of those that filters read.
 
     Of two columns that an inner join makes equal only the left one comes out.
     """
-    tokens = {i: f"l{left.positions[i]}" for i in needed & node.left.ids}
+    places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
     if node.kind not in ("semi", "anti"):
-        tokens |= {i: f"r{right.positions[i]}" for i in needed & node.right.ids}
+        places |= {i: InputColumn(1, right.positions[i]) for i in needed & node.right.ids}
     if node.kind == "inner":
         same = {
-            f"r{r}": f"l{p}" for p, r, k in zip(left.keys, right.keys, pairs, strict=True) if is_identity(k.left.type)
+            InputColumn(1, r): InputColumn(0, p)
+            for p, r, k in zip(left.keys, right.keys, pairs, strict=True)
+            if is_identity(k.left.type)
         }
-        kept_left = set(tokens.values())
-        tokens = {i: same[t] if same.get(t) in kept_left else t for i, t in tokens.items()}
-    output = sorted({*tokens.values(), *filtered}, key=lambda t: (t[0], int(t[1:]))) or [
-        f"l{left.keys[0] if left.keys else 0}"
+        kept = set(places.values())
+        places = {i: same[c] if same.get(c) in kept else c for i, c in places.items()}
+    output = sorted({*places.values(), *map(InputColumn.of, filtered)}) or [
+        InputColumn(0, left.keys[0] if left.keys else 0)
     ]
-    return tuple(output), {i: output.index(t) for i, t in tokens.items()}
+    return tuple(output), {i: output.index(c) for i, c in places.items()}

@@ -17,6 +17,7 @@ from watersmeet.algebra.relations import Join, Relation
 from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.circuit import operators
+from watersmeet.circuit.operators import InputColumn
 from watersmeet.planner.builder import positional
 from watersmeet.planner.distribution import matching
 from watersmeet.planner.joins import JoinLowering
@@ -81,25 +82,23 @@ class MultiwayLowering(JoinLowering):
         """The stream of the join of `cluster` with at least the columns `needed`."""
         reads = needed.union(*[c.columns for c in cluster.conditions])
         sides = self._arranged_sides(cluster, reads)
-        tokens = {i: f"t{n}_{p}" for n, side in enumerate(sides) for i, p in side.positions.items()}
+        read = {i: InputColumn(n, p) for n, side in enumerate(sides) for i, p in side.positions.items()}
         pending = [
-            p.substitute({c: exp.column(f"t{n}_{c[1:]}") for c in p.columns})
+            p.substitute({c: _column(InputColumn(n, int(c[1:]))) for c in p.columns})
             for n, side in enumerate(sides)
             for p in side.pending
         ]
-        conditions = conjunction(
-            [c.substitute({i: exp.column(t) for i, t in tokens.items()}) for c in cluster.conditions]
-        )
+        conditions = conjunction([p.substitute({i: _column(c) for i, c in read.items()}) for p in cluster.conditions])
         same = {
-            f"t{n}_{k}": f"t0_{first}"
+            InputColumn(n, k): InputColumn(0, first)
             for n, side in enumerate(sides)
             for k, first, key in zip(side.keys, sides[0].keys, cluster.keys[0], strict=True)
             if is_identity(key.type)
         }
-        chosen = {i: same.get(tokens[i], tokens[i]) for i in needed if i in tokens}
-        filtered = {c for p in pending for c in p.columns}
-        output = sorted({*chosen.values(), *filtered}, key=_place) or [f"t0_{sides[0].keys[0]}"]
-        fields = [sides[n].operator.schema[p] for n, p in map(_place, output)]
+        chosen = {i: same.get(read[i], read[i]) for i in needed if i in read}
+        filtered = {InputColumn.of(c) for p in pending for c in p.columns}
+        output = tuple(sorted({*chosen.values(), *filtered})) or (InputColumn(0, sides[0].keys[0]),)
+        fields = [sides[c.input].operator.schema[c.column] for c in output]
         made = self.builder.add(
             operators.MultiJoin(
                 tuple(s.operator.id for s in sides),
@@ -107,13 +106,13 @@ class MultiwayLowering(JoinLowering):
                 all(s.operator.append_only for s in sides),
                 tuple(s.keys for s in sides),
                 None if conditions is None else sql(conditions.expression),
-                tuple(output),
+                output,
             )
         )
-        places = {t: position(i) for i, t in enumerate(output)}
+        places = {c.numbered_name: position(i) for i, c in enumerate(output)}
         return Stream(
             made,
-            {i: at(made, output.index(t)) for i, t in chosen.items()},
+            {i: at(made, output.index(c)) for i, c in chosen.items()},
             tuple(p.substitute(places) for p in pending),
         )
 
@@ -173,6 +172,5 @@ class MultiwayLowering(JoinLowering):
         return target, spread
 
 
-def _place(token: str) -> tuple[int, int]:
-    side, index = token[1:].split("_")
-    return int(side), int(index)
+def _column(of: InputColumn) -> exp.Column:
+    return exp.column(of.numbered_name)

@@ -11,6 +11,7 @@ from watersmeet.circuit.operators import (
     AggregateSpec,
     AsofJoin,
     Constant,
+    InputColumn,
     Join,
     LateRowFilter,
     Map,
@@ -88,9 +89,13 @@ class Names:
         """Positional names such as `c0` to the names shown."""
         return {f"{side}{i}": n for i, n in enumerate(self.columns(operator_id))}
 
-    def by_token(self, op: MultiJoin) -> dict[str, str]:
+    def by_number(self, op: MultiJoin) -> dict[str, str]:
         """The names of the inputs' columns, by `t0_0` and so on."""
-        return {f"t{side}_{i}": n for side, below in enumerate(op.inputs) for i, n in enumerate(self.columns(below))}
+        return {
+            InputColumn(side, i).numbered_name: n
+            for side, below in enumerate(op.inputs)
+            for i, n in enumerate(self.columns(below))
+        }
 
     def _derive(self, op: Operator) -> tuple[str, ...]:
         relation = self.relation(op)
@@ -107,12 +112,9 @@ class Names:
         if isinstance(op, Map):
             names = self.by_position(op.inputs[0])
             return tuple(display(parsed(e), names) for e in op.exprs)
-        if isinstance(op, (AsofJoin, Join, TemporalJoin)):
-            sides = {"l": below, "r": self.columns(op.inputs[1])}
-            return tuple(sides[o[0]][int(o[1:])] for o in op.output)
-        if isinstance(op, MultiJoin):
-            tokens = self.by_token(op)
-            return tuple(tokens[o] for o in op.output)
+        if isinstance(op, (AsofJoin, Join, MultiJoin, TemporalJoin)):
+            sides = [self.columns(i) for i in op.inputs]
+            return tuple(sides[o.input][o.column] for o in op.output)
         if isinstance(op, Records):  # what it passes on may be missing in a record without value
             return (*below[: len(op.schema) - len(op.adds)], *op.adds)
         return (*(below[i] for i in op.passed if i is not None), *_made(op, below))

@@ -10,7 +10,7 @@ from watersmeet.algebra.relations import Column, Join, KeyPair
 from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, null_of
 from watersmeet.circuit import operators
-from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.operators import InputColumn, Operator
 from watersmeet.planner.builder import positional
 from watersmeet.planner.joins import JoinLowering, keeping
 from watersmeet.planner.sharing import Side
@@ -56,10 +56,12 @@ class PartneredLowering(JoinLowering):
     def _pairs(
         self, node: Join, pairs: Sequence[KeyPair], left: Side, right: Side, wanted: Sequence[Column]
     ) -> Operator:
-        tokens = [f"l{left.positions[c.id]}" if c.id in node.left.ids else f"r{right.positions[c.id]}" for c in wanted]
-        output = tuple(dict.fromkeys(tokens))
-        sources = {"l": left.operator, "r": right.operator}
-        fields = [sources[t[0]].schema[int(t[1:])] for t in output]
+        places = [
+            InputColumn(0, left.positions[c.id]) if c.id in node.left.ids else InputColumn(1, right.positions[c.id])
+            for c in wanted
+        ]
+        output = tuple(dict.fromkeys(places))
+        fields = [(left, right)[p.input].operator.schema[p.column] for p in output]
         append_only = left.operator.append_only and right.operator.append_only
         made = self.builder.add(
             operators.Join(
@@ -74,15 +76,15 @@ class PartneredLowering(JoinLowering):
                 output,
             )
         )
-        return self._exactly(made, [at(made, output.index(t)) for t in tokens], wanted)
+        return self._exactly(made, [at(made, output.index(p)) for p in places], wanted)
 
     def _alone(
         self, partner: Scalar, node: Join, pairs: Sequence[KeyPair], own: Side, other: Side, wanted: Sequence[Column]
     ) -> Operator:
         """The rows of `own` that have no partner in `other`, with NULLs."""
-        tokens = {c.id: f"l{own.positions[c.id]}" for c in wanted if c.id in own.positions}
-        output = tuple(dict.fromkeys(tokens.values())) or (f"l{own.keys[0]}",)
-        fields = [own.operator.schema[int(t[1:])] for t in output]
+        places = {c.id: InputColumn(0, own.positions[c.id]) for c in wanted if c.id in own.positions}
+        output = tuple(dict.fromkeys(places.values())) or (InputColumn(0, own.keys[0]),)
+        fields = [own.operator.schema[p.column] for p in output]
         made = self.builder.add(
             operators.Join(
                 (own.operator.id, other.operator.id),
@@ -96,7 +98,7 @@ class PartneredLowering(JoinLowering):
                 output,
             )
         )
-        values = [at(made, output.index(tokens[c.id])) if c.id in tokens else null_of(c.type) for c in wanted]
+        values = [at(made, output.index(places[c.id])) if c.id in places else null_of(c.type) for c in wanted]
         return self._exactly(made, values, wanted)
 
     def _exactly(self, op: Operator, values: Sequence[Scalar], wanted: Sequence[Column]) -> Operator:

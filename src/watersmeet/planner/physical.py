@@ -322,7 +322,7 @@ class PhysicalPrinter:
 
         return self._filtered(
             op,
-            [] if op.residual is None else [predicate_text(op.residual, self._names.by_token(op))],
+            [] if op.residual is None else [predicate_text(op.residual, self._names.by_number(op))],
             part(0, len(inputs)),
         )
 

@@ -9,6 +9,7 @@ from typing import Final
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import Relation, TemporalJoin
 from watersmeet.circuit import operators
+from watersmeet.circuit.operators import InputColumn
 from watersmeet.errors import error
 from watersmeet.planner.builder import Builder, positional
 from watersmeet.planner.sharing import Sharing, Side
@@ -57,13 +58,12 @@ class TemporalLowering(Arranging):
                 hint="Please ensure the left hash side is append only.",
             )
         left, right, order = self._arranged(inputs, [k.null_safe for k in pairs]) if pairs else self._copied(inputs)
-        places = {i: ("l", left.positions[i]) for i in needed & node.left.ids}
-        places |= {i: ("r", right.positions[i]) for i in needed & node.right.ids}
-        tokens = sorted(set(places.values())) or [("l", 0)]
-        schemas = {"l": left.operator.schema, "r": right.operator.schema}
-        schema = positional(
-            (schemas[s][p].type, schemas[s][p].nullable or (s == "r" and node.kind == "left")) for s, p in tokens
-        )
+        places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
+        places |= {i: InputColumn(1, right.positions[i]) for i in needed & node.right.ids}
+        output = tuple(sorted(set(places.values()))) or (InputColumn(0, 0),)
+        fields = [(left, right)[c.input].operator.schema[c.column] for c in output]
+        extended = (False, node.kind == "left")
+        schema = positional((f.type, f.nullable or extended[c.input]) for f, c in zip(fields, output, strict=True))
         residual = None
         if node.residual is not None:
             columns = {i: position(p, "l") for i, p in left.positions.items()}
@@ -81,12 +81,12 @@ class TemporalLowering(Arranging):
                 residual=residual,
                 memo=memo,
                 owner=self.view,
-                output=tuple(f"{s}{p}" for s, p in tokens),
+                output=output,
                 waits=node.waits,
                 ttl_us=node.ttl_us,
             )
         )
-        return Stream(made, {i: at(made, tokens.index(t)) for i, t in places.items()})
+        return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
         """The right side in every bucket; the left one wherever it is, but not before that."""

@@ -52,8 +52,8 @@ class Query:
         self.appends = appends(self.shape)
         types = []
         for output in self.shape.outputs:
-            side = self.shape.left if output.tokens[0][0] == "l" else self.shape.right
-            kind = side.schema[int(output.tokens[0][1:])].type.arrow
+            first = output.columns[0]
+            kind = self.shape.sides[first.input].schema[first.column].type.arrow
             types.append(pa.struct([("start", kind), ("end", kind)]) if output.window else kind)
         if not self.appends:
             types.append(pa.int32())

@@ -15,7 +15,7 @@ from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
 
-from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, SortKey
+from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, InputColumn, SortKey
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.joins.nearest import nearer_above
@@ -36,8 +36,8 @@ BOTH_SIDES = ["<>", "<=>"]
 
 
 def make(kind, schema, comparison, *, keys=(0,), null_safe=(False,), ties=(2,)):
-    output = tuple(f"{side}{i}" for side in "lr" for i in range(len(schema)))
-    made = tuple(Field(name, schema[int(name[1:])].type) for name in output)
+    output = tuple(InputColumn(side, i) for side in (0, 1) for i in range(len(schema)))
+    made = tuple(Field(c.name, schema[c.column].type) for c in output)
     return AsofJoin(("l", "r"), made, False, kind, keys, keys, null_safe, comparison, 1, 1, ties, output)
 
 

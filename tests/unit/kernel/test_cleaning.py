@@ -193,7 +193,8 @@ class History:
             for n, k in zip("lr", self.kept, strict=True)
         ]
         names = [f"{n}{i}" for n in ("l" if self.kind in ("semi", "anti") else "lr") for i in range(3)]
-        fields = tuple(Field(n, SCHEMA[int(n[1:])].type) for n in names)
+        output = reference.columns(*names)
+        fields = tuple(Field(c.name, SCHEMA[c.column].type) for c in output)
         self.op = Join(
             ("l", "r"),
             fields,
@@ -203,7 +204,7 @@ class History:
             positions,
             (False,) * len(positions),
             text or None,
-            tuple(names),
+            output,
         )
         self.names = names
         self.numbers = {}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.reference import columns
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet.circuit.circuit import Circuit
@@ -88,7 +89,7 @@ def shop(buckets: int) -> Circuit:
             (0,),
             (False,),
             None,
-            ("r1", "l1"),
+            columns("r1", "l1"),
         )
     )
     grouped = b.exchange(named, (0,))
@@ -118,7 +119,7 @@ def shop(buckets: int) -> Circuit:
             (),
             (),
             "l1 > 10 AND r0 IS NOT NULL",
-            ("l0", "l1", "r0"),
+            columns("l0", "l1", "r0"),
         )
     )
     doubled = b.add(Union((both.id, both.id), both.schema, False))

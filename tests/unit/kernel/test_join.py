@@ -44,8 +44,8 @@ RESIDUALS = {
 def make_join(kind, schema, left_keys, right_keys, null_safe, residual, output=None):
     width = len(schema)
     names = [f"l{i}" for i in range(width)] + ([] if kind in ("semi", "anti") else [f"r{i}" for i in range(width)])
-    output = tuple(names if output is None else output)
-    fields = tuple(Field(name, schema[int(name[1:])].type) for name in output)
+    output = reference.columns(*(names if output is None else output))
+    fields = tuple(Field(c.name, schema[c.column].type) for c in output)
     return Join(
         ("l", "r"), fields, False, kind, tuple(left_keys), tuple(right_keys), tuple(null_safe), residual, output
     )

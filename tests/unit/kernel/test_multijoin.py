@@ -29,8 +29,9 @@ RESIDUALS = {
 
 
 def make(schema, inputs, keys, residual, output):
-    fields = tuple(Field(o, schema[int(o.split("_")[1])].type) for o in output)
-    op = MultiJoin(tuple(f"in{i}" for i in range(inputs)), fields, False, (keys,) * inputs, residual, tuple(output))
+    output = reference.columns(*output)
+    fields = tuple(Field(o.numbered_name, schema[o.column].type) for o in output)
+    op = MultiJoin(tuple(f"in{i}" for i in range(inputs)), fields, False, (keys,) * inputs, residual, output)
     return op, [Arrange((i,), schema, False, keys, (False,) * len(keys), 0) for i in op.inputs]
 
 
@@ -48,7 +49,7 @@ def expected(op, contents):
             count = 1
             for _, n in rows:
                 count *= n
-            result[reference.row([values[int(o[1])][int(o.split("_")[1])] for o in op.output])] += count
+            result[reference.row([values[o.input][o.column] for o in op.output])] += count
     return +result
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
+from tests.reference import columns
 from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, step_join
 from tests.unit.kernel.test_join import KINDS, cases, make_join, random_change
@@ -200,8 +201,8 @@ def test_what_is_too_much_is_said_before_anything_is_made():
 
 def test_lookups_come_in_slices_too():
     schema = schema_of(INTEGER, INTEGER)
-    output = ("l1", "r1")
-    fields = tuple(Field(n, INTEGER) for n in output)
+    output = columns("l1", "r1")
+    fields = tuple(Field(c.name, INTEGER) for c in output)
     op = TemporalJoin(("l", "r"), fields, True, "left", (0,), (0,), (False,), None, False, "v", output)
     right = Arrange(("r",), schema, False, (0,), (False,), 0)
     context = StepContext(0, False, EVALUATOR, (schema, schema), slicing=Slicing(rows=10))
@@ -238,7 +239,8 @@ def exploding(buckets):
     left, right = (plan.add(Arrange((s.id,), pair, True, (0,), (False,), 0), stage) for s in sides)
     triple = schema_of(INTEGER, INTEGER, INTEGER)
     joined = plan.add(
-        Join((left.id, right.id), triple, True, "inner", (0,), (0,), (False,), None, ("l0", "l1", "r1")), stage
+        Join((left.id, right.id), triple, True, "inner", (0,), (0,), (False,), None, columns("l0", "l1", "r1")),
+        stage,
     )
     plan.add(Sink((joined.id,), triple, True, "appended"), stage)
     some = plan.add(Map((joined.id,), triple, True, ("c0", "c1", "c2"), "c1 <> c2"), stage)
@@ -256,7 +258,8 @@ def exploding(buckets):
         other = plan.add(Arrange((sides[1].id,), pair, True, (1,), (False,), 0), stage)
     above = plan.add(Arrange((some.id,), triple, True, (2,), (False,), 0), stage)
     deep = plan.add(
-        Join((above.id, other.id), triple, True, "left", (2,), (1,), (False,), None, ("l0", "l1", "r0")), stage
+        Join((above.id, other.id), triple, True, "left", (2,), (1,), (False,), None, columns("l0", "l1", "r0")),
+        stage,
     )
     plan.add(Sink((deep.id,), triple, False, "deep"), stage)
     return Circuit(buckets, tuple(plan.operators), plan.stages)
@@ -329,7 +332,9 @@ def test_slices_go_through_operators_that_make_more_of_them():
     plan = Plan()
     scan = plan.add(Scan((), pair, True, relation_id="l", names=("k", "v")))
     arranged = plan.add(Arrange((scan.id,), pair, True, (0,), (False,), 0))
-    joined = plan.add(Join((arranged.id, arranged.id), pair, True, "inner", (0,), (0,), (False,), None, ("l1", "r1")))
+    joined = plan.add(
+        Join((arranged.id, arranged.id), pair, True, "inner", (0,), (0,), (False,), None, columns("l1", "r1"))
+    )
     lists = (Field("a", INTEGER), Field("b", SCHEMA[0].type))
     made = plan.add(Map((joined.id,), lists, True, ("c0", "c1 / (c0 - 3)"), None))
     plan.add(Sink((made.id,), lists, True, "v"))

@@ -30,8 +30,8 @@ EVALUATOR = Evaluator()
 
 
 def make(kind, *, memo, residual=None, keys=(0,), null_safe=(False,), waits=False):
-    output = ("l0", "l1", "l2", "r1", "r2")
-    fields = tuple(Field(o, SCHEMA[int(o[1])].type) for o in output)
+    output = reference.columns("l0", "l1", "l2", "r1", "r2")
+    fields = tuple(Field(o.name, SCHEMA[o.column].type) for o in output)
     return TemporalJoin(
         ("l", "r"),
         fields,

@@ -13,7 +13,7 @@ from tests import reference
 from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 
-from watersmeet.circuit.operators import SEQ_ROW_BITS, Arrange, AsofJoin, Versions
+from watersmeet.circuit.operators import SEQ_ROW_BITS, Arrange, AsofJoin, InputColumn, Versions
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, asof, versions
@@ -38,8 +38,8 @@ def us(minute):
 
 
 def joining(kind, right, value, residual=None, comparison=">="):
-    output = tuple([f"l{i}" for i in range(3)] + [f"r{i}" for i in range(3)])
-    schema = tuple(Field(o, (ROWS if o[0] == "l" else right)[int(o[1])].type) for o in output)
+    output = tuple(InputColumn(side, i) for side in (0, 1) for i in range(3))
+    schema = tuple(Field(o.name, (ROWS, right)[o.input][o.column].type) for o in output)
     return AsofJoin(
         ("left", "right"), schema, False, kind, (0,), (0,), (False,), comparison, 1, value, (), output, residual
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.reference import columns
 from tests.trees import group, join, project, scan, sink_of, union, values, where
 
 from watersmeet.circuit.operators import Exchange, Join, Union
@@ -127,6 +128,6 @@ def test_a_self_join_reads_and_sends_once():
 
 def test_columns_that_a_join_makes_equal_come_out_once():
     circuit = plan(join(scan("a", "k int"), scan("b", "k int"), "inner", "a.k = b.k"))
-    assert [o.output for o in circuit.operators if isinstance(o, Join)] == [("l0",)]
+    assert [o.output for o in circuit.operators if isinstance(o, Join)] == [columns("l0")]
     floats = plan(join(scan("a", "k double"), scan("b", "k double"), "inner", "a.k = b.k"))
-    assert [o.output for o in floats.operators if isinstance(o, Join)] == [("l0", "r0")], "0.0 = -0.0"
+    assert [o.output for o in floats.operators if isinstance(o, Join)] == [columns("l0", "r0")], "0.0 = -0.0"

@@ -14,7 +14,7 @@ from watersmeet.algebra.relations import KeyPair, Project, TemporalJoin
 from watersmeet.errors import Error
 from watersmeet.types import BIGINT, VARCHAR
 
-OUTPUT = ("l0", "l1", "l2", "r0", "r1")
+OUTPUT = reference.columns("l0", "l1", "l2", "r0", "r1")
 
 
 def waiting(kit, kind, *, append_only=True):

@@ -72,7 +72,7 @@ def test_random_histories(seed):
                 left_value=2,
                 right_value=2,
                 ties=(0,),
-                output=("l0", "l1", "l2", "r0", "r2", "r3"),
+                output=reference.columns("l0", "l1", "l2", "r0", "r2", "r3"),
                 right_width=4,
             )
             assert Counter(connection.execute("SELECT * FROM m").fetchall()) == expected

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import ArrivalJoin, Join, TemporalJoin
+from watersmeet.circuit.operators import ArrivalJoin, InputColumn, Join, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cancel import without_cancelling
@@ -96,11 +96,11 @@ class PairOutput(Protocol):
 class JoinOutput:
     """Collects output rows: pairs, or rows of one side with NULLs for the other.
 
-    output: `l<i>` and `r<i>`, of `types`.
+    output: which columns, of `types`.
     """
 
-    def __init__(self, output: Sequence[str], types: Sequence[pa.DataType]) -> None:
-        self._columns = [(name[0] == "l", int(name[1:])) for name in output]
+    def __init__(self, output: Sequence[InputColumn], types: Sequence[pa.DataType]) -> None:
+        self._columns = [(c.input == 0, c.column) for c in output]
         self._types = types
         self._tables: list[pa.Table] = []
         self._diffs: list[Diffs] = []
@@ -187,7 +187,7 @@ class Production:
     rows: int
     find: Callable[[int], Iterable[Found]]
     loose: tuple[Delta | None, Delta | None]
-    output: Sequence[str]
+    output: Sequence[InputColumn]
     types: Sequence[pa.DataType]
 
     def made(self, slicing: Slicing, left: Arranged, right: Arranged) -> Delta | Sliced:
@@ -222,12 +222,12 @@ class Production:
         out.add_loose(None, right)
 
 
-def _row_bytes(output: Sequence[str], left: Arranged, right: Arranged) -> float:
+def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -> float:
     """About the bytes of a row of the output, from those of the rows that it is made of."""
     total = 8.0  # the diff
-    for side, name in ((left, "l"), (right, "r")):
+    for number, side in enumerate((left, right)):
         runs = side.changes or side.old
         rows = sum(r.num_rows for r in runs)
-        for i in (int(o[1:]) for o in output if o[0] == name):
+        for i in (o.column for o in output if o.input == number):
             total += sum(r.columns.column(i).nbytes for r in runs) / max(1, rows)
     return total

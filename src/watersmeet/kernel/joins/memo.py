@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.circuit.operators import InputColumn, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.joins.joined import JoinOutput, PairOutput
 from watersmeet.kernel.runs.cancel import without_cancelling
@@ -37,7 +37,7 @@ class Memo:
         self._trace = state.trace(op.id, MEMO)
         self._width = width
         self._epoch = epoch
-        self._right = [t for t in op.output if t[0] == "r"]
+        self._right = [c for c in op.output if c.input == 1]
         self._found = width + len(self._right)
         self._changes: list[Delta] = []
 
@@ -77,8 +77,8 @@ class Memo:
         self._trace.append(arrange(change, tuple(range(self._width))))
         if self._op.join_kind == "inner":
             change = change.take(np.flatnonzero(np.asarray(change.arrays[self._found])))
-        place = {f"l{i}": i for i in range(self._width)} | {t: self._width + i for i, t in enumerate(self._right)}
-        return without_cancelling(change.select([place[t] for t in self._op.output]))
+        right = {c: self._width + i for i, c in enumerate(self._right)}
+        return without_cancelling(change.select([right.get(c, c.column) for c in self._op.output]))
 
     def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, gone: Ints) -> None:
         """Takes `gone[g]` copies from the look-ups of group g, the oldest first."""
@@ -112,10 +112,10 @@ class Memo:
 class _Met:
     """Takes left rows, their copies and the right columns: of pairs, and of rows that met nothing."""
 
-    def __init__(self, op: TemporalJoin, left: pa.Schema, right: list[str]) -> None:
-        of_right = {t: f.type.arrow for t, f in zip(op.output, op.schema, strict=True)}
-        types = [*left.types, pa.int64(), *(of_right[t] for t in right)]
-        output = [*(f"l{i}" for i in range(len(left) + 1)), *right]
+    def __init__(self, op: TemporalJoin, left: pa.Schema, right: list[InputColumn]) -> None:
+        of_right = {c: f.type.arrow for c, f in zip(op.output, op.schema, strict=True)}
+        types = [*left.types, pa.int64(), *(of_right[c] for c in right)]
+        output = [*(InputColumn(0, i) for i in range(len(left) + 1)), *right]
         self.pairs, self.alone = JoinOutput(output, types), JoinOutput(output, types)
 
     def add(

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.circuit.operators import InputColumn, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.joins.joined import JoinOutput, PairOutput
 from watersmeet.kernel.runs.arranged import Arranged
@@ -79,7 +79,7 @@ class _Split:
     def __init__(self, out: JoinOutput, left: list[pa.DataType], *, shown: bool = False) -> None:
         self._out = out
         self._shown = shown
-        self.alone = JoinOutput([f"l{i}" for i in range(len(left))], left)
+        self.alone = JoinOutput([InputColumn(0, i) for i in range(len(left))], left)
 
     def add(
         self,

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import MultiJoin
+from watersmeet.circuit.operators import InputColumn, MultiJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.context import StepContext
@@ -77,21 +77,20 @@ def _one(op: MultiJoin, found: list[Delta]) -> Delta:
 
 def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
     """What the join finds, at most `limit` rows at a time."""
-    output = [_place(token) for token in op.output]
     for term in terms:
         for matches in _matched(term):
             for rows in matches.combinations(limit):
                 kept = _kept(op, matches, rows, ctx)
                 if kept.size:
-                    yield Delta(pa.concat_tables(_gathered(matches, kept, output)), matches.diffs(kept))
+                    yield Delta(pa.concat_tables(_gathered(matches, kept, op.output)), matches.diffs(kept))
 
 
 def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
     """About the bytes of a row of the output, from those of the rows that it is made of."""
     total = 8.0  # the diff
-    for side, index in (_place(token) for token in op.output):
-        runs = inputs[side].changes or inputs[side].old
-        total += sum(r.columns.column(index).nbytes for r in runs) / max(1, sum(r.num_rows for r in runs))
+    for c in op.output:
+        runs = inputs[c.input].changes or inputs[c.input].old
+        total += sum(r.columns.column(c.column).nbytes for r in runs) / max(1, sum(r.num_rows for r in runs))
     return total
 
 
@@ -233,26 +232,21 @@ def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) 
     if op.residual is None or not rows.shape[1]:
         return rows
     tokens = sorted({m.group() for m in _TOKEN.finditer(op.residual)})
-    places = [_place(token) for token in tokens]
-    arrays = [col.gather(matches.column(side, index), rows[side]) for side, index in places]
-    schema = tuple(ctx.schemas[side][index] for side, index in places)
+    read = [InputColumn.of(token) for token in tokens]
+    arrays = [col.gather(matches.column(c.input, c.column), rows[c.input]) for c in read]
+    schema = tuple(ctx.schemas[c.input][c.column] for c in read)
     mask = ctx.evaluator.mask(
         pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, rows.shape[1]
     )
     return rows[:, mask]
 
 
-def _gathered(matches: _Matches, rows: np.ndarray, output: Sequence[tuple[int, int]]) -> list[pa.Table]:
+def _gathered(matches: _Matches, rows: np.ndarray, output: Sequence[InputColumn]) -> list[pa.Table]:
     """The output columns of combinations; several tables where the strings of one would be beyond 2 GiB."""
     try:
-        return [col.positional([col.gather(matches.column(side, index), rows[side]) for side, index in output])]
+        return [col.positional([col.gather(matches.column(c.input, c.column), rows[c.input]) for c in output])]
     except pa.ArrowInvalid:
         middle = rows.shape[1] // 2
         if not middle:
             raise
         return [t for part in (rows[:, :middle], rows[:, middle:]) for t in _gathered(matches, part, output)]
-
-
-def _place(token: str) -> tuple[int, int]:
-    side, index = token[1:].split("_")
-    return int(side), int(index)
