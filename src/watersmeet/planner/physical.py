@@ -12,7 +12,6 @@ from watersmeet.circuit.operators import (
     Arrange,
     ArrivalAsofJoin,
     ArrivalJoin,
-    Arrivals,
     AsofJoin,
     Changes,
     Constant,
@@ -163,8 +162,6 @@ class PhysicalPrinter:
             )
         if isinstance(op, Union):
             return "StreamUnion", (("all", "true"),)
-        if isinstance(op, Arrivals):
-            return "StreamArrivals", ()
         if isinstance(op, Cut):
             return "StreamCut", (("keeps", op.keeps),)
         if isinstance(op, LateRowFilter):
@@ -192,9 +189,10 @@ class PhysicalPrinter:
             return "StreamVersions", (("key", listed([below[k] for k in op.keys])), ("time", below[op.time]))
         if isinstance(op, Upsert):
             return "StreamUpsert", (("key", listed([self._names.columns(op.id)[k] for k in op.keys])),)
-        assert isinstance(op, Constant), op.kind
-        rows = [listed([display(parsed(e), {}) for e in row]) for row in op.rows_sql]
-        return "StreamValues", (("rows", listed(rows)),)
+        if isinstance(op, Constant):
+            rows = [listed([display(parsed(e), {}) for e in row]) for row in op.rows_sql]
+            return "StreamValues", (("rows", listed(rows)),)
+        return f"Stream{type(op).__name__}", ()
 
     def _scan(self, op: Operator) -> PlanTree:
         relation = self._names.relation(op)
