@@ -175,7 +175,7 @@ def recent(node, column, comparison, shift_us, name, **more):
     return exactly(TimeFilter(timed(node, column, name), name, comparison, moved(NOW, shift_us), **more), node.columns)
 
 
-def punctual(node, column, bound, *, late=False) -> LateRowFilter:
+def late_row_filter(node, column, bound, *, late=False) -> LateRowFilter:
     """The rows of `node` of which the time in `column` was not below `bound` when they came; late: the others."""
     return LateRowFilter(node, column, bound, late=late)
 

@@ -22,6 +22,7 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     LateRowFilter,
+    PassThrough,
     Project,
     Records,
     Relation,
@@ -197,31 +198,31 @@ class Lowering:
             [*((c, i) for i, (c, _) in enumerate(columns)), *((c, len(columns) + i) for i, c in enumerate(node.age))],
         )
 
-    @lower.register
-    def _(self, node: Repartition, needed: _Ids) -> Stream:
-        columns = [c for c in node.columns if c.id in needed] or [node.columns[0]]
+    def _passed(self, node: PassThrough, needed: _Ids) -> tuple[Operator, list[tuple[Column, int]]]:
+        """The input of `node` with the columns that are needed above or read by it, and where they are."""
+        columns = [c for c in node.columns if c.id in needed | node.reads] or [node.columns[0]]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
+        return op, [(c, positions[identity(below.values[c.id])]) for c in columns]
+
+    @lower.register
+    def _(self, node: Repartition, needed: _Ids) -> Stream:
+        op, columns = self._passed(node, needed)
         if not isinstance(op, operators.Map):
             schema = positional((f.type, f.nullable) for f in op.schema)
             op = operators.Map((op.id,), schema, op.append_only, tuple(f.name for f in schema), None)
-        made = self.builder.add(replace(op, partitions=node.partitions))
-        return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
+        return of_operator(self.builder.add(replace(op, partitions=node.partitions)), columns)
 
     @lower.register
     def _(self, node: Cut, needed: _Ids) -> Stream:
-        columns = [c for c in node.columns if c.id in needed] or [node.columns[0]]
-        below = self.lower(node.input, frozenset(c.id for c in columns))
-        op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
-        made = self.builder.add(operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment))
-        return of_operator(made, [(c, positions[identity(below.values[c.id])]) for c in columns])
+        op, columns = self._passed(node, needed)
+        made = operators.Cut((op.id,), op.schema, op.append_only, node.keeps, node.moment)
+        return of_operator(self.builder.add(made), columns)
 
     @lower.register
     def _(self, node: LateRowFilter, needed: _Ids) -> Stream:
-        columns = [c for c in node.columns if c.id in needed.union((node.column,), node.age)]
-        below = self.lower(node.input, frozenset(c.id for c in columns))
-        op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
-        places = {c.id: positions[identity(below.values[c.id])] for c in columns}
+        op, columns = self._passed(node, needed)
+        places = {c.id: i for c, i in columns}
         op = self._grouped(op, (), []) if node.age else op
         made = self.builder.add(
             operators.LateRowFilter(
@@ -237,7 +238,7 @@ class Lowering:
                 tuple(places[i] for i in node.age),
             )
         )
-        return of_operator(made, [(c, places[c.id]) for c in columns])
+        return of_operator(made, columns)
 
     @lower.register
     def _(self, node: Records, needed: _Ids) -> Stream:  # noqa: ARG002 - whether a record is a change depends on all of it

@@ -21,10 +21,10 @@ from tests.trees import (
     group,
     join,
     keys_of,
+    late_row_filter,
     moved,
     order_of,
     project,
-    punctual,
     recent,
     records,
     scan,
@@ -201,7 +201,7 @@ class Trees:
                         "as_of",
                         "log",
                         "held",
-                        "punctual",
+                        "late_row_filter",
                         "in_time",
                         "in_time",
                     ]
@@ -285,12 +285,12 @@ class Trees:
                 "cut",
                 "log",
                 "held",
-                "punctual",
+                "late_row_filter",
             ]
         )
         if kind == "cut":
             return Cut(self.grown(depth - 1), "after", 7)
-        if kind in ("temporal", "arrival", "log", "punctual"):
+        if kind in ("temporal", "arrival", "log", "late_row_filter"):
             return getattr(self, kind)(depth)
         if kind == "held":
             return self.held(depth, "")
@@ -437,9 +437,9 @@ class Trees:
         """Rows that only come, but for those that are late, with their time, which has a watermark."""
         below = self.grown(depth - 1)
         made = timed(below, self.ref(below), self.next("time"))
-        return punctual(made, made.outputs[-1].id, moved(CLOCK, self.rng.choice([-1, 0, 0, 1])), late=late)
+        return late_row_filter(made, made.outputs[-1].id, moved(CLOCK, self.rng.choice([-1, 0, 0, 1])), late=late)
 
-    def punctual(self, depth):
+    def late_row_filter(self, depth):
         made = self.in_order(depth, late=self.rng.random() < 0.3)
         return exactly(made, made.columns[:-1])
 
