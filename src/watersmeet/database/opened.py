@@ -168,19 +168,20 @@ class OpenDatabase:
     def commit(
         self,
         changes: Mapping[str, Change],
-        metrics: Mapping[str, Any] | None = None,
+        copied: Mapping[str, int] | None = None,
         rejected: Mapping[str, int] | None = None,
         catalog: Catalog | None = None,
     ) -> Commit:
-        """Commit changes (by relation id) in one step, with what `metrics` say of it and the number of rows that were
-        not taken, and tell the engine.
+        """Commit changes (by relation id) in one step, with the number of rows that were not taken, and tell the
+        engine.
 
-        catalog: becomes the newest by the same step. After an error it is that only if the commit is in the log.
+        copied: as in `store.manifests.Commit`. catalog: becomes the newest by the same step. After an error it is that
+        only if the commit is in the log.
         """
         known = (catalog or self._catalog).relations
         rows = {i: (_as_stored(c.table, known.get(i)), c.diff) for i, c in changes.items()}
         with contextlib.nullcontext("") if catalog is None else self._saving(catalog) as name:
-            made = write_transaction(self.layout, self.log, rows, metrics=metrics, rejected=rejected, catalog=name)
+            made = write_transaction(self.layout, self.log, rows, copied=copied, rejected=rejected, catalog=name)
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None

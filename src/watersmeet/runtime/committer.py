@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -11,16 +12,15 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import clocks, late_rows, risen
+from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
 from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, stopped_operators
 from watersmeet.runtime.receipts import Receipt
-from watersmeet.runtime.stopped import failed_views
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
 from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import RelationChange
+from watersmeet.store.manifests import Progress, RelationChange
 
 #: Keys of packs that a rebuild has made so far start so.
 _REBUILT: Final = "~"
@@ -28,15 +28,15 @@ _REBUILT: Final = "~"
 
 def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
     """The epoch as its tasks see it: planned before, run on what was committed last."""
-    failed = failed_views(db.log.last_epoch()).keys()
+    progress = db.log.progress()
     return Job(
         str(db.layout.root),
         db.layout.durable,
         intent,
         packs_before(db, intent),
-        numbers_before(db),
+        progress.watermarks,
         db.log.writer,
-        stopped_operators(circuit, failed) if failed else (),
+        stopped_operators(circuit, progress.failed) if progress.failed else (),
     )
 
 
@@ -49,12 +49,6 @@ def packs_before(db: Database, intent: Intent) -> dict[str, str]:
     if intent.mode.first:
         return {}
     return {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
-
-
-def numbers_before(db: Database) -> dict[str, int]:
-    """The sources' numbers as of the newest epoch."""
-    last = db.log.last_epoch()
-    return dict(last.metrics.get("watermarks", {})) if last else {}
 
 
 def commit_epoch(
@@ -74,7 +68,8 @@ def commit_epoch(
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
             relations[relation_id] = _add(relations.get(relation_id), change)
-    verdict = Verdict(db, circuit, intent, receipts, last, packs)
+    before = db.log.progress()
+    verdict = Verdict(db, circuit, intent, receipts, before, packs)
     relations = {i: c for i, c in relations.items() if i not in verdict.failed}
     return db.log.append(
         Commit(
@@ -85,9 +80,8 @@ def commit_epoch(
             frontier=intent.frontier,
             packs=packs,
             circuit=intent.circuit,
-            metrics=_metrics(
-                db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us, verdict
-            ),
+            progress=_progress(db, circuit, intent, receipts, before, verdict),
+            metrics=_metrics(db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us),
             retired=retired,
         )
     )
@@ -124,6 +118,43 @@ def _add(before: RelationChange | None, change: RelationChange) -> RelationChang
     )
 
 
+def _progress(
+    db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: Progress, verdict: Verdict
+) -> Progress:
+    known = db.catalog().relations
+    taken: dict[str, list[Any]] = {}
+    late, left_out = Counter(before.late), Counter(before.left_out)
+    if not intent.mode.reads_history:
+        for piece in intent.slices:
+            if piece["kind"] not in ("commit", "snapshot"):
+                taken.setdefault(piece["relation"], []).append(piece)
+        for receipt in receipts:
+            late.update({i: counts["late"] for i, counts in receipt.sources.items()})
+    left_out.update(late_rows(circuit, _summed(receipts)))
+    return Progress(
+        intent.time_us,
+        _numbers(circuit, intent, receipts, before.watermarks, known),
+        waiting(circuit, intent, receipts, before.waiting),
+        taken,
+        verdict.held,
+        verdict.failed,
+        {i: n for i, n in late.items() if n and i in known},
+        {i: n for i, n in left_out.items() if n and i in known},
+    )
+
+
+def _summed(receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
+    """By operator, what all tasks counted of it."""
+    operators: dict[str, dict[str, int]] = {}
+    for receipt in receipts:
+        for operator_id, values in receipt.operators.items():
+            sums = operators.setdefault(operator_id, {})
+            for name, value in values.items():
+                if name != "waits_for_us":
+                    sums[name] = sums.get(name, 0) + value
+    return operators
+
+
 def _metrics(
     db: Database,
     circuit: Circuit,
@@ -132,33 +163,19 @@ def _metrics(
     before: dict[str, Any],
     relations: dict[str, RelationChange],
     duration_us: int,
-    verdict: Verdict,
 ) -> dict[str, Any]:
-    """Of this epoch: time_us, rows, bytes, duration_us, operators, slices, idle inputs, waiting (`ticks`), held and
-    failed (`limits`).
-
-    Since the beginning: totals by relation, errors.
-
-    slices: by source, what was taken: with it the sources remember what they gave.
+    """Of this epoch: rows, bytes, duration_us, operators, idle inputs. Sums since the beginning: totals by relation,
+    errors by operator.
     """
-    operators: dict[str, dict[str, int]] = {}
+    operators = _summed(receipts)
     known = db.catalog().relations
     totals = {i: dict(t) for i, t in before.get("totals", {}).items() if i in known}
-    errors: dict[str, int] = dict(before.get("errors", {}))
-    for receipt in receipts:
-        for operator_id, values in receipt.operators.items():
-            sums = operators.setdefault(operator_id, {})
-            for name, value in values.items():
-                if name != "waits_for_us":
-                    sums[name] = sums.get(name, 0) + value
-            if values.get("expression_errors"):
-                errors[operator_id] = errors.get(operator_id, 0) + values["expression_errors"]
-        if not intent.mode.reads_history:
+    errors = Counter(before.get("errors", {}))
+    errors.update({i: v["expression_errors"] for i, v in operators.items() if v.get("expression_errors")})
+    if not intent.mode.reads_history:
+        for receipt in receipts:
             for relation_id, counts in receipt.sources.items():
                 _count_source(totals.setdefault(relation_id, {}), counts)
-    for relation_id, late in late_rows(circuit, operators).items():
-        total = totals.setdefault(relation_id, {})
-        total["left_out"] = total.get("left_out", 0) + late
     for relation_id, change in relations.items():
         total = totals.setdefault(relation_id, {})
         total["inserted"] = total.get("inserted", 0) + change.inserted_rows
@@ -167,36 +184,24 @@ def _metrics(
         for relation_id, rows_in in _rows_in(circuit, intent, operators).items():
             total = totals.setdefault(relation_id, {})
             total["rows_in"] = total.get("rows_in", 0) + rows_in
-    slices: dict[str, list[Any]] = {}
-    if not intent.mode.reads_history:
-        for piece in intent.slices:
-            if piece["kind"] not in ("commit", "snapshot"):
-                slices.setdefault(piece["relation"], []).append(piece)
-    rows = sum(c["rows"] for r in receipts for c in r.sources.values())
     return {
-        "time_us": intent.time_us,
-        "rows": rows,
+        "rows": sum(c["rows"] for r in receipts for c in r.sources.values()),
         "bytes": intent.bytes,
         "duration_us": duration_us,
-        "slices": slices,
-        "watermarks": _numbers(circuit, intent, receipts, before, known),
         "idle": sorted(intent.live.idle),
-        "waiting": waiting(circuit, intent, receipts, before.get("waiting", {})),
         "operators": {i: v for i, v in operators.items() if v},
         "totals": totals,
-        "errors": errors,
-        **({"held": verdict.held} if verdict.held else {}),
-        **({"failed": verdict.failed} if verdict.failed else {}),
+        "errors": dict(errors),
     }
 
 
 def _numbers(
-    circuit: Circuit, intent: Intent, receipts: list[Receipt], before: dict[str, Any], known: Mapping[str, Relation]
+    circuit: Circuit, intent: Intent, receipts: list[Receipt], before: Numbers, known: Mapping[str, Relation]
 ) -> dict[str, int]:
     """The sources' numbers with this epoch."""
     seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
     seen += [c["clocks"] for r in receipts for c in r.sources.values()]
-    numbers = lifted(risen(before.get("watermarks", {}), *seen), intent.live.idle, intent.live.overrides)
+    numbers = lifted(risen(before, *seen), intent.live.idle, intent.live.overrides)
     own = {name for columns in clocks(circuit).values() for name in columns}
     return {i: n for i, n in numbers.items() if i in known or i in own}
 
@@ -214,7 +219,7 @@ def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, in
 
 
 def _count_source(total: dict[str, Any], counts: dict[str, Any]) -> None:
-    for name in ("rows", "bytes", "dead", "late", "ahead"):
+    for name in ("rows", "bytes", "dead", "ahead"):
         total[name] = total.get(name, 0) + counts[name]
     if counts["first_dead"] is not None:
         total.setdefault("first_dead", counts["first_dead"])

@@ -18,7 +18,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import clocks, event_times, late_before, totals_before
+from watersmeet.runtime.eventtimes import clocks, event_times
 from watersmeet.runtime.idleness import Idleness, lifted
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
@@ -26,7 +26,6 @@ from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared
 from watersmeet.runtime.status import state_sizes
-from watersmeet.runtime.stopped import failed_views
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.sources.base import Slice
 from watersmeet.store.commits import Commit
@@ -56,11 +55,12 @@ class Coordinator:
             self.circuit = self._stored = load_circuit(db.layout, last.circuit)
         self.epoch = (last.epoch or 0) if last else 0
         """The last epoch planned."""
-        self._time_us = last.metrics.get("time_us", 0) if last else 0
+        progress = db.log.progress()
+        self._time_us = progress.time_us
         """The time of the last epoch planned."""
         self.backfill = frontier.backfill
         """What is left to be read of history after the newest planned epoch."""
-        self._failed = failed_views(last)
+        self._failed = progress.failed
         """By id, the error that stopped a view: it does not run."""
         self.committed_epoch = self.epoch
         """The last epoch committed."""
@@ -154,7 +154,7 @@ class Coordinator:
         views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
         fill = self._reach(circuit, views, live) if views else None
         if fill is not None and live:
-            check_shared(circuit, live, fill, totals_before(self._db.log))
+            check_shared(circuit, live, fill, self._db.log.progress())
         before = self.circuit
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
@@ -177,7 +177,7 @@ class Coordinator:
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state that could be made anew")
         circuit = circuit.without(self._failed)
-        check_rebuild(circuit, totals_before(self._db.log), self._db.catalog().relations)
+        check_rebuild(circuit, self._db.log.progress(), self._db.catalog().relations)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()
@@ -231,12 +231,12 @@ class Coordinator:
         last = self._db.log.last_epoch()
         if last is None:
             return False
-        numbers = last.metrics.get("watermarks", {})
+        numbers = last.progress.watermarks
         rises = (
             circuit.is_timed
             and lifted(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
         )
-        return rises or is_due(circuit, last.metrics, now_us)
+        return rises or is_due(circuit, last.progress, now_us)
 
     def lift(self, relation_id: str, time_us: int) -> None:
         """No later row of the relation is before that: an epoch says so, though no row does."""
@@ -247,16 +247,16 @@ class Coordinator:
         assert commit.epoch is not None
         self.committed_epoch = commit.epoch
         self._last_commit = commit.number
-        self._failed = failed_views(commit)
+        self._failed = commit.progress.failed
         self.budget.ran(duration_s)
         if self.circuit is not None and self.circuit.fingerprint == commit.circuit:
-            self.budget.joined(commit.metrics["rows"], most_used(self._db, self.circuit, commit))
+            self.budget.joined(commit.metrics.get("rows", 0), most_used(self._db, self.circuit, commit))
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)
         self._hold()
 
     def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Fill:
-        return reach(circuit, views, complete, late_before(self._db.log))
+        return reach(circuit, views, complete, self._db.log.progress().late)
 
     def _begin(
         self,

@@ -23,7 +23,6 @@ from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import LateRowFilter
 from watersmeet.kernel.arrays.times import microseconds
-from watersmeet.store.commits import CommitLog
 from watersmeet.watermarks import NOW, within
 
 Numbers = Mapping[str, int]
@@ -112,17 +111,6 @@ def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> d
     if not any(lost.values()):
         return {}
     return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}
-
-
-def totals_before(log: CommitLog) -> dict[str, dict[str, Any]]:
-    """By relation, what was counted up to the newest epoch (`committer`)."""
-    last = log.last_epoch()
-    return last.metrics.get("totals", {}) if last is not None else {}
-
-
-def late_before(log: CommitLog) -> dict[str, int]:
-    """By relation, how many rows were left out as late up to the newest epoch, of those of which some were."""
-    return {i: counts["late"] for i, counts in totals_before(log).items() if counts.get("late")}
 
 
 def risen(before: Numbers, *more: Numbers) -> dict[str, int]:

@@ -165,7 +165,7 @@ class Inputs:
         if saved is not None:
             source.load(saved)
         for commit in self._epochs_since(self.saved_at):
-            source.accept(commit.metrics.get("slices", {}).get(relation.id, ()))
+            source.accept(commit.progress.taken.get(relation.id, ()))
         return source
 
     def _epochs_since(self, number: int) -> list[Commit]:

@@ -30,8 +30,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import state_bytes
-from watersmeet.runtime.stopped import failed_views
-from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import Commit, Progress
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)
 #: For 0: more rows than there ever are.
@@ -81,12 +80,12 @@ class Verdict:
         circuit: Circuit,
         intent: Intent,
         receipts: Sequence[Receipt],
-        before: Commit | None,
+        before: Progress,
         packs: Mapping[str, str],
     ) -> None:
-        """packs: those with the state after the epoch."""
+        """before: of the epoch before. packs: those with the state after the epoch."""
         catalog = db.catalog()
-        self.failed = {i: f for i, f in failed_views(before).items() if i in catalog.relations}
+        self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
         self.held = _summed(db, wanted, receipts, before, packs)
@@ -178,10 +177,10 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
 
 
 def _summed(
-    db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Commit | None, packs: Mapping[str, str]
+    db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Progress, packs: Mapping[str, str]
 ) -> dict[str, int]:
     """By operator, the bytes that all buckets keep: those of before and what they have grown, or what all packs say."""
-    known = before.metrics.get("held", {}) if before is not None else {}
+    known = before.held
     if not wanted <= known.keys():
         found = state_bytes(db, packs)
         return {i: found.get(i, 0) for i in wanted}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.circuit.circuit import Circuit
@@ -19,6 +18,7 @@ from watersmeet.circuit.operators import (
     Versions,
 )
 from watersmeet.errors import OperationalError, error
+from watersmeet.store.manifests import Progress
 
 
 class LateRowsError(OperationalError):
@@ -28,27 +28,27 @@ class LateRowsError(OperationalError):
         super().__init__("STATE_MISMATCH", "rows came late while a view was made", hint="Create the view again.")
 
 
-def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, totals: Mapping[str, Mapping[str, Any]]) -> None:
+def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: Progress) -> None:
     """LateRowsError if operators of live views, which new views are to read from their beginning on, left rows out
     since these were compiled.
 
-    live: the live views. fill: of the new ones. totals: counts by relation since it was made.
+    live: the live views. fill: of the new ones. progress: of the newest epoch.
     """
     for sink in circuit.sinks:
         if sink.relation_id not in live:
             continue
-        lost = bool(totals.get(sink.relation_id, {}).get("left_out"))
+        lost = bool(progress.left_out.get(sink.relation_id))
         for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & fill.roles.keys() - fill.having("replayed")]:
-            if (isinstance(op, Scan) and op.late != totals.get(op.relation_id, {}).get("late", 0)) or (
+            if (isinstance(op, Scan) and op.late != progress.late.get(op.relation_id, 0)) or (
                 isinstance(op, LateRowFilter) and lost
             ):
                 raise LateRowsError
 
 
-def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], known: Mapping[str, Relation]) -> None:
+def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:
     """FEATURE_NOT_SUPPORTED if what the history gives now is not what the views' content was made of.
 
-    totals: counts by relation since it was made.
+    progress: of the newest epoch.
     """
     found = next((o for o in circuit.operators if isinstance(o, (ArrivalAsofJoin, ArrivalJoin, TemporalJoin))), None)
     if found is not None:
@@ -84,7 +84,7 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
             hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.",
         )
     for sink in circuit.sinks:
-        late = totals.get(sink.relation_id, {}).get("left_out", 0)
+        late = progress.left_out.get(sink.relation_id, 0)
         if late:
             name = known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id
             raise error(
@@ -104,7 +104,7 @@ def check_rebuild(circuit: Circuit, totals: Mapping[str, Mapping[str, Any]], kno
                 detail="When its rows came is nowhere but in the state and in the views' content.",
                 hint="Drop the views over it, rebuild, and create them again: its rows then come anew.",
             )
-        late = totals.get(relation_id, {}).get("late", 0)
+        late = progress.late.get(relation_id, 0)
         if late:
             name = known[relation_id].shown if relation_id in known else relation_id
             raise error(

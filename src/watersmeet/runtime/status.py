@@ -72,23 +72,25 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     known = db.catalog().relations
     totals = commit.metrics.get("totals", {})
     filling = () if commit.frontier.backfill is None else commit.frontier.backfill.purpose.views
-    numbers, inputs = commit.metrics.get("watermarks", {}), inputs_of_views(circuit)
+    progress, inputs = commit.progress, inputs_of_views(circuit)
     for sink in circuit.sinks:
         if sink.relation_id in known:
             view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
-            view |= _held_back(inputs[sink.relation_id], numbers, commit.metrics.get("idle", ()), known)
+            view["late"] = progress.left_out.get(sink.relation_id, 0)
+            view |= _held_back(inputs[sink.relation_id], progress.watermarks, commit.metrics.get("idle", ()), known)
             status["views"][sink.relation_id] = {
                 "name": known[sink.relation_id].shown,
                 "ready": sink.relation_id not in filling,
                 **view,
                 "error": None,
             }
-    for relation_id, failure in commit.metrics.get("failed", {}).items():
+    for relation_id, failure in progress.failed.items():
         if relation_id in known:
             status["views"][relation_id] = {
                 "name": known[relation_id].shown,
                 "ready": True,
                 **_kept(totals.get(relation_id, {})),
+                "late": progress.left_out.get(relation_id, 0),
                 "state_rows": 0,
                 "state_bytes": 0,
                 "expression_errors": 0,
@@ -104,15 +106,15 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         if relation_id in scanned and (known[relation_id].connector or known[relation_id].event_time):
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, {})
-            counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "late", "ahead")}
-            counts["late"] += rejected.get(relation_id, 0)
+            counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "ahead")}
+            counts["late"] = progress.late.get(relation_id, 0) + rejected.get(relation_id, 0)
             status["sources"][relation_id] = {
                 "name": known[relation_id].shown,
                 "connector": known[relation_id].connector,
                 **said,
                 **counts,
                 "first_dead": total.get("first_dead"),
-                "watermark": _text(numbers.get(relation_id)),
+                "watermark": _text(progress.watermarks.get(relation_id)),
                 "idle": relation_id in idle,
             }
     return status
@@ -214,5 +216,4 @@ def _kept(total: dict[str, Any]) -> dict[str, int]:
         "inserted": inserted,
         "deleted": deleted,
         "rows": inserted - deleted,
-        "late": total.get("left_out", 0),
     }

@@ -7,13 +7,13 @@ come or go and not before: a database whose rows wait for tomorrow is as idle un
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import TimeFilter
 from watersmeet.runtime.eventtimes import promised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
+from watersmeet.store.manifests import Progress
 from watersmeet.watermarks import NOW, value
 
 Waiting = Mapping[str, int]
@@ -25,15 +25,14 @@ def clocked(circuit: Circuit) -> list[TimeFilter]:
     return [o for o in circuit.operators if isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound)]
 
 
-def is_due(circuit: Circuit, metrics: Mapping[str, Any], now_us: int) -> bool:
-    """True if an epoch at `now_us` would move a row though none came. metrics: of the newest epoch's commit."""
-    waiting: Waiting = metrics.get("waiting", {})
-    if not waiting:
+def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
+    """True if an epoch at `now_us` would move a row though none came. progress: of the newest epoch."""
+    if not progress.waiting:
         return False
-    numbers = promised(metrics.get("watermarks", {}), now_us, complete=True)
+    numbers = promised(progress.watermarks, now_us, complete=True)
     for op in clocked(circuit):
         bound_us = value(op.bound, numbers)
-        least_us = waiting.get(op.id)
+        least_us = progress.waiting.get(op.id)
         if (
             bound_us is not None
             and least_us is not None

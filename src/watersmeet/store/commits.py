@@ -21,11 +21,13 @@ from typing import Final
 
 from watersmeet import files
 from watersmeet.errors import Error, ProgrammingError, again, error
+from watersmeet.serialization import to_json
 from watersmeet.store.floors import Floor, floor_number, read_floor
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import BlobRef as BlobRef
 from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
+from watersmeet.store.manifests import Process, Progress, commit_from_json
 from watersmeet.store.manifests import RelationChange as RelationChange
 from watersmeet.store.recent import Recent
 
@@ -92,8 +94,8 @@ class CommitLog:
                     raise self._missing(after)
                 return False
             self._token = secrets.token_hex(8)
-            process = {"pid": os.getpid(), "host": socket.gethostname()}
-            fence = Commit("fence", time_us=time.time_ns() // 1000, metrics=process)
+            process = Process(os.getpid(), socket.gethostname())
+            fence = Commit("fence", time_us=time.time_ns() // 1000, process=process)
             self._head = after
             numbered = self._numbered(fence, before, writer=before.writer + 1 if before else 1)
             size_bytes = self._put(numbered)
@@ -210,6 +212,11 @@ class CommitLog:
                     raise
         raise error("DATABASE_DAMAGED", f"the newest epoch in {self._layout.commits} can't be read")
 
+    def progress(self) -> Progress:
+        """What the newest epoch leaves to the next one; of nothing if there was none."""
+        last = self.last_epoch()
+        return Progress() if last is None else last.progress
+
     def append(self, commit: Commit) -> Commit:
         """Makes `commit` the next one: it is given with its number. All files that it names must be in place.
 
@@ -265,7 +272,7 @@ class CommitLog:
         What the file system answers is not believed unless it is plain success: what is there decides.
         """
         path = self._layout.commit(commit.number)
-        data = self._layout.seal(path, commit.to_json())
+        data = self._layout.seal(path, to_json(commit))
         failure: Error | None = None
         for _ in range(_PUTS):
             try:
@@ -296,7 +303,7 @@ class CommitLog:
 
     def _parsed(self, number: int, data: bytes) -> Commit:
         path = self._layout.commit(number)
-        commit = Commit.from_json(self._layout.unsealed(path, data), path.name)
+        commit = commit_from_json(self._layout.unsealed(path, data), path.name)
         if commit.number != number:
             raise error("DATABASE_DAMAGED", f"{path.name} is damaged: it holds commit {commit.number}")
         return commit
@@ -318,7 +325,7 @@ class CommitLog:
         if found is not None and found.token == self._token:
             self._refused = _uncertain("a commit that seemed to fail is in the log")
         else:
-            who = found.process if found is not None and found.kind == "fence" else "another writer"
+            who = found.taken_over_by if found is not None and found.kind == "fence" else "another writer"
             self._refused = error(
                 "WRITER_FENCED",
                 f"the database at {self._layout.root} was taken over by {who}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from watersmeet.errors import error
-from watersmeet.serialization import from_json, kinds, to_json
+from watersmeet.serialization import from_json, kinds
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
@@ -125,6 +125,34 @@ class Frontier:
     backfill: Backfill | None = None
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What an epoch leaves to those after it, beside state and positions. All of it decides what they do.
+
+    time_us: the time of the epoch, microseconds since 1970 (UTC). watermarks: the sources' numbers, see
+    `runtime.eventtimes`. waiting: see `runtime.ticks`. taken: by source, the slices that the epoch took of what was
+    new: with them the sources remember what they gave. held, failed: see `runtime.limits`. late: by relation, how many
+    of its rows came late since it was made. left_out: by view, how many rows it left out as late since it was made.
+    """
+
+    time_us: int = 0
+    watermarks: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Process:
+    """Who took over: the number of a process on a host."""
+
+    pid: int
+    host: str
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for those to come.
@@ -134,6 +162,10 @@ class Commit:
     relations: changes by relation id.
     epoch, frontier, circuit, packs: of epochs only. `packs` names the pack of each "stage/bucket" that
         holds its whole state manifest as of this epoch, those that did not change included.
+    progress: what the epoch leaves to those after it.
+    copied: of transactions that keep the cache of a dictionary: by view, the commit up to which its changes are in it.
+    process: of fences only.
+    metrics: figures of an epoch, and sums of such figures. Nothing depends on them: they may be lost.
     retired: names of pack and run files that belong to the state no longer.
     last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
         and of the one before that; 0 if there is none. Set by the log.
@@ -153,6 +185,9 @@ class Commit:
     frontier: Frontier | None = None
     packs: dict[str, str] = field(default_factory=dict)
     circuit: str | None = None
+    progress: Progress = field(default_factory=Progress)
+    copied: dict[str, int] = field(default_factory=dict)
+    process: Process | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
     number: int = 0
@@ -166,42 +201,19 @@ class Commit:
     token: str = ""
 
     @property
-    def process(self) -> str:
+    def taken_over_by(self) -> str:
         """Of a fence: the process that took over, for messages."""
-        return f"process {self.metrics.get('pid')} on host {self.metrics.get('host')}"
+        return f"process {self.process.pid} on host {self.process.host}" if self.process else "another process"
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value from which `from_json` makes the same commit."""
-        frontier = None if self.frontier is None else to_json(self.frontier)
-        return {
-            "number": self.number,
-            "kind": self.kind,
-            "time_us": self.time_us,
-            "epoch": self.epoch,
-            "last_epoch": self.last_epoch,
-            "epoch_before": self.epoch_before,
-            "last_transaction": self.last_transaction,
-            "catalog": self.catalog,
-            "checkpoint": self.checkpoint,
-            "writer": self.writer,
-            "token": self.token,
-            "circuit": self.circuit,
-            "frontier": frontier,
-            "relations": {i: c.to_json() for i, c in self.relations.items()},
-            "packs": self.packs,
-            "retired": self.retired,
-            "metrics": self.metrics,
-            "rejected": self.rejected,
-        }
+    @property
+    def moment_us(self) -> int:
+        """The time of what it changes: of an epoch that of the epoch, else when it was made."""
+        return self.progress.time_us or self.time_us
 
-    @staticmethod
-    def from_json(value: Any, name: str) -> Commit:
-        """The inverse of `to_json`; DATABASE_DAMAGED, naming the file `name`, if it is no commit."""
-        try:
-            frontier = value["frontier"]
-            value["frontier"] = None if frontier is None else from_json(Frontier, frontier)
-            value["relations"] = {i: RelationChange.from_json(c) for i, c in value["relations"].items()}
-            value["retired"] = tuple(value["retired"])
-            return Commit(**value)
-        except (KeyError, TypeError, IndexError, ValueError) as cause:
-            raise error("DATABASE_DAMAGED", f"{name} is not a commit") from cause
+
+def commit_from_json(value: Any, name: str) -> Commit:
+    """The commit with the JSON form `value`; DATABASE_DAMAGED, naming the file `name`, if it is no commit."""
+    try:
+        return from_json(Commit, value)
+    except (ValueError, IndexError) as cause:
+        raise error("DATABASE_DAMAGED", f"{name} is not a commit") from cause

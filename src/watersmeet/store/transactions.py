@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,14 +22,13 @@ def write_transaction(
     log: CommitLog,
     changes: Mapping[str, tuple[pa.Table, Diff | None]],
     *,
-    metrics: Mapping[str, Any] | None = None,
+    copied: Mapping[str, int] | None = None,
     rejected: Mapping[str, int] | None = None,
     catalog: str = "",
 ) -> Commit:
-    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step, with what
-    `metrics` say of it.
+    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
 
-    rejected: by relation id, rows that ordered streams did not take. catalog: as in `Commit`.
+    rejected: by relation id, rows that ordered streams did not take. copied, catalog: as in `Commit`.
     All or nothing: after an error the log is as it was.
     """
     writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
@@ -45,7 +43,7 @@ def write_transaction(
             "transaction",
             time_us=time.time_ns() // 1000,
             relations=relations,
-            metrics=dict(metrics or {}),
+            copied=dict(copied or {}),
             rejected=dict(rejected or {}),
             catalog=catalog,
         )

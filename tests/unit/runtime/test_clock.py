@@ -13,7 +13,7 @@ from watersmeet.testing.harness import Harness
 
 
 def times(log):
-    return [c.metrics["time_us"] for n in range(1, log.head() + 1) if (c := log.read(n)).kind == "epoch"]
+    return [c.progress.time_us for n in range(1, log.head() + 1) if (c := log.read(n)).kind == "epoch"]
 
 
 def test_a_clock_runs_until_it_is_set_and_never_back():

@@ -17,6 +17,7 @@ from watersmeet.runtime import coordinator as coordinating
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.serialization import to_json
 from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.types import BIGINT, VARCHAR, Field
 
@@ -156,6 +157,6 @@ def test_slices_are_in_the_commit(tmp_path):
     kit.view("counted", counted, SQL)
     write(tmp_path, "0.csv", (1, "x"))
     commit = kit.engine.flush()
-    assert [s["path"] for s in commit.metrics["slices"]["s1"]] == ["0.csv"]
-    assert json.loads(json.dumps(commit.frontier.to_json()))["sources"]["s1"]["slices"] == 1
+    assert [s["path"] for s in commit.progress.taken["s1"]] == ["0.csv"]
+    assert json.loads(json.dumps(to_json(commit.frontier)))["sources"]["s1"]["slices"] == 1
     kit.close()

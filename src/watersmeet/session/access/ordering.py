@@ -99,7 +99,6 @@ def _stored(session: Session, relation: Relation) -> int:
     with content.session(newest=True) as connection:
         content.refresh(session.catalog, [relation.id], newest=True)
         found = rows_of(connection, sql).column(0)
-    last = session.database.log.last_epoch()
-    number = last.metrics.get("watermarks", {}).get(relation.id) if last is not None else None
+    number = session.database.log.progress().watermarks.get(relation.id)
     greatest = pc.cast(found, pa.timestamp("us")).cast(pa.int64())[0].as_py()
     return max([np.iinfo(np.int64).min + _MILLISECOND_US, *(int(n) for n in (number, greatest) if n is not None)])

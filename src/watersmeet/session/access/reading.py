@@ -22,7 +22,6 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
-from watersmeet.runtime.stopped import failed_views
 from watersmeet.session.access.context import Session
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
@@ -195,7 +194,7 @@ def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
 
 def failure_of(session: Session, relation_id: str) -> Error | None:
     """The error that stopped a view or running query, or None."""
-    failed = failed_views(session.database.log.last_epoch())
+    failed = session.database.log.progress().failed
     return error_from_json(failed[relation_id]) if relation_id in failed else None
 
 
@@ -203,7 +202,7 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
     """Raises the error of the first view among the relations, or below plain views among them, that was stopped."""
     known = session.catalog.relations
     todo = [i for i in relation_ids if i in known and known[i].kind in ("materialized view", "view")]
-    if not todo or not (failed := failed_views(session.database.log.last_epoch())):
+    if not todo or not (failed := session.database.log.progress().failed):
         return
     while todo:
         relation = known[todo.pop(0)]

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from watersmeet.database.transaction import Transaction, joined, merged
 from watersmeet.errors import Error, again, error
-from watersmeet.runtime.stopped import failed_views
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import clear_away, install_remaining, undo
 from watersmeet.session.access.ordering import in_order_at_commit
@@ -32,7 +31,7 @@ def flush(session: Session) -> None:
 
 def _flush(session: Session) -> None:
     session.database.flush()
-    for relation_id, failure in failed_views(session.database.log.last_epoch()).items():
+    for relation_id, failure in session.database.log.progress().failed.items():
         view = session.catalog.relations.get(relation_id)
         if view is not None and relation_id not in session.told_failures:
             session.told_failures.add(relation_id)

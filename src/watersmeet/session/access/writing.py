@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,12 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def apply(
-    session: Session, relation: Relation, change: Change, metrics: Mapping[str, Any] | None = None, *, rejected: int = 0
+    session: Session, relation: Relation, change: Change, copied: Mapping[str, int] | None = None, *, rejected: int = 0
 ) -> None:
     """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
 
-    metrics: of the commit. rejected: how many rows were left out (`in_order`): they are counted if nothing else
-    changes, too.
+    copied: as in `store.manifests.Commit`. rejected: how many rows were left out (`in_order`): they are counted if
+    nothing else changes, too.
 
     A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its
     order.
@@ -45,7 +45,7 @@ def apply(
     rows = change.table.num_rows
     if session.writes_at_once(relation):
         if rows or rejected:
-            session.database.commit({relation.id: change} if rows else {}, metrics, {relation.id: rejected})
+            session.database.commit({relation.id: change} if rows else {}, copied, {relation.id: rejected})
         return
     assert session.transaction is not None
     session.transaction.add(relation.id, change, rejected)

@@ -65,11 +65,7 @@ class Changes:
             decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs
         ]
         diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
-        return (
-            Change(int(commit.metrics.get("time_us", commit.time_us)), pa.concat_tables([t for t, _ in parts]), diff)
-            if len(diff)
-            else None
-        )
+        return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff) if len(diff) else None
 
     def back(self, commit: int) -> None:
         """Give what came after `commit`, which is not before the last call, once more."""

@@ -35,9 +35,6 @@ _PAUSE_S: Final = 1.0
 
 _STOP_S: Final = 10.0
 
-#: In the metrics of a transaction: by view, the commit up to which its changes were written.
-_COPIED: Final = "copied"
-
 
 class Upkeep:
     """Keeps dictionaries, their cache streams and the streams that views write. Safe for several threads.
@@ -179,9 +176,9 @@ def changes_of(database: OpenDatabase, view: Relation) -> Changes:
     """
     number = database.log.head()
     while number and files.exists(database.layout.commit(number)):
-        copied = database.log.read(number).metrics.get(_COPIED, {})
+        copied = database.log.read(number).copied
         if view.id in copied:
-            return Changes(database, int(copied[view.id]))
+            return Changes(database, copied[view.id])
         number -= 1
     return Changes(database, number)
 
@@ -208,7 +205,7 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
                 session,
                 stream,
                 upserted(session, stream, written),
-                {_COPIED: {view.id: changes.taken}},
+                {view.id: changes.taken},
                 rejected=rejected,
             )
         except BaseException:

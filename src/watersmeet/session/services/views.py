@@ -25,7 +25,6 @@ from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
-from watersmeet.runtime.eventtimes import late_before, totals_before
 from watersmeet.runtime.rebuilds import LateRowsError
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import check_columns, new_relation, remove
@@ -114,7 +113,7 @@ def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
         catalog=session.catalog.as_stored,
         share=shares(session.variables),
         multiway=joins_many(session.variables),
-        late=late_before(database.log),
+        late=database.log.progress().late,
         left_out=_left_out(session),
     )
     fill(session, bound.relation, made)
@@ -144,8 +143,8 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
 
 def _left_out(session: Session) -> frozenset[str]:
     """The operators that decide in views which rows are late there, of those views that left some out."""
-    totals = totals_before(session.database.log)
-    views = [ops for i, ops in session.database.plans.producers.items() if totals.get(i, {}).get("left_out")]
+    left_out = session.database.log.progress().left_out
+    views = [ops for i, ops in session.database.plans.producers.items() if left_out.get(i)]
     return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.LateRowFilter))
 
 
