@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 
+from watersmeet import files
 from watersmeet.database import opened
 from watersmeet.kernel.aggregates import extremes
 from watersmeet.kernel.arrays import exact_sum, hashing
@@ -24,7 +25,6 @@ from watersmeet.store import (
     commits,
     compaction,
     content,
-    files,
     merging,
     packs,
     retention,
