@@ -204,7 +204,8 @@ class Relation:
     ranges: the least and the greatest number that a column takes, where its type takes more (unsigned numbers). digits:
     how many
         of a second a column of times keeps, where that are less than all.
-    hidden: made for a query that runs until it is stopped; no statement names it.
+    hidden: made for a query that runs until it is stopped; no statement names it. subscribed_us: of such a query that
+    stays when nobody reads it (SUBSCRIBE TO), when it was started, in microseconds since 1970 (UTC); None for others.
     max_buffered_bytes: of a materialised view, how much each of its joins may keep; None: as much as there is.
     most_join_rows: of a materialised view, how many rows each of its joins may make in one epoch; 0: any number.
     topic: of a topic (Lenses), whose rows are records in the order in which they came.
@@ -242,6 +243,7 @@ class Relation:
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     digits: dict[str, int] = field(default_factory=dict)
     hidden: bool = False
+    subscribed_us: int | None = None
     max_buffered_bytes: int | None = None
     most_join_rows: int = MOST_JOIN_ROWS
     topic: Topic | None = None
@@ -273,7 +275,7 @@ class Relation:
     def what(self) -> str:
         """What it is for people: its kind, what its statement called it, or a query that runs until it is stopped."""
         if self.hidden and not self.owner and not self.staged:
-            return "query"
+            return "query" if self.subscribed_us is None else "subscription"
         for word, is_one in (
             ("topic", self.topic),
             ("pump", self.pump),

@@ -85,6 +85,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "STATE_STORE": Condition("55000", "OperationalError"),
     "STREAM_JOIN_WITHOUT_WITHIN": Condition("42601"),
     "STREAM_MISSING": Condition("42809"),
+    "SUBSCRIPTION_LOST": Condition("55000", "OperationalError"),
     "SYNTAX_ERROR": Condition("42601"),
     "TEMPORAL_KEY": Condition("0A000", "NotSupportedError"),
     "TEMPORAL_KIND": Condition("0A000", "NotSupportedError"),

@@ -35,6 +35,7 @@ from watersmeet.store.filesystem import check_file_system
 from watersmeet.store.layout import FilePermissions, Layout
 from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.positions import Positions
 from watersmeet.store.retention import clean_at_start
 from watersmeet.store.sizes import RelationSizes
 from watersmeet.store.transactions import write_transaction
@@ -71,7 +72,7 @@ class OpenDatabase:
     statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by
     relation id, the times
     of the newest rows of ordered streams to which this process wrote, in microseconds. unwritten: of views with INTO,
-    why their streams do not take what they give.
+    why their streams do not take what they give. positions: of the writer, how far subscriptions were read.
     """
 
     def __init__(
@@ -265,8 +266,12 @@ class OpenDatabase:
     def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
         """Start the engine. rebuild: all state is to be made anew."""
         self.buckets = parallelism or self._stored_buckets
-        # Queries that ran until they were stopped ended with the process.
-        ended = {r.id for r in self._catalog.relations.values() if r.hidden and not r.owner}
+        # Queries that ran until they were stopped ended with the process, but for subscriptions.
+        ended = {
+            r.id
+            for r in self._catalog.relations.values()
+            if r.hidden and not r.owner and (r.staged or r.subscribed_us is None)
+        }
         ended |= {
             r.id
             for r in self._catalog.relations.values()
@@ -291,6 +296,9 @@ class OpenDatabase:
             self._rebuild()
         else:
             self._resume()
+        subscribed = [r.id for r in self._catalog.relations.values() if r.subscribed_us is not None]
+        self.positions = Positions(self.layout, self.log, subscribed)
+        opened.callback(self.positions.close)
         if self.runtime != "inprocess":
             self._compactor.start()
             opened.callback(self._compactor.stop)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder import BoundQuery, bind_query, bind_view
+from watersmeet.binder import BoundQuery, bind_query, bind_view, closing_us, with_emission
 from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.emission import request_of
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
-from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
+from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor, Subscribe
 from watersmeet.planner import compile_connector_table, compile_view
 
 
@@ -43,5 +44,10 @@ def _tree(relation: Relation, catalog: Catalog) -> Tree:
 
 def _bound(relation: Relation, catalog: Catalog) -> BoundQuery:
     statement = parse(relation.sql, relation.dialect)[-1]
+    if isinstance(statement, Subscribe):
+        request = request_of(statement.query, statement.text, relation.dialect)
+        closing = closing_us(request.emission)
+        bound = bind_query(request.query, catalog, statement.text, relation.dialect, closing_us=closing)
+        return with_emission(bound, request.emission, statement.text)
     assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
     return bind_view(statement, catalog, relation.dialect)

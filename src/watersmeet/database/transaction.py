@@ -39,9 +39,11 @@ class Change:
 class Stoppable(Protocol):
     """A query that runs until it is closed.
 
-    name: its id. text: as it was written. started_us: when, in microseconds since 1970 (UTC).
+    id: of its view. name: its id for people. text: as it was written. started_us: when, in microseconds since 1970
+    (UTC).
     """
 
+    id: str
     name: str
     text: str
     started_us: int
@@ -98,7 +100,7 @@ class Definitions:
         Returns it as the catalog that all see is to have it; None if that has to wait for COMMIT.
         """
         known = catalog.relations.get(relation.id)
-        if known is not None and not known.hidden:
+        if known is not None and (not known.hidden or relation.id in self.altered):
             self.altered[relation.id] = relation
             return None
         if relation.hidden:
@@ -106,9 +108,14 @@ class Definitions:
         self.made.add(relation.id)
         return replace(relation, hidden=True, staged=True)
 
+    def subscribe(self, relation: Relation) -> None:
+        """From COMMIT on a query that runs is a subscription."""
+        self.altered[relation.id] = relation
+
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """Take relations out; those that can go at once, as nobody else sees them."""
-        gone = {i for i in ids if i in catalog.relations and catalog.relations[i].hidden}
+        known = catalog.relations
+        gone = {i for i in ids if i in known and known[i].hidden and known[i].subscribed_us is None}
         later = {i for i in ids if i in catalog.relations} - gone
         # What works for a view that others see goes when that goes.
         gone -= {i for i in gone if catalog.relations[i].owner in later}

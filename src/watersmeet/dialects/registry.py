@@ -25,6 +25,7 @@ from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.timeplus import ddl as timeplus
 from watersmeet.dialects.timeplus.codes import CODES
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
+from watersmeet.dialects.timeplus.subscriptions import read_subscription
 from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import did_you_mean, error
 
@@ -45,7 +46,7 @@ class Language:
     one that only writes
     rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`. codes: its numbers
     of errors, by condition. stop, alter, rename: read what follows STOP, ALTER
-    and RENAME.
+    and RENAME. subscription: reads what follows SUBSCRIBE, RECOVER or UNSUBSCRIBE.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Language:
     goes_on: Callable[[Sequence[Token]], bool] = _never
     stop: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     alter: Callable[[Cursor, dict[str, Any]], Statement] | None = None
+    subscription: Callable[[str, Cursor, Dialect, dict[str, Any]], Statement] | None = None
     rename: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     codes: Mapping[str, int] = field(default_factory=dict)
 
@@ -89,6 +91,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         timeplus.read_drop,
         alter=timeplus.read_alter,
         rename=read_rename,
+        subscription=read_subscription,
         codes=CODES,
     ),
 }

@@ -25,6 +25,7 @@ from watersmeet.dialects.statements import (
     Statement,
     Unit,
 )
+from watersmeet.dialects.timeplus.subscriptions import WORDS as SUBSCRIPTIONS
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 
@@ -37,7 +38,7 @@ _LACKING: Final = (
 )  # fmt: skip
 _HINTS: Final = {
     **dict.fromkeys(
-        ("RECOVER", "SUBSCRIBE", "UNSUBSCRIBE"),
+        SUBSCRIPTIONS,
         "A materialized view is a query that goes on where it was after a restart; DROP VIEW ends it.",
     ),
     "TRUNCATE": "Write DELETE FROM.",
@@ -262,6 +263,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return language.alter(cursor, base)
     if word == "RENAME" and language.rename is not None:
         return language.rename(cursor, base)
+    if word in SUBSCRIPTIONS and language.subscription is not None:
+        return language.subscription(word, cursor, language.grammar, base)
     if word == "STOP" and language.stop is not None:
         return language.stop(cursor, base)
     if word in _SIMPLE:

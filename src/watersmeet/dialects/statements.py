@@ -492,6 +492,27 @@ class KillQuery(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Subscribe(Statement):
+    """`SUBSCRIBE TO SELECT …`: a query that runs, and stays when nobody reads it."""
+
+    query: exp.Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recover(Statement):
+    """`RECOVER FROM 'id'`: goes on with a query of SUBSCRIBE TO."""
+
+    id: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsubscribe(Statement):
+    """`UNSUBSCRIBE TO 'id'`: ends a query of SUBSCRIBE TO for good."""
+
+    id: Name
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refused(Statement):
     """A statement of the dialect that Watersmeet lacks: executing it raises `error`.
 

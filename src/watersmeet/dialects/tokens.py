@@ -203,6 +203,11 @@ class Cursor:
         self.index += 1
         return str(token.text)
 
+    def query_id(self) -> Name:
+        """The id of a query: a text, with its place."""
+        place = span_of(self.rest[:1] or self.tokens)
+        return Name(self.string(), place)
+
     def integer(self) -> int:
         """The value of the next token, an integer literal."""
         token = self.current

@@ -262,14 +262,14 @@ def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """KILL QUERY: the cursor stands behind KILL. SYNC and ASYNC change nothing: it is done when it returns."""
     cursor.expect("QUERY")
     if not cursor.take("WHERE"):
-        ids = [_query_id(cursor)]
+        ids = [cursor.query_id()]
     elif cursor.take("QUERY_ID", "IN", "("):
-        ids = [_query_id(cursor)]
+        ids = [cursor.query_id()]
         while cursor.take(","):
-            ids.append(_query_id(cursor))
+            ids.append(cursor.query_id())
         cursor.expect(")")
     elif cursor.take("QUERY_ID", "="):
-        ids = [_query_id(cursor)]
+        ids = [cursor.query_id()]
     else:
         raise not_supported(
             "this condition of KILL QUERY",
@@ -281,11 +281,6 @@ def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:
         cursor.take("ASYNC")
     cursor.end()
     return KillQuery(**base, ids=tuple(ids))
-
-
-def _query_id(cursor: Cursor) -> Name:
-    place = span_of(cursor.rest[:1] or cursor.tokens)
-    return Name(cursor.string(), place)
 
 
 def read_flush(cursor: Cursor, base: dict[str, Any]) -> Statement:

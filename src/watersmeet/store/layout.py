@@ -33,6 +33,7 @@ _DIRECTORIES: Final = (
     "checkpoint",
     "dead",
     "readers",
+    "subscriptions",
 )
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
 _NUMBERED: Final = re.compile(r"[0-9]{12}\.json\Z")
@@ -88,6 +89,7 @@ class Layout:
         self.intents = self.root / "intents"
         self.checkpoint = self.root / "checkpoint"
         self.readers = self.root / "readers"
+        self.subscriptions = self.root / "subscriptions"
         self.lock = self.root / "LOCK"
         self._format = self.root / "FORMAT"
         found = self._read_format()
@@ -148,6 +150,10 @@ class Layout:
     def intent(self, epoch: int) -> Path:
         """What epoch `epoch` is to read."""
         return self.intents / f"{epoch:012d}.json"
+
+    def position(self, relation_id: str, writer: int) -> Path:
+        """How far a subscription was read, as a writer has it."""
+        return self.subscriptions / f"{check_id(relation_id)}-{writer}.json"
 
     def dead(self, relation_id: str) -> Path:
         """The directory of the dead letters of a relation (not made here)."""

@@ -27,6 +27,10 @@ from watersmeet.store.snapshots import stem_number
 IDLE_COMMITS: Final = 4096
 #: … and their changes have at most so many bytes.
 IDLE_BYTES: Final = 256 << 20
+#: What a subscription that nobody reads still has to give is kept as long as it is at most this many commits behind …
+KEPT_COMMITS: Final = 1 << 16
+#: … and their changes, of all relations, have at most so many bytes.
+KEPT_BYTES: Final = 1 << 30
 
 
 def clean(
@@ -96,8 +100,8 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
 def _agree_on_floor(layout: Layout, log: CommitLog, newest: Checkpoint, idle_bytes: int) -> int:
     """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
     wanted = newest.moment.transaction
-    agreed = min([wanted, *_waited_for(readers.read_holds(layout), log, newest, idle_bytes)])
     before = read_floor(layout)
+    agreed = min([wanted, *_waited_for(readers.read_holds(layout), log, newest, idle_bytes, before.number)])
     if agreed > before.number:
         commits = [log.read(n) for n in range(before.number + 1, agreed + 1)]
         raise_floor(layout, before, agreed, commits)
@@ -105,22 +109,37 @@ def _agree_on_floor(layout: Layout, log: CommitLog, newest: Checkpoint, idle_byt
     return min([agreed, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
 
 
-def _waited_for(holds: Iterable[Hold], log: CommitLog, newest: Checkpoint, idle_bytes: int) -> Iterator[int]:
-    """The commits above which all are needed: for readers that read, and those between two reads that need little."""
-    idle = []
+def _waited_for(
+    holds: Iterable[Hold], log: CommitLog, newest: Checkpoint, idle_bytes: int, floor: int
+) -> Iterator[int]:
+    """The commits above which all are needed: for readers that read, and others that need little enough.
+
+    floor: a subscription that needs commits below it is lost.
+    """
+    by_state: dict[str, list[int]] = {}
     for hold in holds:
-        if hold.state == readers.ACTIVE:
-            yield hold.commit
-        elif newest.moment.head - hold.commit <= IDLE_COMMITS:
-            idle.append(hold.commit)
-    kept_bytes, number = 0, newest.moment.head
-    for commit in sorted(idle, reverse=True):
-        while number > commit:
-            kept_bytes += sum(change.size_bytes for change in log.read(number).relations.values())
-            number -= 1
-        if kept_bytes > idle_bytes:
+        by_state.setdefault(hold.state, []).append(hold.commit)
+    yield from by_state.get(readers.ACTIVE, ())
+    head = newest.moment.head
+    yield from _within(log, head, by_state.get(readers.IDLE, ()), IDLE_COMMITS, idle_bytes)
+    kept = [c for c in by_state.get(readers.KEPT, ()) if c >= floor]
+    yield from _within(log, head, kept, KEPT_COMMITS, KEPT_BYTES)
+
+
+def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:
+    """Those of the commits behind which there are no more commits and bytes than that."""
+    total_bytes, number = 0, head
+    for commit in sorted((c for c in holds if head - c <= most_commits), reverse=True):
+        total_bytes += changed_bytes(log, commit, number)
+        number = min(number, commit)
+        if total_bytes > most_bytes:
             return
         yield commit
+
+
+def changed_bytes(log: CommitLog, after: int, upto: int) -> int:
+    """How many bytes the changes have, of all relations, of the commits behind `after` up to `upto`."""
+    return sum(c.size_bytes for n in range(after + 1, upto + 1) for c in log.read(n).relations.values())
 
 
 def _commits(log: CommitLog, numbers: Iterable[int]) -> list[Commit]:

@@ -243,7 +243,8 @@ def test_an_unknown_query_is_not_killed_and_near_ids_are_told(connection):
     connection.execute("SELECT a FROM s SETTINGS query_id = 'hourly'").close()
     with connection.execute("SELECT 1; SELECT a FROM s SETTINGS query_id = 'daily';") as cursor:
         shown = connection.execute("SHOW QUERIES").fetchall()
-        assert [(name, text) for name, _, text in shown] == [("daily", "SELECT a FROM s SETTINGS query_id = 'daily'")]
+        text = "SELECT a FROM s SETTINGS query_id = 'daily'"
+        assert [(row[0], *row[2:]) for row in shown] == [("daily", text, "runs", None, None)]
         with pytest.raises(watersmeet.Error) as caught:
             connection.execute("KILL QUERY WHERE query_id IN ('daily', 'dayly')")
         assert (caught.value.condition, caught.value.column) == ("UNDEFINED_OBJECT", 40)

@@ -17,6 +17,7 @@ from watersmeet.dialects.schemas import find_relation, listed, near_relations, s
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.variables import DIALECT, Variables
 
 
@@ -26,8 +27,8 @@ class Session:
 
     view: the one in whose words statements are read, if they are not the user's. replace_connectors: relations with
     a connector get their rows only from tests (`testing.harness`). running: its queries that run until they are
-    stopped. stopping: threads that stop such queries, until they have. told_failures: ids of the views of which FLUSH
-    said that they stopped.
+    stopped. stopping: threads that stop such queries, until they have. acknowledgements: of subscriptions that were
+    read, by relation id. told_failures: ids of the views of which FLUSH said that they stopped.
     """
 
     database: OpenDatabase
@@ -37,6 +38,7 @@ class Session:
     view: Relation | None = None
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
     stopping: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
+    acknowledgements: dict[str, Acknowledgements] = field(default_factory=dict)
     told_failures: set[str] = field(default_factory=set)
     _thread: threading.local = field(default_factory=threading.local)
 
@@ -177,9 +179,10 @@ def error_at(
     *,
     detail: str | None = None,
     hint: str | None = None,
+    code: int | None = None,
 ) -> Error:
     """An error with its place in the text of `statement`."""
-    return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span)
+    return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span, code=code)
 
 
 def undefined_relation(

@@ -60,11 +60,17 @@ def undo(session: Session, ids: set[str]) -> None:
 
 
 def clear_away(session: Session, gone: set[str]) -> None:
-    """Take relations out of the circuit and off the disk that the catalog has no more."""
+    """Take relations out of the circuit and off the disk that the catalog has no more, and end who reads them."""
     database = session.database
+    for query in session.queries():
+        if query.id in gone:
+            query.kill()
+    for relation_id in gone:
+        session.acknowledgements.pop(relation_id, None)
     with database.guard:
         for relation_id in gone:
             database.content.drop(relation_id)
+    database.positions.forget(gone)
     install_remaining(session, gone)
     for relation_id in gone:
         shutil.rmtree(database.layout.dead(relation_id), ignore_errors=True)

@@ -27,6 +27,13 @@ class Running(Protocol):
         """The column that tells rows that came (1) from those that went (-1); None if none ever goes."""
         ...
 
+    def unread(self, rows: int) -> None:
+        """Of all rows that it gave, only so many are not handed out after this.
+
+        The error that says why they must not be handed out, if it was ended meanwhile and can be recovered.
+        """
+        ...
+
     def wait(self, seconds: float) -> None:
         """Returns when there may be rows, at the latest after so many seconds."""
         ...

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from watersmeet import errors
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialects import language_named, parse
-from watersmeet.dialects.statements import Select
+from watersmeet.dialects.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
 from watersmeet.late import late
 from watersmeet.session.access import transactions
@@ -36,6 +36,12 @@ else:
 Runtime = Literal["spark", "inprocess"]
 
 _PERMISSIONS: Final = ("private", "umask")
+#: What starts a query that runs, by its statement.
+_STARTING: Final[dict[type[Statement], str]] = {
+    Recover: "subscriptions.recover",
+    Select: "select.start",
+    Subscribe: "subscriptions.start_subscription",
+}
 _RUNTIMES: Final = ("spark", "inprocess")
 
 
@@ -205,14 +211,18 @@ class Connection:
         transactions.flush(self._session)
 
     def start(self, query: str) -> running.RunningQuery:
-        """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave."""
+        """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave.
+
+        SUBSCRIBE TO and RECOVER FROM are started as well.
+        """
         self._check_open()
         statements = parse(query, self._session.dialect)
-        if len(statements) != 1 or not isinstance(statements[0], Select):
+        function = _STARTING.get(type(statements[0])) if len(statements) == 1 else None
+        if function is None:
             raise error("SYNTAX_ERROR", "one query can be started at a time", sql=query)
         with self._session.database.ddl, self._session.numbered():
             try:
-                started: running.RunningQuery = function_named("select.start")(self._session, statements[0])
+                started: running.RunningQuery = function_named(function)(self._session, statements[0])
             except errors.Error as err:
                 if err.span is not None and err.sql is None:  # of the planner, which has not the text
                     err.sql = query

@@ -118,6 +118,11 @@ class Cursor:
 
     def fetchone(self) -> Row | None:
         """The next row, None at the end; of a query that runs, None if there is none now."""
+        row = self._next()
+        self._hand_out()
+        return row
+
+    def _next(self) -> Row | None:
         if self._read >= len(self._rows):  # else they are given before an error that came since
             self._table()
             self._load()
@@ -131,8 +136,9 @@ class Cursor:
         self._table()
         wanted = self.arraysize if size is None else size
         rows: list[Row] = []
-        while len(rows) < wanted and (row := self.fetchone()) is not None:
+        while len(rows) < wanted and (row := self._next()) is not None:
             rows.append(row)
+        self._hand_out()
         return rows
 
     def fetchall(self) -> list[Row]:
@@ -144,6 +150,7 @@ class Cursor:
         rows += python_rows(table.slice(self._taken), self._types())
         self._taken = table.num_rows
         self._rows, self._read = [], 0
+        self._hand_out()
         return rows
 
     def arrow(self) -> pa.Table:
@@ -160,6 +167,7 @@ class Cursor:
         left = table.slice(self._taken - unread)
         self._taken = table.num_rows
         self._rows, self._read = [], 0
+        self._hand_out()
         return left
 
     def fetch_record_batch_reader(self, rows_per_batch: int = 1_000_000) -> pa.RecordBatchReader:
@@ -236,6 +244,11 @@ class Cursor:
         if self._result is None or self._result.table is None:
             raise error("NO_RESULT", "the last statement gave no rows to fetch")
         return self._result.table
+
+    def _hand_out(self) -> None:
+        """Tells a query that still runs that all rows are handed out but those that wait here."""
+        if self._running is not None:
+            self._running.unread(len(self._rows) - self._read + self._given.num_rows - self._taken)
 
     def _stop(self) -> None:
         """Ends a query that still runs."""

@@ -33,13 +33,14 @@ class Changes:
         """The commit up to which they were taken."""
         return self._taken
 
-    def take(self, relation_id: str) -> list[Change]:
-        """The changes of a view since the last call, by commit; none is empty. Never waits.
+    def take(self, relation_id: str, upto: int | None = None) -> list[Change]:
+        """The changes of a view since the last call, by commit; none is empty. Never waits. upto: the last commit that
+        is read.
 
         History that is read for a view in several epochs is one change, once all of it was read: what the pieces show
         was never so.
         """
-        head = self._log.head()
+        head = self._log.head() if upto is None else upto
         found: list[Change] = []
         pieces: list[Commit] = []  # read when all are there
         before = head
@@ -65,7 +66,9 @@ class Changes:
             decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs
         ]
         diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
-        return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff) if len(diff) else None
+        if not len(diff):
+            return None
+        return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff, commit.number)
 
     def back(self, commit: int) -> None:
         """Give what came after `commit`, which is not before the last call, once more."""

@@ -5,7 +5,7 @@ more.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 from watersmeet.binder.emission_request import Request
 from watersmeet.kernel.arrays.columns import positional
 from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.store.positions import Emitted
 
 Diff = npt.NDArray[np.int64]
 
@@ -23,37 +24,53 @@ _VERSION: Final = "emit_version()"
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit changed, by name of the column. time_us: of its epoch."""
+    """What one commit changed, by name of the column. time_us: of its epoch. commit: its number, or of the first one
+    if there are several.
+    """
 
     time_us: int
     rows: pa.Table
     diff: Diff
+    commit: int = 0
 
 
 @dataclass
 class Emitter:
     """Turns changes into what the query gives. empty: a table of its columns without rows.
 
-    started_us: when the query started: periods count from there. rowtime: the column by which rows come. version: of
-    the last emission, 0 before the first. left: rows that may
-    still come, None: any number.
+    started_us: when the query started: periods count from there. rowtime: the column by which rows come. emitted: what
+    it has given; None: nothing yet.
     """
 
     request: Request
     empty: pa.Table
     started_us: int
     rowtime: str | None = None
-    version: int = 0
+    emitted: Emitted | None = None
     _waiting: list[Change] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.left = self.request.limit
-        self._offset = self.request.offset
+        request, emitted = self.request, self.emitted
+        self._so_far = emitted or Emitted(left=request.limit, offset=request.offset)
+
+    @property
+    def so_far(self) -> Emitted:
+        """What it has given by now."""
+        return self._so_far
+
+    @property
+    def waits_from(self) -> int | None:
+        """The commit of the first change that was taken and not given; None if there is none."""
+        return min((c.commit for c in self._waiting), default=None)
 
     @property
     def ended(self) -> bool:
         """True once LIMIT has been given."""
-        return self.left == 0
+        return self._so_far.left == 0
+
+    def take_back(self, changes: Iterable[Change]) -> None:
+        """These were taken before, and are given but for those of periods that were over."""
+        self._waiting += [c for c in changes if self._period(c) >= self._so_far.period]
 
     def emit(self, changes: Iterable[Change], now_us: int) -> tuple[pa.Table, Diff]:
         """What comes out now, in the order of the commits: rows, with the number of their emission behind, and how
@@ -76,10 +93,14 @@ class Emitter:
         self._waiting += changes
         periods: dict[int, list[Change]] = {}
         for change in self._waiting:
-            periods.setdefault(max(0, change.time_us - self.started_us) // emission.length_us, []).append(change)
+            periods.setdefault(self._period(change), []).append(change)
         present = (now_us - self.started_us) // emission.length_us
         self._waiting = [c for p, cs in periods.items() if p >= present for c in cs]
+        self._so_far = replace(self._so_far, period=present)
         return [added_up(cs) for p, cs in sorted(periods.items()) if p < present]
+
+    def _period(self, change: Change) -> int:
+        return max(0, change.time_us - self.started_us) // self.request.emission.length_us
 
     def _said(self, change: Change) -> Change:
         """The change as EMIT wants it, with its number: what goes comes before what takes its place."""
@@ -89,31 +110,36 @@ class Emitter:
             came = diff > 0
             rows, diff = rows.filter(pa.array(came)), diff[came]
         if len(diff):
-            self.version += 1
-        numbers = pa.array(np.full(len(diff), self.version, np.int64))
+            self._so_far = replace(self._so_far, version=self._so_far.version + 1)
+        numbers = pa.array(np.full(len(diff), self._so_far.version, np.int64))
         return Change(
             change.time_us, rows.rename_columns(self.empty.column_names).append_column(_VERSION, numbers), diff
         )
 
     def _limited(self, rows: pa.Table, diff: Diff) -> tuple[pa.Table, Diff]:
         """The first rows, as many as may still come."""
-        if self.left is None:
+        left, offset = self._so_far.left, self._so_far.offset
+        if left is None:
             return rows, diff
-        ends = np.cumsum(np.abs(diff))
-        starts = ends - np.abs(diff)
-        first, last = self._offset, self._offset + self.left
-        kept = np.clip(ends, first, last) - np.clip(starts, first, last)
-        total = int(ends[-1]) if len(ends) else 0
-        self._offset = max(0, self._offset - total)
-        self.left -= int(kept.sum())
-        shown = np.flatnonzero(kept)
-        return rows.take(pa.array(shown)), (np.sign(diff) * kept)[shown]
+        total = int(np.abs(diff).sum())
+        rows, diff = part(rows, diff, offset, offset + left)
+        self._so_far = replace(self._so_far, offset=max(0, offset - total), left=left - int(np.abs(diff).sum()))
+        return rows, diff
+
+
+def part(rows: pa.Table, diff: Diff, first: int, last: int) -> tuple[pa.Table, Diff]:
+    """The rows from number `first` (from 0) to before `last`, each counted as often as it comes or goes."""
+    ends = np.cumsum(np.abs(diff))
+    starts = ends - np.abs(diff)
+    kept = np.clip(ends, first, last) - np.clip(starts, first, last)
+    shown = np.flatnonzero(kept)
+    return rows.take(pa.array(shown)), (np.sign(diff) * kept)[shown]
 
 
 def added_up(changes: list[Change]) -> Change:
     """One change that does what all do, with the time of the last."""
     rows, diff = pa.concat_tables([c.rows for c in changes]), np.concatenate([c.diff for c in changes])
     if (diff > 0).all():
-        return Change(changes[-1].time_us, rows, diff)
+        return Change(changes[-1].time_us, rows, diff, changes[0].commit)
     whole = consolidate(Delta(positional([c.combine_chunks() for c in rows.columns]), diff))
-    return Change(changes[-1].time_us, whole.columns, whole.diff)
+    return Change(changes[-1].time_us, whole.columns, whole.diff, changes[0].commit)

@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,14 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.binder.emission_request import Request
-from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.catalog import DELTA_COLUMN, Relation
 from watersmeet.errors import Error, error
+from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import remove
-from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.reading import failure_of
 from watersmeet.session.services.changes import Changes
-from watersmeet.session.services.emissions import Change, Emitter
+from watersmeet.session.services.emissions import Emitter, part
+from watersmeet.store.positions import Position
 from watersmeet.types import BIGINT, Field, Schema, arrow_schema
 
 Diff = npt.NDArray[np.int64]
@@ -37,11 +39,15 @@ DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
 class _Hold:
-    """What a running query has of the database: its view, once that is made, and the commits that were not taken."""
+    """What a running query has of the database: its view, once that is made, and the commits that were not taken.
+
+    acknowledgements: of a subscription, what of its rows was handed out. It stays when this is released.
+    """
 
     def __init__(self, session: Session, changes: Changes) -> None:
         self.changes = changes
-        self.relation_id: str | None = None
+        self.relation_id = ""
+        self.acknowledgements: Acknowledgements | None = None
         self._session = session
         self._lock = threading.Lock()
         self._released = False
@@ -55,7 +61,13 @@ class _Hold:
         self.changes.close()
         database = self._session.database
         with database.ddl:
-            if not database.is_closed and self.relation_id in self._session.catalog.relations:
+            if database.is_closed:
+                return
+            view = database.catalog.relations.get(self.relation_id)
+            stays = view is not None and view.subscribed_us is not None
+            if self.acknowledgements is not None and stays and not self.acknowledgements.finished:
+                self.acknowledgements.rest()
+            elif self.relation_id in self._session.catalog.relations:
                 remove(self._session, {self.relation_id})
 
     def abandon(self) -> None:
@@ -75,7 +87,8 @@ class RunningQuery:
 
     Holds its commits until they are taken.
 
-    One that is forgotten is ended.
+    One that is forgotten is ended. Of a subscription (SUBSCRIBE TO) that ends the reading only: RECOVER FROM goes on
+    behind the last row that was handed out.
 
     name: its id, and of the hidden view. text: as it was written. started_us: when, in microseconds since 1970 (UTC).
     columns: without the sign of a change. append_only: it never takes a row back. Rows of a query over streams come in
@@ -84,33 +97,46 @@ class RunningQuery:
     """
 
     def __init__(
-        self, session: Session, request: Request, bound: Bound, changes: Changes, *, text: str, started_us: int
+        self,
+        session: Session,
+        request: Request,
+        relation: Relation,
+        changes: Changes,
+        *,
+        text: str,
+        started_us: int,
+        rowtime: str | None = None,
+        hidden: bool = False,
+        position: Position | None = None,
     ) -> None:
-        """bound: its view, which was made. changes: what that gave since."""
+        """relation: its view, which is there. changes: what that gave since. rowtime, hidden: see `BoundQuery`.
+
+        position: of a subscription, where it goes on; `changes` begin behind its `since`.
+        """
         self._session = session
         self.text = text
-        self.name = bound.relation.name
+        self.name = relation.name
         self.started_us = started_us
         self._hold = _Hold(session, changes)
         self._state = threading.Lock()  # of the next two, and of what is taken as they are
         self._closed = self._killed = False
-        self.id = self._hold.relation_id = bound.relation.id
+        self._rest: tuple[pa.Table, Diff] | None = None
+        self.id = self._hold.relation_id = relation.id
+        self._complete = False
+        self._reads_nothing = not relation.depends_on
+        self.append_only = relation.append_only
+        empty = arrow_schema(relation.columns, positional=False).empty_table()
+        emitted = None if position is None else position.emitted
+        self._emitter = Emitter(request, empty, started_us, rowtime, emitted)
+        self._place(request, relation.columns, 1 if hidden else 0)
+        if position is not None:
+            self._go_on(position)
         self._forgotten = weakref.finalize(self, self._hold.abandon)
         self._forgotten.atexit = False
         session.running.add(self)
         if session.transaction is not None:
             session.transaction.running.add(self)
-        self._complete = False
-        self._reads_nothing = not bound.relation.depends_on
-        self.append_only = session.catalog.relations[self.id].append_only
-        self._emitter = Emitter(
-            request,
-            arrow_schema(bound.relation.columns, positional=False).empty_table(),
-            self.started_us,
-            bound.rowtime,
-        )
-        self._place(request, bound.relation.columns, 1 if bound.hidden else 0)
-        if self._emitter.ended:
+        if self.ended and position is None:
             self.close()
 
     def _place(self, request: Request, columns: Schema, first: int) -> None:
@@ -143,34 +169,94 @@ class RunningQuery:
         """Whether it was closed: by its reader, by KILL QUERY, or because nothing more comes."""
         return self._closed
 
+    @property
+    def position(self) -> Position:
+        """How far its changes were taken and given."""
+        taken, first = self._hold.changes.taken, self._emitter.waits_from
+        return Position(taken if first is None else first - 1, taken, self._emitter.so_far)
+
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call and how often each row came (above 0) or went; never waits.
 
         Once all were given, the error that stopped the query, if one did. QUERY_CANCELED after KILL QUERY.
         """
+        return self._take(kept=False)
+
+    def take_kept(self) -> tuple[pa.Table, Diff]:
+        """As `take`, for one who keeps rows and tells by `unread` how many of them are left."""
+        return self._take(kept=True)
+
+    def _take(self, *, kept: bool) -> tuple[pa.Table, Diff]:
         if self._session.database.is_closed:
             raise error("CONNECTION_CLOSED", "the connection is closed")
-        changes = self._new()
-        rows, diff = self._emitter.emit(changes, self._session.database.clock.now_us())
-        self._complete = self._reads_nothing
-        if self.ended:
+        with self._state:
+            if not self._closed and self._hold.acknowledgements is not None:
+                self._hold.acknowledgements.acknowledge()
+            rows, diff = self._given()
+            if not kept and self._hold.acknowledgements is not None:
+                self._hold.acknowledgements.unread(0)
+        if self.ended and self._hold.acknowledgements is None:
             self.close()
         names = [c.name for c in self.columns]
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
-    def _new(self) -> list[Change]:
-        """What commits changed since the last call; nothing once all was given."""
-        with self._state:
-            if self._killed:
-                raise error("QUERY_CANCELED", f'query "{self.name}" was killed')
-            if self._closed and not self.ended:
-                raise error("NO_RESULT", "the query has been stopped")
-            if self._closed:
-                return []
-            found = self._hold.changes.take(self.id)
-        if not found and (failure := failure_of(self._session, self.id)) is not None:
+    def unread(self, rows: int) -> None:
+        """Of what `take_kept` gave only so many rows, as they are shown, are not handed out after this.
+
+        Of a subscription that was ended meanwhile the others must not be handed out: QUERY_CANCELED, NO_RESULT.
+        """
+        acknowledgements = self._hold.acknowledgements
+        if acknowledgements is not None:
+            with self._state:
+                if self._closed:
+                    raise self._ended_error()
+                acknowledgements.unread(rows)
+
+    def _given(self) -> tuple[pa.Table, Diff]:
+        """What comes next, which is noted as given."""
+        if self._killed or (self._closed and not self.ended):
+            raise self._ended_error()
+        acknowledgements, begin = self._hold.acknowledgements, self.position
+        try:
+            now_us = self._session.database.clock.now_us()
+            found = [] if self._closed else self._hold.changes.take(self.id)
+            rows, diff = self._emitter.emit(found, now_us)
+        except BaseException:
+            if acknowledgements is not None:
+                acknowledgements.lose()
+            raise
+        if not found and not self._closed and (failure := failure_of(self._session, self.id)) is not None:
             raise failure
-        return found
+        self._complete = self._reads_nothing
+        if acknowledgements is not None:
+            after = self.position
+            acknowledgements.gave(replace(begin, upto=after.taken, asked_us=now_us), shown_rows(diff), after)
+            acknowledgements.ended = self.ended
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rows, diff = pa.concat_tables([rest[0], rows]), np.concatenate([rest[1], diff])
+        return rows, diff
+
+    def _ended_error(self) -> Error:
+        if self._killed:
+            return error("QUERY_CANCELED", f'query "{self.name}" was killed')
+        return error("NO_RESULT", "the query has been stopped")
+
+    def _go_on(self, position: Position) -> None:
+        """Go on where a subscription was read to: what was taken and not given is waited for, and the rest of the rows
+        that were given in part comes first.
+        """
+        session, changes = self._session, self._hold.changes
+        if position.since < position.taken:
+            self._emitter.take_back(changes.take(self.id, position.taken))
+        given = Acknowledgements(session.database.positions, self.id, position)
+        if position.upto is not None:
+            rows, diff = self._emitter.emit(changes.take(self.id, position.upto), position.asked_us)
+            self._rest = part(rows, diff, position.given, shown_rows(diff))
+            given.gave(position, shown_rows(self._rest[1]), self.position)
+        given.ended = self.ended
+        self._hold.acknowledgements = session.acknowledgements[self.id] = given
+        session.database.at_close(given.rest)
 
     def wait(self, seconds: float) -> None:
         """Returns when there may be something to take, at the latest after so many seconds.
@@ -205,6 +291,11 @@ class RunningQuery:
         self._hold.release()
 
 
+def shown_rows(diff: Diff) -> int:
+    """How many rows changes are, each shown as often as it came or went."""
+    return int(np.abs(diff).sum())
+
+
 class ShownQuery:
     """A running query as a cursor shows it: rows in the order of the commits, a changelog with its signs."""
 
@@ -215,7 +306,7 @@ class ShownQuery:
 
     def rows(self) -> pa.Table:
         """See `result.Running`: each change as often as it came or went."""
-        rows, diff = self.query.take()
+        rows, diff = self.query.take_kept()
         repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.abs(diff))))
         if not self.query.signed:
             return repeated
@@ -231,6 +322,10 @@ class ShownQuery:
     def sign(self) -> int | None:
         """See `result.Running`."""
         return min(self.query.delta_at, len(self.columns) - 1) if self.query.signed else None
+
+    def unread(self, rows: int) -> None:
+        """See `result.Running`."""
+        self.query.unread(rows)
 
     def wait(self, seconds: float) -> None:
         """See `result.Running`."""

@@ -22,7 +22,7 @@ from watersmeet.binder.settings import JOIN_ROWS_SETTING
 from watersmeet.catalog import KEY_COLUMN, Relation
 from watersmeet.circuit import operators
 from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
 from watersmeet.runtime.rebuilds import LateRowsError
@@ -165,11 +165,14 @@ def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
     return bind() if refresh_read(session, found.depends_on) else found
 
 
-def bind_running(session: Session, request: Request, text: str, name: str, *, log: bool = False) -> Bound:
+def bind_running(
+    session: Session, request: Request, statement: Select | Subscribe, name: str, *, log: bool = False
+) -> Bound:
     """What a query gives that runs until it is stopped, as a view `name` that no statement names.
 
     log: of a table of records its changes, as its topic has them; FEATURE_NOT_SUPPORTED for one without key.
     """
+    text = statement.text
     bound = _current(
         session,
         lambda: bind_query(
@@ -201,7 +204,7 @@ def bind_running(session: Session, request: Request, text: str, name: str, *, lo
         name,
         "materialized view",
         tuple(replace(c, nullable=t.nullable) for c, t in zip(bound.columns, tree.columns, strict=False)),
-        sql=text,
+        sql=statement.sql,
         dialect=session.dialect,
         path=session.catalog.path,
         depends_on=bound.depends_on,

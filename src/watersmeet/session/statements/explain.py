@@ -53,14 +53,9 @@ def _running_lines(session: Session, statement: st.Statement, options: ExplainOp
     """
     if isinstance(statement, (st.CreateMaterializedView, st.CreateProcessor)):
         return _lines(session, bind(session, statement), options)
-    if isinstance(statement, st.Select) and runs_on(session, statement.query):
-        return _lines(
-            session,
-            bind_running(
-                session, request_of(statement.query, statement.text, session.dialect), statement.text, "query"
-            ),
-            options,
-        )
+    if isinstance(statement, (st.Select, st.Subscribe)) and runs_on(session, statement.query):
+        request = request_of(statement.query, statement.text, session.dialect)
+        return _lines(session, bind_running(session, request, statement, "query"), options)
     return None
 
 
@@ -93,7 +88,7 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
             raise inner.error
         lines = _running_lines(session, inner, ExplainOptions(**_planning(session)))
         if lines is not None:
-            queries += isinstance(inner, st.Select)
+            queries += isinstance(inner, (st.Select, st.Subscribe))
             plans.append((inner.name if isinstance(inner, st.Create) else f"query {queries}", lines))
         if inner is statement and isinstance(inner, _MADE):
             handler = handler_of(type(inner))

@@ -44,12 +44,15 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.KillQuery: "select.kill_query",
     st.RenameColumn: "altering.alter",
     st.RenameRelation: "altering.alter",
+    st.Recover: "subscriptions.recover_query",
     st.Rollback: "transactions.rollback_statement",
     st.Select: "select.select",
     st.SetVariable: "settings.set_variable",
     st.Show: "show.show",
     st.ShowVariable: "settings.show_variable",
     st.StopProcessor: "topics.stop_processor",
+    st.Subscribe: "subscriptions.subscribe",
+    st.Unsubscribe: "subscriptions.unsubscribe",
     st.Update: "dml.update",
 }
 
@@ -81,8 +84,11 @@ DEFINING: Final = (
     st.DropFunction,
     st.DropSchema,
     st.KillQuery,
+    st.Recover,
     st.StopProcessor,
+    st.Subscribe,
     st.Unit,
+    st.Unsubscribe,
 )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import duckdb
 
-from watersmeet.dialects.statements import KillQuery, Select
+from watersmeet.dialects.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.late import late
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, described, failed_query, reading, runs_on
 from watersmeet.session.access.result import Result, rows_result, text_result
+from watersmeet.store.positions import Emitted, Position
 
 if TYPE_CHECKING:
     from watersmeet.binder import emission, emission_request
@@ -49,7 +51,7 @@ def select(session: Session, statement: Select) -> Result:
     return rows_result("SELECT", *described(table, query.columns))
 
 
-def start(session: Session, statement: Select, *, log: bool = False) -> running.RunningQuery:
+def start(session: Session, statement: Select | Subscribe, *, log: bool = False) -> running.RunningQuery:
     """Start a query that runs until it is stopped: when this returns it shows what its inputs have.
 
     Errors of the binder and the planner.
@@ -57,33 +59,59 @@ def start(session: Session, statement: Select, *, log: bool = False) -> running.
     log: of a table of records it gives the changes, as its topic has them.
     """
     session.require_writer("a query that runs until it is stopped")
+    database, transaction = session.database, session.transaction
     request = emission.request_of(statement.query, statement.text, session.dialect)
     name = _free_id(session, request, statement.text)
-    bound = views.bind_running(session, request, statement.text, name, log=log)
-    followed = changes.Changes(session.database)
-    started_us = session.database.clock.now_us()
+    bound = views.bind_running(session, request, statement, name, log=log)
+    followed = changes.Changes(database)
+    started_us = database.clock.now_us()
+    begin = None
+    if isinstance(statement, Subscribe):
+        begin = Position(followed.taken, followed.taken, Emitted(left=request.limit, offset=request.offset))
+        if transaction is None:
+            bound = replace(bound, relation=replace(bound.relation, subscribed_us=started_us))
     try:
+        if begin is not None:
+            database.positions.begin(bound.relation.id, begin)
         views.make(session, bound)
     except BaseException:
         followed.close()
+        database.positions.forget([bound.relation.id])
         raise
-    return running.RunningQuery(session, request, bound, followed, text=statement.sql, started_us=started_us)
+    relation = session.catalog.relations[bound.relation.id]
+    if begin is not None and transaction is not None:
+        transaction.definitions.subscribe(replace(relation, subscribed_us=started_us))
+    return running.RunningQuery(
+        session,
+        request,
+        relation,
+        followed,
+        text=statement.sql,
+        started_us=started_us,
+        rowtime=bound.rowtime,
+        hidden=bound.hidden,
+        position=begin,
+    )
 
 
 def _free_id(session: Session, request: emission_request.Request, text: str) -> str:
-    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT for that of a running one."""
-    taken = {q.name for q in session.queries()}
-    if request.query_id is None:
-        return next(name for n in _NUMBERS if (name := f"query {n}") not in taken)
-    if request.query_id in taken:
+    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT for that of another query."""
+    runs = {q.name for q in session.queries()}
+    kept = {r.name for r in session.catalog.relations.values() if r.subscribed_us is not None}
+    wanted = request.query_id
+    if wanted is None:
+        return next(name for n in _NUMBERS if (name := f"query {n}") not in runs | kept)
+    if wanted in runs | kept:
         raise error(
             "DUPLICATE_OBJECT",
-            f'a query with id "{request.query_id}" runs already',
+            f'a query with id "{wanted}" runs already' if wanted in runs else f'subscription "{wanted}" exists',
             sql=text,
-            hint="Choose another query_id, or end that query: KILL QUERY.",
+            hint=f"RECOVER FROM '{wanted}' goes on with it, UNSUBSCRIBE TO '{wanted}' ends it."
+            if wanted in kept
+            else "Choose another query_id, or end that query: KILL QUERY.",
             code=216,
         )
-    return request.query_id
+    return wanted
 
 
 def kill_query(session: Session, statement: KillQuery) -> Result:

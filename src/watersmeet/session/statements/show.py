@@ -18,6 +18,7 @@ from watersmeet.session.statements.like import like
 from watersmeet.session.statements.showtopics import described, processors, required, topics
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
 from watersmeet.sources.dead_letters import read_dead_letters
+from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
 _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
@@ -71,6 +72,16 @@ _JOBS: Final[Schema] = (
     Field("detail", VARCHAR),
     Field("watermark", VARCHAR),
     Field("held_back_by", VARCHAR),
+)
+
+
+_QUERIES: Final = (
+    Field("query_id", VARCHAR),
+    Field("started", TIMESTAMP),
+    Field("query", VARCHAR),
+    Field("state", VARCHAR),
+    Field("kept_commits", BIGINT),
+    Field("kept_bytes", BIGINT),
 )
 
 
@@ -311,10 +322,22 @@ def _listed(session: Session, statement: Show) -> list[Relation]:
 
 
 def _queries(session: Session, statement: Show) -> Result:
-    """The queries that run: what KILL QUERY calls them, and their texts."""
-    rows = [(q.name, q.started_us, q.text) for q in session.queries()]
-    names = (Field("query_id", VARCHAR), Field("started", TIMESTAMP), Field("query", VARCHAR))
-    return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+    """The queries that run: what KILL QUERY calls them, and their texts; and subscriptions that wait to be recovered,
+    with what is kept for them, or are lost.
+    """
+    running = session.queries()
+    rows: list[tuple[Any, ...]] = [(q.name, q.started_us, q.text, "runs", None, None) for q in running]
+    database, names = session.database, {q.name for q in running}
+    for relation in session.catalog.relations.values():
+        if relation.subscribed_us is None or relation.name in names or database.read_only:
+            continue
+        since, head = database.positions.since(relation.id), database.log.head()
+        kept: tuple[Any, ...] = ("lost", None, None)
+        if since is not None:
+            kept = ("waits", head - since, changed_bytes(database.log, since, head))
+        rows.append((relation.name, relation.subscribed_us, relation.sql, *kept))
+    rows = sorted((r for r in rows if _is_like(r[0], statement)), key=lambda r: (r[1], r[0]))
+    return typed_result("SHOW", _QUERIES, rows)
 
 
 _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {

@@ -19,6 +19,7 @@ from watersmeet.errors import did_you_mean, error
 #: What a query may say as well, and changes no result here.
 _TUNING: Final = frozenset(
     {
+        "checkpoint_interval",
         "default_hash_join",
         "default_hash_table",
         "emit_aggregated_during_backfill",

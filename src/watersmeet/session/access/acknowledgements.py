@@ -1,0 +1,108 @@
+"""What of a subscription was handed out, and up to which row it is saved.
+
+Asking for rows acknowledges all that were handed out before: from then on they do not come again, whatever happens. A
+query that ends in any way but with its process saves the very row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Final
+
+from watersmeet.store.positions import Position, Positions
+
+#: Without rows the position is saved once it is so many commits ahead, so that those are not kept.
+_SAVED_COMMITS: Final = 256
+
+
+@dataclass(slots=True)
+class _Block:
+    """Rows that were given at once. position: of the first one that was not handed out. rows: from there on."""
+
+    position: Position
+    rows: int
+
+
+class Acknowledgements:
+    """The rows of one subscription on their way to who reads it. Safe for several threads.
+
+    ended: once these rows are handed out, the subscription has nothing more to give.
+    """
+
+    def __init__(self, positions: Positions, relation_id: str, position: Position) -> None:
+        """position: as it is saved."""
+        self.ended = False
+        self._positions = positions
+        self._relation_id = relation_id
+        self._lock = threading.Lock()
+        self._blocks: deque[_Block] = deque()
+        self._after = self._saved = position
+        self._unread_rows = 0
+        self._handed_out = False
+        self._broken = self._over = False
+
+    def gave(self, begin: Position, rows: int, after: Position) -> None:
+        """So many rows come next. begin: of the first one; after: behind the last one."""
+        with self._lock:
+            if rows:
+                self._blocks.append(_Block(begin, rows))
+                self._unread_rows += rows
+            self._after = after
+
+    def unread(self, rows: int) -> None:
+        """Of all that were given, only so many rows are not handed out."""
+        with self._lock:
+            self._unread_rows = rows
+
+    def lose(self) -> None:
+        """What came is not known: nothing is saved any more."""
+        with self._lock:
+            self._broken = True
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rows that there will ever be are handed out."""
+        with self._lock:
+            return self.ended and not (self._unread_rows or self._broken or self._over)
+
+    def acknowledge(self) -> None:
+        """What was handed out does not come again."""
+        with self._lock:
+            if self._over:
+                return
+            position = self._position()
+            if self._handed_out or position.since - self._saved.since >= _SAVED_COMMITS:
+                self._save(position)
+
+    def rest(self) -> None:
+        """Nobody reads these rows any more: the subscription goes on behind the last one that was handed out. May be
+        called again.
+        """
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            try:
+                self._save(self._position())
+            finally:
+                self._positions.rest(self._relation_id)
+
+    def _save(self, position: Position) -> None:
+        if not self._broken:
+            self._positions.save(self._relation_id, position)
+            self._saved, self._handed_out = position, False
+
+    def _position(self) -> Position:
+        """That of the first row that was not handed out."""
+        handed = sum(b.rows for b in self._blocks) - self._unread_rows
+        self._handed_out |= handed > 0
+        while self._blocks and handed >= self._blocks[0].rows:
+            handed -= self._blocks.popleft().rows
+        if not self._blocks:
+            return self._after
+        first = self._blocks[0]
+        first.position = replace(first.position, given=first.position.given + handed)
+        first.rows -= handed
+        return first.position
