@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -497,19 +496,3 @@ def test_a_reader_can_not_start_a_query_that_runs(call, tmp_path):
         f"hint: watersmeet query only reads. watersmeet shell --path {tmp_path}/db and watersmeet run FILE"
         in result.stderr
     )
-
-
-def test_the_examples_of_the_readme_run(call, script):
-    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    [sql] = re.findall(r"```sql\n-- watch.sql\n(.*?)```", text, re.DOTALL)
-    result = call("run", script(sql.replace("GROUP BY c.name", "GROUP BY c.name LIMIT 4")), *INPROCESS)
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].split() == ["name", "│", "best"]
-    assert len(result.stdout.splitlines()) == 5
-    [python] = re.findall(r"```python\n(with watersmeet.connect\(dialect=.*?)    for row", text, re.DOTALL)
-    printed = []
-    exec(
-        python.replace('sqlstream"', "sqlstream\", runtime='inprocess'"),
-        {"watersmeet": watersmeet, "print": printed.append},
-    )
-    assert printed == [[("IBM", 5)]]

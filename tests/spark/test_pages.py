@@ -1,0 +1,23 @@
+"""The examples of docs/for/pyspark.md, and those of the first hour, on Spark."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pages import ROOT, Page
+
+from watersmeet.runtime.spark import session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark():
+    kept = session.acquire(None, 2)
+    yield kept
+    session.release(kept)
+
+
+@pytest.mark.parametrize("page", ["for/pyspark.md", pytest.param("FIRST-HOUR.md", marks=pytest.mark.slow)])
+def test_examples(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Page("spark").run((ROOT / "docs" / page).read_text(encoding="utf-8"))
