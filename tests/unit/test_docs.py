@@ -81,3 +81,16 @@ def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_glossary_has_each_term_once():
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8").split("## Words\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
+    terms = [term for row in rows if row != "word" for term in row.split(", ")]
+    assert len(terms) == len(set(terms)) > 30
+
+
+def test_benchmarks_are_tables_of_short_cells():
+    page = (ROOT / "docs" / "BENCHMARKS.md").read_text(encoding="utf-8")
+    cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if len(cell) > 120] == []
