@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Live, Start
 from watersmeet.errors import error
@@ -21,7 +22,7 @@ from watersmeet.kernel.arrays.ordering import order_keys
 from watersmeet.kernel.executor import EpochContext, run_stage
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import decode
-from watersmeet.kernel.runs.state import BlobStore, RunRef, StageState
+from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
 from watersmeet.serialization import from_json, to_json
 from watersmeet.types import arrow_schema
 
@@ -48,11 +49,11 @@ class Store(BlobStore, Protocol):
         """Keeps the manifest."""
         ...
 
-    def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
+    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
         """Keeps a run."""
         ...
 
-    def remove(self, ref: RunRef) -> None:
+    def remove(self, ref: BlobRef) -> None:
         """Forgets a run."""
         ...
 
@@ -91,13 +92,15 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
         sources[scan] = [_numbered(shape, delta) if index == 1 and isinstance(shape.match, Newest) else delta]
     marks = _advanced(shape, marks, pieces)
     epoch = before.get("epoch", -1) + 1
-    state = StageState(before.get("state"), store)
+    state = StageState(StateManifest.from_json(before["state"]) if "state" in before else None, store)
     context = EpochContext(epoch, Start() if first else Live(), watermarks=marks)
     result = run_stage(circuit, 0, bucket, sources, (), state, context)
     kept = state.persist(store.add)
     for ref in state.retired():
         store.remove(ref)
-    store.keep_manifest(json.dumps({"epoch": epoch, "watermarks": marks, "state": kept}, separators=(",", ":")))
+    store.keep_manifest(
+        json.dumps({"epoch": epoch, "watermarks": marks, "state": kept.to_json()}, separators=(",", ":"))
+    )
     sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
     delta = result.published.get(JOINED) or Delta.empty(arrow_schema(circuit.sinks[0].schema, positional=True))
     return Step(

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
-from watersmeet.kernel.runs.state import RunRef
 
 #: A value of the state store is copied several times on its way through a socket and the JVM.
 CHUNK_BYTES: Final = 8 << 20
@@ -48,17 +48,17 @@ class MemoryStore:
         """See `buckets.Store`."""
         self._manifest = text
 
-    def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
+    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
         """See `buckets.Store`."""
-        ref = RunRef(name_of(buffer), 0, buffer.size, rows)
+        ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
         self.runs[ref.file] = buffer
         return ref
 
-    def remove(self, ref: RunRef) -> None:
+    def remove(self, ref: BlobRef) -> None:
         """See `buckets.Store`."""
         del self.runs[ref.file]
 
-    def read(self, ref: RunRef) -> pa.Buffer:
+    def read(self, ref: BlobRef) -> pa.Buffer:
         """See `kernel.state.BlobStore`."""
         return self.runs[ref.file]
 
@@ -107,9 +107,9 @@ class SparkStore:
         """See `buckets.Store`."""
         self._texts.updateValue(("manifest",), (text,))
 
-    def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
+    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
         """See `buckets.Store`."""
-        ref = RunRef(name_of(buffer), 0, buffer.size, rows)
+        ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
         for number, start in enumerate(range(0, buffer.size, CHUNK_BYTES)):
             body = buffer.slice(start, min(CHUNK_BYTES, buffer.size - start)).to_pybytes()
             self._chunks.updateValue((ref.file, number), (body,))
@@ -117,14 +117,14 @@ class SparkStore:
             self._local.put(ref, buffer)
         return ref
 
-    def remove(self, ref: RunRef) -> None:
+    def remove(self, ref: BlobRef) -> None:
         """See `buckets.Store`."""
         for number in range(-(-ref.length_bytes // CHUNK_BYTES)):
             self._chunks.removeKey((ref.file, number))
         if self._local is not None:
             self._local.remove(ref)
 
-    def read(self, ref: RunRef) -> pa.Buffer:
+    def read(self, ref: BlobRef) -> pa.Buffer:
         """See `kernel.state.BlobStore`."""
         if self._local is not None and (buffer := self._local.get(ref)) is not None:
             return buffer
@@ -162,7 +162,7 @@ class LocalRuns:
         folders = [f for f in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if f]
         return LocalRuns(Path(folders[0]) / "watersmeet-runs") if folders else None
 
-    def put(self, ref: RunRef, buffer: pa.Buffer) -> None:
+    def put(self, ref: BlobRef, buffer: pa.Buffer) -> None:
         """Keeps a copy; whole or not at all."""
         path = self._folder / ref.file
         if path.exists():
@@ -176,7 +176,7 @@ class LocalRuns:
         except OSError:  # a full disk: Spark has the run
             Path(name).unlink(missing_ok=True)
 
-    def get(self, ref: RunRef) -> pa.Buffer | None:
+    def get(self, ref: BlobRef) -> pa.Buffer | None:
         """The mapped run, or None. Its mapping outlives the file."""
         try:
             with pa.memory_map(str(self._folder / ref.file)) as file:
@@ -184,7 +184,7 @@ class LocalRuns:
         except FileNotFoundError:
             return None
 
-    def remove(self, ref: RunRef) -> None:
+    def remove(self, ref: BlobRef) -> None:
         """Forgets the copy."""
         (self._folder / ref.file).unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Relation
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.saved import Saved
@@ -13,7 +14,7 @@ from watersmeet.runtime.sayings import Sayings
 from watersmeet.sources.base import Slice, Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import BlobRef, Frontier
+from watersmeet.store.manifests import Frontier
 from watersmeet.types import Schema
 
 

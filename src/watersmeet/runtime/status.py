@@ -15,7 +15,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sayings import read_sayings
-from watersmeet.runtime.tasks import held_bytes
+from watersmeet.runtime.tasks import held_bytes, stored_state
 from watersmeet.serialization import to_json
 from watersmeet.store.commits import Commit
 
@@ -150,7 +150,7 @@ def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, pack in packs.items():
         if key[0].isdigit():
-            for operator_id, size in held_bytes(db.packs.read_footer(pack)["state"]).items():
+            for operator_id, size in held_bytes(stored_state(db.packs, pack)).items():
                 found[operator_id] = found.get(operator_id, 0) + size
     return found
 
@@ -162,16 +162,16 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
         if not key[0].isdigit():
             continue
         try:
-            manifest = db.packs.read_footer(pack)["state"]
+            manifest = stored_state(db.packs, pack)
         except Error:
             continue  # The clean-up was faster than we: the next status has it.
-        for state_id, traces in manifest["operators"].items():
+        for state_id in manifest.operators:
             operator_id = state_id.removeprefix(COPY)
             rows, size_bytes = sizes.get(operator_id, (0, 0))
-            refs = [ref for refs in traces.values() for ref in refs]
+            refs = manifest.refs_of(state_id)
             sizes[operator_id] = (
-                rows + sum(r[3] for r in refs),
-                size_bytes + sum(r[2] for r in refs),
+                rows + sum(r.rows for r in refs),
+                size_bytes + sum(r.length_bytes for r in refs),
             )
     return sizes
 

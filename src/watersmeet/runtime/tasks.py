@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import COPY, Rebuild
@@ -22,7 +23,7 @@ from watersmeet.kernel.executor import EpochContext, MostRows, StageResult, run_
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.sliced import Slicing
-from watersmeet.kernel.runs.state import RunRef, StageState
+from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import lifted
 from watersmeet.runtime.intents import Intent
@@ -32,7 +33,7 @@ from watersmeet.runtime.slices import SourceCounts, read_slices
 from watersmeet.sources.base import Slice
 from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import BlobRef, RelationChange
+from watersmeet.store.manifests import RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
@@ -176,7 +177,7 @@ def _run(
     packs.age(intent.epoch, _MAPPED_EPOCHS)
     before = job.packs.get(f"{stage}/{bucket}")
     has_state = stage > 0 or circuit.buckets == 1
-    manifest = _manifest(packs, before) if before and has_state else None
+    manifest = stored_state(packs, before) if before and has_state else None
     state = StageState(manifest, _Blobs(packs))
     for operator_id in state.operators - intent.mode.kept_state(frozenset(circuit.by_id)):
         state.drop(operator_id)
@@ -218,29 +219,13 @@ class _Blobs:
     def __init__(self, packs: PackFiles) -> None:
         self._packs = packs
 
-    def read(self, ref: RunRef) -> pa.Buffer:
-        return self._packs.read_blob(BlobRef(ref.file, ref.offset_bytes, ref.length_bytes, ref.rows))
+    def read(self, ref: BlobRef) -> pa.Buffer:
+        return self._packs.read_blob(ref)
 
 
-def _manifest(packs: PackFiles, pack: str) -> dict[str, Any]:
-    """The state manifest in a pack, with references as seen from outside of it."""
-    stored: dict[str, Any] = packs.read_footer(pack)["state"]
-    return _renamed(stored, "", pack)
-
-
-def _renamed(manifest: dict[str, Any], file: str, name: str) -> dict[str, Any]:
-    operators = {
-        o: {n: [[name if r[0] == file else r[0], *r[1:]] for r in refs] for n, refs in traces.items()}
-        for o, traces in manifest["operators"].items()
-    }
-    return {**manifest, "operators": operators}
-
-
-def manifest_files(manifest: Mapping[str, Any] | None) -> set[str]:
-    """The files that a manifest refers to."""
-    if manifest is None:
-        return set()
-    return {r[0] for traces in manifest["operators"].values() for refs in traces.values() for r in refs}
+def stored_state(packs: PackFiles, pack: str) -> StateManifest:
+    """The state that a pack lists."""
+    return StateManifest.from_json(packs.read_footer(pack)["state"]).within(pack)
 
 
 def _write(
@@ -250,7 +235,7 @@ def _write(
     bucket: int,
     state: StageState | None,
     before: str | None,
-    manifest: Mapping[str, Any] | None,
+    manifest: StateManifest | None,
     result: StageResult,
 ) -> Receipt:
     layout = _layout(job.root, durable=job.durable)
@@ -263,26 +248,23 @@ def _write(
                 changes[relation_id] = _add_change(writer, delta, schemas[relation_id])
     new = None
     if state is not None:
-
-        def add(buffer: pa.Buffer, rows: int) -> RunRef:
-            return RunRef(*writer.add(buffer, rows))
-
-        new = state.persist(add)
+        new = state.persist(writer.add)
     if not changes and (new is None or new == manifest):
         return Receipt(stage, bucket)
-    pack = writer.finish({} if new is None else {"state": new})
+    pack = writer.finish({} if new is None else {"state": new.to_json()})
     relations = {
         i: RelationChange(tuple(b.within(pack) for b in c.blobs), c.inserted_rows, c.deleted_rows)
         for i, c in changes.items()
     }
     if new is None:
         return Receipt(stage, bucket, relations=relations)
-    now = manifest_files(_renamed(new, "", pack)) | {pack}
-    old = manifest_files(manifest) | ({before} if before else set())
-    return Receipt(stage, bucket, pack, relations, retired=tuple(sorted(old - now)), grown=_grown(manifest, new))
+    now = {r.file for r in new.within(pack).refs} | {pack}
+    known = StateManifest({}) if manifest is None else manifest
+    old = {r.file for r in known.refs} | ({before} if before else set())
+    return Receipt(stage, bucket, pack, relations, retired=tuple(sorted(old - now)), grown=_grown(known, new))
 
 
-def _grown(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, int]:
+def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:
     """By operator, the bytes of its state less those that it had; those of which these are equal are left out."""
     grown = held_bytes(now)
     for operator_id, size in held_bytes(before).items():
@@ -290,13 +272,9 @@ def _grown(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str
     return {i: size for i, size in grown.items() if size}
 
 
-def held_bytes(manifest: Mapping[str, Any] | None) -> dict[str, int]:
-    """By operator, the bytes of its state as a manifest lists them, without a copy for a view that is being filled."""
-    return {
-        name: sum(r[2] for refs in traces.values() for r in refs)
-        for name, traces in ({} if manifest is None else manifest["operators"]).items()
-        if not name.startswith(COPY)
-    }
+def held_bytes(manifest: StateManifest) -> dict[str, int]:
+    """By operator, the bytes of its state, without a copy for a view that is being filled."""
+    return {o: sum(r.length_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
 
 
 def _add_change(writer: PackWriter, delta: Delta, names: list[str]) -> RelationChange:

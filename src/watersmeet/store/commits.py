@@ -24,7 +24,6 @@ from watersmeet.errors import Error, ProgrammingError, again, error
 from watersmeet.serialization import to_json
 from watersmeet.store.floors import Floor, floor_number, read_floor
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import BlobRef as BlobRef
 from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
 from watersmeet.store.manifests import Process, Progress, commit_from_json

@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
+from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, kinds
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
-
-
-class BlobRef(NamedTuple):
-    """A piece of a file in packs/. `rows`: of the table in it. `file` is "" for "the pack in which this is written"."""
-
-    file: str
-    offset_bytes: int
-    length_bytes: int
-    rows: int
-
-    def to_json(self) -> list[Any]:
-        """A JSON value from which `from_json` makes the same reference."""
-        return list(self)
-
-    @staticmethod
-    def from_json(value: Any) -> BlobRef:
-        """The inverse of `to_json`."""
-        return BlobRef(*value)
-
-    def within(self, pack: str) -> BlobRef:
-        """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""
-        return self if self.file else self._replace(file=pack)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet import files
+from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
 from watersmeet.store.layout import check_name
-from watersmeet.store.manifests import BlobRef
 from watersmeet.store.packs import HEADER_BYTES, MAGIC, PACK_FORMAT_VERSION, TRAILER, content_hash, file_hash
 from watersmeet.store.recent import Recent
 

@@ -23,8 +23,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet import files
+from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
-from watersmeet.store.manifests import BlobRef
 
 MAGIC: Final = b"WMPACK\r\n"
 PACK_FORMAT_VERSION: Final = 2

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.store.changes import Diff, count_change, encode_change
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import BlobRef, Commit, RelationChange
+from watersmeet.store.manifests import Commit, RelationChange
 from watersmeet.store.packs import PackWriter, transaction_prefix
 
 #: A change is cut into blobs of at most this many rows, so that readers can take bounded pieces.

@@ -407,7 +407,7 @@ def test_all_calls_together():
 @given(histories(append_only=True), st.sampled_from([(0,), ()]))
 def test_append_only_input(epochs, keys):
     history = run_history(aggregate_of(SCHEMA, keys, *CALLS[26:39]), epochs, append_only=True)
-    kept = history.stored.manifest["operators"].get(history.op.id, {})
+    kept = history.stored.manifest.operators.get(history.op.id, {})
     assert not any(name.startswith("values") for name in kept)
 
 

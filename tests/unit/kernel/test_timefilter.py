@@ -122,7 +122,7 @@ def test_the_state_is_empty_when_the_bound_has_passed_everything(comparison):
     op = filter_of(comparison)
     _, stored = run(op, [*history, ([], [], {"a": 10_000, "b": 10_000})])
     assert stored.load().size(op.id) == (0, 0)
-    assert not stored.manifest["operators"][op.id]
+    assert not stored.manifest.operators[op.id]
 
 
 @pytest.mark.parametrize("small", [0, 4096])

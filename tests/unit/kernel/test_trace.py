@@ -23,7 +23,7 @@ from watersmeet.kernel.runs import trace as trace_module
 from watersmeet.kernel.runs.delta import consolidate
 from watersmeet.kernel.runs.merge import FAN_IN, merge_runs
 from watersmeet.kernel.runs.run import Run, arrange
-from watersmeet.kernel.runs.state import BlobDict, RunRef, ScopedState, StageState
+from watersmeet.kernel.runs.state import BlobDict, ScopedState, StageState, StateManifest
 from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import BIGINT, INTEGER, VARCHAR
 
@@ -204,7 +204,7 @@ def test_state_goes_through_its_manifest_and_tells_what_is_new():
     state.trace("join-1", "right")
     state.declare("join-2")
     manifest = state.persist(blobs.add)
-    assert manifest["operators"].keys() == {"join-1", "join-2"}
+    assert manifest.operators.keys() == {"join-1", "join-2"}
     assert state.retired() == ()
     assert state.persist(blobs.add) == manifest, "nothing new the second time"
 
@@ -217,12 +217,12 @@ def test_state_goes_through_its_manifest_and_tells_what_is_new():
     assert len(left.runs) == 1
     second = state.persist(blobs.add)
     assert len(blobs._blobs) == 2, "runs merged away within the epoch are not written"
-    assert state.retired() == (RunRef.from_json(manifest["operators"]["join-1"]["left"][0]),)
+    assert state.retired() == (manifest.operators["join-1"]["left"][0],)
     assert StageState(second, blobs).trace("join-1", "left").num_rows == 10 * FAN_IN
 
     state = StageState(second, blobs)
     state.drop("join-1")
-    assert state.persist(blobs.add)["operators"] == {"join-2": {}}
+    assert state.persist(blobs.add).operators == {"join-2": {}}
     assert len(state.retired()) == 1
 
 
@@ -257,6 +257,6 @@ def test_damage_is_named():
         with pytest.raises(Error, match="STATE_DAMAGED"):
             StageState(manifest, blobs).trace("join-1", "left")
     with pytest.raises(Error, match="STATE_MISMATCH"):
-        StageState({**manifest, "format": 0}, blobs)
+        StateManifest.from_json({**manifest.to_json(), "format": 0})
     with pytest.raises(Error, match="INTERNAL_ERROR"):
         StageState(manifest).trace("join-1", "left")

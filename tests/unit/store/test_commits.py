@@ -14,11 +14,12 @@ from faults import FaultyOs
 from support import CATALOG, Database, read
 
 from watersmeet import files
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error
 from watersmeet.store import readers
 from watersmeet.store.catalogs import load_catalog, save_catalog, saving
-from watersmeet.store.commits import BlobRef, Commit, CommitLog, Frontier, RelationChange
+from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
 from watersmeet.store.floors import Floor, raise_floor
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout
 from watersmeet.store.lock import WriterLock

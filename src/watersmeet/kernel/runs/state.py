@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
 from watersmeet.kernel.runs.run import Run
@@ -27,29 +28,55 @@ class State(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RunRef:
-    """Where a run is stored: bytes [offset, offset + length) of `file`, and its number of rows."""
+@dataclass(frozen=True)
+class StateManifest:
+    """What of a state is stored: by operator, by trace, its runs, oldest first.
 
-    file: str
-    offset_bytes: int
-    length_bytes: int
-    rows: int
+    An operator may have no traces.
+    """
 
-    def to_json(self) -> list[Any]:
-        """[file, offset, length, rows]."""
-        return [self.file, self.offset_bytes, self.length_bytes, self.rows]
+    operators: Mapping[str, Mapping[str, tuple[BlobRef, ...]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes the same manifest."""
+        operators = {o: {n: [r.to_json() for r in refs] for n, refs in t.items()} for o, t in self.operators.items()}
+        return {"format": STATE_FORMAT_VERSION, "operators": operators}
 
     @staticmethod
-    def from_json(value: list[Any]) -> RunRef:
-        """The inverse of `to_json`."""
-        return RunRef(*value)
+    def from_json(value: Mapping[str, Any]) -> StateManifest:
+        """The inverse of `to_json`. Raises Error STATE_MISMATCH if it has another state format."""
+        if value.get("format") != STATE_FORMAT_VERSION:
+            raise error("STATE_MISMATCH", f"the state has format {value.get('format')}, this is {STATE_FORMAT_VERSION}")
+        return StateManifest(
+            {
+                o: {n: tuple(BlobRef.from_json(r) for r in refs) for n, refs in traces.items()}
+                for o, traces in value["operators"].items()
+            }
+        )
+
+    def within(self, pack: str) -> StateManifest:
+        """The manifest as seen from outside of the pack that it was found in."""
+        return StateManifest(
+            {
+                o: {n: tuple(r.within(pack) for r in refs) for n, refs in traces.items()}
+                for o, traces in self.operators.items()
+            }
+        )
+
+    def refs_of(self, operator_id: str) -> list[BlobRef]:
+        """The runs of all traces of an operator."""
+        return [r for refs in self.operators.get(operator_id, {}).values() for r in refs]
+
+    @property
+    def refs(self) -> set[BlobRef]:
+        """All runs."""
+        return {r for o in self.operators for r in self.refs_of(o)}
 
 
 class BlobStore(Protocol):
     """Where stored runs come from."""
 
-    def read(self, ref: RunRef) -> pa.Buffer:
+    def read(self, ref: BlobRef) -> pa.Buffer:
         """The bytes of `ref`, best without a copy; raises Error STATE_DAMAGED if they are not there."""
         ...
 
@@ -62,17 +89,17 @@ class RunCache:
     """
 
     def __init__(self, most_runs: int = 4096) -> None:
-        self._runs: OrderedDict[RunRef, Run] = OrderedDict()
+        self._runs: OrderedDict[BlobRef, Run] = OrderedDict()
         self._most_runs = most_runs
 
-    def get(self, ref: RunRef) -> Run | None:
+    def get(self, ref: BlobRef) -> Run | None:
         """The run of `ref`, if it is here."""
         run = self._runs.get(ref)
         if run is not None:
             self._runs.move_to_end(ref)
         return run
 
-    def put(self, ref: RunRef, run: Run) -> None:
+    def put(self, ref: BlobRef, run: Run) -> None:
         """Keeps `run`."""
         self._runs[ref] = run
         if len(self._runs) > self._most_runs:
@@ -85,22 +112,14 @@ class StageState:
     manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
     when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
     the states of one process that read from the same blob store.
-    Raises Error STATE_MISMATCH if the manifest has another state format.
     """
 
     def __init__(
-        self, manifest: Mapping[str, Any] | None = None, blobs: BlobStore | None = None, cache: RunCache | None = None
+        self, manifest: StateManifest | None = None, blobs: BlobStore | None = None, cache: RunCache | None = None
     ) -> None:
-        if manifest is not None and manifest.get("format") != STATE_FORMAT_VERSION:
-            raise error(
-                "STATE_MISMATCH", f"the state has format {manifest.get('format')}, this is {STATE_FORMAT_VERSION}"
-            )
-        operators = {} if manifest is None else manifest["operators"]
-        self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {
-            o: {n: tuple(RunRef.from_json(r) for r in refs) for n, refs in traces.items()}
-            for o, traces in operators.items()
-        }
-        self._before = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
+        manifest = StateManifest({}) if manifest is None else manifest
+        self._stored: dict[str, dict[str, tuple[BlobRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
+        self._before = manifest.refs
         self._loaded: dict[tuple[str, str], Trace] = {}
         self._blobs = blobs
         self._cache = RunCache() if cache is None else cache
@@ -146,27 +165,27 @@ class StageState:
                 size_bytes += sum(r.length_bytes for r in refs)
         return rows, size_bytes
 
-    def persist(self, add: Callable[[pa.Buffer, int], RunRef]) -> dict[str, Any]:
-        """Hands each new run's (bytes, rows) to `add`, in a fixed order, and returns the new manifest (JSON).
+    def persist(self, add: Callable[[pa.Buffer, int], BlobRef]) -> StateManifest:
+        """Hands each new run's (bytes, rows) to `add`, in a fixed order, and returns the new manifest.
 
         Runs that were merged away before they were ever stored are not written.
         """
-        operators: dict[str, dict[str, list[Any]]] = {}
+        operators: dict[str, dict[str, tuple[BlobRef, ...]]] = {}
         for operator_id in sorted(self._stored):
             traces = dict(self._stored[operator_id])
             for (o, name), trace in self._loaded.items():
                 if o == operator_id:
                     traces[name] = tuple(self._store(run, add) for run in trace.runs)
             self._stored[operator_id] = traces
-            operators[operator_id] = {n: [r.to_json() for r in traces[n]] for n in sorted(traces) if traces[n]}
-        return {"format": STATE_FORMAT_VERSION, "operators": operators}
+            operators[operator_id] = {n: traces[n] for n in sorted(traces) if traces[n]}
+        return StateManifest(operators)
 
-    def retired(self) -> tuple[RunRef, ...]:
+    def retired(self) -> tuple[BlobRef, ...]:
         """What the manifest given at the start listed and the state no longer needs; call after `persist`."""
         now = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
-        return tuple(sorted(self._before - now, key=RunRef.to_json))
+        return tuple(sorted(self._before - now))
 
-    def _load(self, ref: RunRef) -> Run:
+    def _load(self, ref: BlobRef) -> Run:
         if self._blobs is None:
             raise error("INTERNAL_ERROR", "a state with stored runs needs a blob store")
         cached = self._cache.get(ref)
@@ -181,10 +200,10 @@ class StageState:
         return run
 
     @staticmethod
-    def _store(run: Run, add: Callable[[pa.Buffer, int], RunRef]) -> RunRef:
+    def _store(run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> BlobRef:
         if run.ref is None:
             run.ref = add(run.to_ipc(), run.num_rows)
-        ref: RunRef = run.ref
+        ref: BlobRef = run.ref
         return ref
 
 
@@ -211,17 +230,17 @@ class BlobDict:
         self._blobs: dict[str, pa.Buffer] = {}
         self._added = 0
 
-    def add(self, buffer: pa.Buffer, rows: int) -> RunRef:
+    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
         """Stores `buffer` and tells where it is."""
-        ref = RunRef(str(self._added), 0, buffer.size, rows)
+        ref = BlobRef(str(self._added), 0, buffer.size, rows)
         self._blobs[ref.file] = buffer
         self._added += 1
         return ref
 
-    def remove(self, ref: RunRef) -> None:
+    def remove(self, ref: BlobRef) -> None:
         """Forgets the buffer of `ref`."""
         del self._blobs[ref.file]
 
-    def read(self, ref: RunRef) -> pa.Buffer:
+    def read(self, ref: BlobRef) -> pa.Buffer:
         """The buffer of `ref`."""
         return self._blobs[ref.file]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from watersmeet.blobs import BlobRef
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
@@ -15,10 +16,10 @@ from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.run import Run
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.status import database_status as stored_status
+from watersmeet.runtime.tasks import stored_state
 from watersmeet.session.access.context import Session
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
-from watersmeet.store.manifests import BlobRef
 
 _MEASURED: Final = (
     "main_bytes",
@@ -132,10 +133,10 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     sides = list(zip(held, kept, strict=False))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():
-            manifest = session.database.packs.read_footer(pack)["state"]
+            manifest = stored_state(session.database.packs, pack)
             for side, (operator_id, trace) in sides:
-                references = manifest["operators"].get(operator_id, {}).get(trace, ())
-                held[side] += sum(_live_rows(session, pack, r) for r in references)
+                references = manifest.operators.get(operator_id, {}).get(trace, ())
+                held[side] += sum(_live_rows(session, r) for r in references)
     return held
 
 
@@ -149,9 +150,9 @@ def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[
     return []
 
 
-def _live_rows(session: Session, pack: str, reference: list[Any]) -> int:
+def _live_rows(session: Session, ref: BlobRef) -> int:
     """Rows of a run less those that it takes back from older runs."""
-    blob = session.database.packs.read_blob(BlobRef(*reference).within(pack))
+    blob = session.database.packs.read_blob(ref)
     return int(Run.from_ipc(blob).diff.sum())
 
 
