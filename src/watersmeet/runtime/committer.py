@@ -165,12 +165,12 @@ def _metrics(
     duration_us: int,
 ) -> dict[str, Any]:
     """Of this epoch: rows, bytes, duration_us, operators, idle inputs. Sums since the beginning: totals by relation,
-    errors by operator.
+    errors by operator; none of what was dropped.
     """
     operators = _summed(receipts)
     known = db.catalog().relations
     totals = {i: dict(t) for i, t in before.get("totals", {}).items() if i in known}
-    errors = Counter(before.get("errors", {}))
+    errors = Counter({i: n for i, n in before.get("errors", {}).items() if i in circuit.by_id})
     errors.update({i: v["expression_errors"] for i, v in operators.items() if v.get("expression_errors")})
     if not intent.mode.reads_history:
         for receipt in receipts:
