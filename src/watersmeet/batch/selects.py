@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from sqlglot import exp
 
@@ -11,7 +11,7 @@ from watersmeet.batch.scalars import BatchContext, ordered
 from watersmeet.batch.sources import Sources, Translate
 from watersmeet.batch.state import Batch, Environment, Output, Translated, not_supported
 from watersmeet.binder.scope import Scope, ScopeColumn, item_name, unaliased_name
-from watersmeet.binder.sources import check_arguments
+from watersmeet.binder.sources import SELECT_PARTS, check_arguments
 from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.timewindows import check_condition
 from watersmeet.binder.windows import Definitions
@@ -23,24 +23,6 @@ from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT
-
-_KNOWN: Final = frozenset(
-    {
-        "with_",
-        "expressions",
-        "from_",
-        "joins",
-        "where",
-        "group",
-        "having",
-        "distinct",
-        "order",
-        "limit",
-        "offset",
-        "laterals",
-        "windows",
-    }
-)
 
 
 class Selecting:
@@ -56,7 +38,7 @@ class Selecting:
         """The whole SELECT, without its WITH."""
         node = self.node
         self.batch.rules.check_ending(node, self.env.text)
-        check_arguments(node, _KNOWN, self.env.text, "a query")
+        check_arguments(node, SELECT_PARTS, self.env.text, "a query")
         made: dict[str, Any] = {}
         scope = Scope(outer=self.env.outer)
         clause = node.args.get("from_")

@@ -22,6 +22,7 @@ from watersmeet.binder.roworder import StreamOrder
 from watersmeet.binder.rules import BindQuery, Groups, SelectList, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.binder.sources import (
+    SELECT_PARTS,
     alias_of,
     bind_derived,
     bind_table,
@@ -42,23 +43,6 @@ from watersmeet.expressions.setfunctions import TableCall, table_call
 from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER
 
-_KNOWN: Final = frozenset(
-    {
-        "with_",
-        "expressions",
-        "from_",
-        "joins",
-        "where",
-        "group",
-        "having",
-        "distinct",
-        "order",
-        "limit",
-        "offset",
-        "laterals",
-        "windows",
-    }
-)
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
 _SUBQUERY: Final = frozenset({"this", "alias", "joins"})
 
@@ -91,7 +75,7 @@ class Selecting:
         return Subqueries(self.env, self.binding, self.bind, scope)
 
     def _check(self) -> None:
-        check_arguments(self.node, _KNOWN | own_parts(self.node), self.env.text, self.rules.query_called)
+        check_arguments(self.node, SELECT_PARTS | own_parts(self.node), self.env.text, self.rules.query_called)
         self.rules.check_select(self.node, self.env.text)
         for lateral in self.node.args.get("laterals") or []:
             raise not_supported("LATERAL VIEW", lateral, self.env)

@@ -43,6 +43,26 @@ def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint:
     return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=env.text, span=place_of(node))
 
 
+#: The parts of a SELECT that binders read.
+SELECT_PARTS: Final = frozenset(
+    {
+        "with_",
+        "expressions",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "distinct",
+        "order",
+        "limit",
+        "offset",
+        "laterals",
+        "windows",
+    }
+)
+
+
 def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what: str) -> None:
     """FEATURE_NOT_SUPPORTED for parts of a node that nobody reads: nothing is dropped in silence."""
     for name, part in node.args.items():

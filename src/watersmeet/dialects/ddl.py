@@ -41,6 +41,20 @@ _KINDS: Final[dict[tuple[str, ...], DropKind]] = {
 
 #: Reads the type of a column.
 TypeReader = Callable[[Cursor], SqlType]
+#: What RisingWave creates and drops, and is not here.
+_LACKING: Final = (
+    "SINK",
+    "FUNCTION",
+    "AGGREGATE",
+    "CONNECTION",
+    "SECRET",
+    "DATABASE",
+    "USER",
+    "ROLE",
+    "TYPE",
+    "SUBSCRIPTION",
+    "SEQUENCE",
+)
 
 
 class Definition:
@@ -237,17 +251,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         raise cursor.error()
     word = token.text.upper()
     lacking = (
-        "SINK",
-        "FUNCTION",
-        "AGGREGATE",
-        "CONNECTION",
-        "SECRET",
-        "DATABASE",
-        "USER",
-        "ROLE",
-        "TYPE",
-        "SUBSCRIPTION",
-        "SEQUENCE",
+        *_LACKING,
         "TEMPORARY",
         "TEMP",
         "UNIQUE",
@@ -456,20 +460,7 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     token = cursor.current
     if token is None:
         raise cursor.error()
-    lacking = (
-        "SINK",
-        "FUNCTION",
-        "AGGREGATE",
-        "CONNECTION",
-        "SECRET",
-        "DATABASE",
-        "USER",
-        "ROLE",
-        "TYPE",
-        "SUBSCRIPTION",
-        "SEQUENCE",
-    )
-    if token.text.upper() in lacking:
+    if token.text.upper() in _LACKING:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, place))
     raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA exist.")
