@@ -33,7 +33,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import exactly, read
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, Index, MaterializedView, Source, Stream, Table, View
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.watermarks import NOW, Step, Term, Watermark
@@ -279,9 +279,13 @@ def values(rows, prefix="v") -> Values:
     )
 
 
+_CLASSES = (Table, Source, View, MaterializedView, Index)
+
+
 def relation(name, columns="k int, x int, y int", kind="table", key=(), **more) -> CatalogRelation:
     fields = tuple(Field(c.split()[0], TYPES[c.split()[1]]) for c in columns.split(", "))
-    return CatalogRelation(more.pop("id", name), name, kind, fields, primary_key=key, **more)
+    made = Stream if "mode" in more else next(c for c in _CLASSES if c.kind == kind)
+    return made(more.pop("id", name), name, fields, primary_key=key, **more)
 
 
 def catalog_of(*relations) -> Catalog:
@@ -290,6 +294,4 @@ def catalog_of(*relations) -> Catalog:
 
 def sink_of(tree, name="v") -> CatalogRelation:
     """A materialised view with the columns of `tree`."""
-    return CatalogRelation(
-        name, name, "materialized view", tuple(Field(f"o{i}", c.type, c.nullable) for i, c in enumerate(tree.columns))
-    )
+    return MaterializedView(name, name, tuple(Field(f"o{i}", c.type, c.nullable) for i, c in enumerate(tree.columns)))

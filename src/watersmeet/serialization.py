@@ -39,18 +39,18 @@ def from_json(kind: type[T], value: Any) -> T:
         raise ValueError(f"not the JSON form of {kind.__name__}: {cause}") from cause
 
 
-def kinds(base: type, classes: Mapping[str, type]) -> None:
+def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
     """Objects of `classes` carry their name as `kind`, by which they are read where a `base` is asked for.
 
-    classes: may grow later; each has its name as class variable `kind`.
+    classes: may grow later; each has its name as class variable `by`.
     """
 
     def is_one(cls: Any) -> bool:
-        return isinstance(cls, type) and classes.get(getattr(cls, _KIND, "")) is cls
+        return isinstance(cls, type) and classes.get(getattr(cls, by, "")) is cls
 
     def writer(cls: Any) -> Any:
         plain = make_dict_unstructure_fn(cls, _CONVERTER, _cattrs_omit_if_default=True)
-        return lambda value: {_KIND: cls.kind, **plain(value)}
+        return lambda value: {_KIND: getattr(cls, by), **plain(value)}
 
     def reader(cls: Any) -> Any:
         plain = make_dict_structure_fn(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Input, Relation
 from watersmeet.errors import did_you_mean
 from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
@@ -14,6 +14,9 @@ from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.nexmark import NexmarkSource
 from watersmeet.sources.options import refuse
+
+Made = TypeVar("Made", bound=Input)
+
 
 CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "datagen": DatagenSource,
@@ -38,7 +41,7 @@ def open_source(relation: Relation) -> Source:
     return make(replace(relation, columns=relation.written))
 
 
-def check_connector(relation: Relation) -> Relation:
+def check_connector(relation: Made) -> Made:
     """The relation as the catalog should keep it, with absolute paths: for CREATE.
 
     Raises CONNECTOR_OPTION if `open_source` would.

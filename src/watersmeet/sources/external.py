@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from watersmeet.catalog import External, Relation
+from watersmeet.catalog import External, Table
 from watersmeet.errors import did_you_mean, error
 from watersmeet.sources.convert import convert
 from watersmeet.sources.files import FileSource
@@ -92,7 +92,7 @@ class FileReader:
 
     def _source(self, columns: Schema) -> FileSource:
         options = {"settle_ms": "0", **self._external.options}
-        return FileSource(Relation("external", self._external.name, "table", columns, connector=options))
+        return FileSource(Table("external", self._external.name, columns, connector=options))
 
 
 class _Refusing:

@@ -73,7 +73,7 @@ def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
             if catalog_name(log) == name:
                 raise error("DATABASE_DAMAGED", f"catalog {path.name} is missing from {path.parent}") from cause
             continue  # Overtaken by the writer: look again.
-        except (KeyError, TypeError, IndexError) as cause:
+        except (KeyError, TypeError, IndexError, ValueError) as cause:
             raise error("DATABASE_DAMAGED", f"catalog/{path.name} is not a catalog") from cause
     return Catalog(), ""
 

@@ -7,7 +7,7 @@ import pytest
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.binder import bind_query
-from watersmeet.catalog import Catalog, EventTime, Relation
+from watersmeet.catalog import Catalog, EventTime, Source, Table
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.types import Field, SqlType
@@ -19,10 +19,9 @@ MINUTE = 60_000_000
 
 def relation(number, name, *, key=(), append_only=True):
     columns = (Field("k", SqlType("integer")), Field("ts", SqlType("timestamp")), Field("v", SqlType("integer")))
-    return Relation(
+    return (Table if key else Source)(
         f"s{number}",
         name,
-        "table" if key else "source",
         columns,
         primary_key=key,
         append_only=append_only,

@@ -10,7 +10,7 @@ from tests.algebra_to_sql import to_sql
 from watersmeet.algebra.relations import Aggregate, Expand, Filter, Join, Project, Scan, Values
 from watersmeet.batch import to_duckdb
 from watersmeet.binder import bind_query
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, Index, MaterializedView, Source, Table, View
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import (
     CreateIndex,
@@ -30,22 +30,20 @@ def catalog_of(script: str) -> Catalog:
         if isinstance(statement, CreateRelation):
             kind = "source" if isinstance(statement, CreateSource) else "table"
             append_only = kind == "source" or (isinstance(statement, CreateTable) and statement.append_only)
-            relation = Relation(
+            relation = {"source": Source, "table": Table}[kind](
                 catalog.new_id(kind),
                 statement.name,
-                kind,
                 statement.columns,
-                statement.primary_key,
-                append_only,
+                primary_key=statement.primary_key,
+                append_only=append_only,
                 sql=statement.sql,
             )
         elif isinstance(statement, CreateView):
             kind = "materialized view" if isinstance(statement, CreateMaterializedView) else "view"
             query = bind_query(statement.query, catalog, statement.text, column_names=statement.column_names)
-            relation = Relation(
+            relation = {"view": View, "materialized view": MaterializedView}[kind](
                 catalog.new_id(kind),
                 statement.name,
-                kind,
                 query.columns,
                 sql=statement.sql,
                 depends_on=query.depends_on,
@@ -53,10 +51,9 @@ def catalog_of(script: str) -> Catalog:
         else:
             assert isinstance(statement, CreateIndex)
             table = catalog.by_name(statement.table.name)
-            relation = Relation(
+            relation = Index(
                 catalog.new_id("index"),
                 statement.name,
-                "index",
                 table.columns,
                 depends_on=(table.id,),
                 index_columns=statement.columns,

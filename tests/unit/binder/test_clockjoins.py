@@ -12,7 +12,7 @@ from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import walk
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.binder import bind_query
-from watersmeet.catalog import Catalog, EventTime, Relation
+from watersmeet.catalog import Catalog, EventTime, Table
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
 from watersmeet.types import Field, SqlType
@@ -24,10 +24,9 @@ SECOND = 1_000_000
 
 def stream(number, name):
     columns = (Field("ROWTIME", SqlType("timestamp"), nullable=False), Field("K", SqlType("integer")))
-    return Relation(
+    return Table(
         f"t{number}",
         name,
-        "table",
         columns,
         append_only=True,
         event_time=EventTime("ROWTIME", 0, ordered=True),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from tests.unit.runtime import trees
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Table
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inprocess import InProcessEngine
@@ -42,7 +42,7 @@ class Kit:
 
     def table(self, name, **columns):
         fields = tuple(Field(n, t) for n, t in columns.items())
-        relation = Relation(self.catalog.new_id("table"), name, "table", fields)
+        relation = Table(self.catalog.new_id("table"), name, fields)
         self.catalog = self.catalog.with_relation(relation)
         self.model.execute(f"CREATE TABLE {name} ({', '.join(f'{f.name} {f.type.duckdb}' for f in fields)})")
         return relation
@@ -77,9 +77,7 @@ class Kit:
         """tree: a function of this kit that gives the tree of the algebra that means `sql`."""
         tree = tree(self)
         columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-        relation = Relation(
-            self.catalog.new_id("materialized view"), name, "materialized view", columns, sql=sql, ready=False
-        )
+        relation = MaterializedView(self.catalog.new_id("materialized view"), name, columns, sql=sql, ready=False)
         self.views[relation.id] = compile_view(tree, relation, self.views, self.buckets)
         self.catalog = self.catalog.with_relation(relation)
         self.model.execute(f"CREATE VIEW {name} AS {sql}")

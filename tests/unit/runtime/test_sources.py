@@ -11,7 +11,7 @@ import pytest
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import Kit
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Source, Table
 from watersmeet.errors import Error
 from watersmeet.runtime import coordinator as coordinating
 from watersmeet.runtime.budget import Budget
@@ -32,8 +32,8 @@ def made(tmp_path, *, key=(), kind="source", **options):
     connector = {"connector": "file", "path": str(tmp_path / "in"), "format": "csv", "csv.header": "false", **options}
     columns = (Field("k", BIGINT), Field("x", VARCHAR))
     relation = kit.relation(
-        Relation(
-            kit.catalog.new_id(kind), "s", kind, columns, primary_key=key, append_only=not key, connector=connector
+        {"source": Source, "table": Table}[kind](
+            kit.catalog.new_id(kind), "s", columns, primary_key=key, append_only=not key, connector=connector
         )
     )
     return kit, relation

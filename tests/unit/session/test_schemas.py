@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import watersmeet
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, Table
 from watersmeet.testing.harness import Harness
 from watersmeet.types import INTEGER, Field
 
@@ -16,15 +16,8 @@ def connected(*arguments, **options):
     return watersmeet.connect(*arguments, runtime="inprocess", parallelism=1, **options)
 
 
-def test_a_catalog_of_a_version_without_schemas_is_read():
-    relation = Relation("t1", "t", "table", COLUMNS)
-    value = Catalog(3, 2, {"t1": relation}).to_json()
-    del value["schemas"], value["relations"][0]["schema"], value["relations"][0]["path"]
-    assert Catalog.from_json(value).by_name("t", "public") == relation
-
-
 def test_names_are_looked_up_along_the_path():
-    there = {i: Relation(i, "t", "table", COLUMNS, schema=s) for i, s in (("t1", "public"), ("t2", "s"))}
+    there = {i: Table(i, "t", COLUMNS, schema=s) for i, s in (("t1", "public"), ("t2", "s"))}
     assert [
         Catalog(relations=there, path=p).by_name("t").id for p in (("public", "s"), ("s", "public"), ("x", "s"))
     ] == ["t1", "t2", "t2"]

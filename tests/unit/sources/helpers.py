@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet import types as t
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Source as CatalogSource
 from watersmeet.sources.base import Slice, Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
@@ -21,9 +21,9 @@ T0 = 1_700_000_000 * S
 AB = (Field("a", t.INTEGER), Field("b", t.VARCHAR))
 
 
-def relation(columns: Sequence[Field] = AB, key: tuple[str, ...] = (), **options: str) -> Relation:
+def relation(columns: Sequence[Field] = AB, key: tuple[str, ...] = (), **options: str) -> CatalogSource:
     named = {name.replace("__", "."): value for name, value in options.items()}
-    return Relation("s1", "s", "source", tuple(columns), key, append_only=True, connector=named)
+    return CatalogSource("s1", "s", tuple(columns), primary_key=key, append_only=True, connector=named)
 
 
 def file_source(root: Path, columns: Sequence[Field] = AB, **options: str) -> Source:

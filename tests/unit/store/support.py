@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
 from watersmeet.store.compaction import Compactor
@@ -38,10 +38,10 @@ def catalog(*relations: Relation) -> Catalog:
     return found
 
 
-ORDERS = Relation("t1", "orders", "table", COLUMNS)
-EVENTS = Relation("t2", "events", "table", COLUMNS, append_only=True)
-FED = Relation("t3", "fed", "table", COLUMNS, connector={"connector": "file"})
-TOTALS = Relation("m4", "totals", "materialized view", COLUMNS, depends_on=("t1",))
+ORDERS = Table("t1", "orders", COLUMNS)
+EVENTS = Table("t2", "events", COLUMNS, append_only=True)
+FED = Table("t3", "fed", COLUMNS, connector={"connector": "file"})
+TOTALS = MaterializedView("m4", "totals", COLUMNS, depends_on=("t1",))
 CATALOG = catalog(ORDERS, EVENTS, FED, TOTALS)
 
 

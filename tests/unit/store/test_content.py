@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import CATALOG, NESTED, ORDERS, Database, catalog, change, counted, read, rows_table
 from tests.thorough import examples
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import MaterializedView, Table
 from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.content import Content, _connect
@@ -162,7 +162,7 @@ def test_tables_are_shown_at_the_frontier_of_the_views(database):
 
 
 def test_tables_are_shown_at_the_head_without_ready_views(tmp_path):
-    waiting = Relation("m4", "totals", "materialized view", CATALOG.relations["m4"].columns, ready=False)
+    waiting = MaterializedView("m4", "totals", CATALOG.relations["m4"].columns, ready=False)
     database = Database(tmp_path / "x", catalog(*list(CATALOG.relations.values())[:3], waiting))
     database.epoch(transaction=0, m4=[((9, "z", 1.0), 1)])
     database.transaction(t1=[((2, "b", 1.0), 1)])
@@ -221,7 +221,7 @@ def test_earlier_moment_on_request(database):
 
 def test_intervals_are_equal_by_their_parts(tmp_path):
     """One month is not thirty days, also inside arrays and structs, in content and through a snapshot."""
-    relations = catalog(Relation("t1", "spans", "table", NESTED))
+    relations = catalog(Table("t1", "spans", NESTED))
     month, days = pa_interval(1, 0), pa_interval(0, 30)
     database = Database(tmp_path / "x", relations)
     content = database.content()
@@ -246,7 +246,7 @@ def test_dropped_relation_is_forgotten_and_its_name_can_be_used_again(database):
     database.transaction(t1=[((1, "a", 1.0), 1)])
     read(content, CATALOG, "t1", newest=True)
     content.drop("t1")
-    again = Relation("t9", "orders", "table", CATALOG.relations["t1"].columns)
+    again = Table("t9", "orders", CATALOG.relations["t1"].columns)
     database.catalog = CATALOG.without({"t1"}).with_relation(again)
     database.transaction(t9=[((7, "b", 1.0), 1)])
     assert read(content, database.catalog, "t9")["t9"] == Counter({(7, "b", 1.0): 1})
@@ -255,7 +255,7 @@ def test_dropped_relation_is_forgotten_and_its_name_can_be_used_again(database):
 
 def test_names_and_columns_with_any_characters(tmp_path):
     columns = (Field('a "b"', BIGINT), Field("_diff", BIGINT), Field("_h", BIGINT), Field("c1", BIGINT))
-    relations = catalog(Relation("t1", 'x"; DROP TABLE y; --', "table", columns))
+    relations = catalog(Table("t1", 'x"; DROP TABLE y; --', columns))
     database = Database(tmp_path / "x", relations)
     database.transaction(t1=[((1, 2, 3, 4), 1)])
     database.transaction(t1=[((1, 2, 3, 4), -1), ((5, 6, 7, 8), 2)])

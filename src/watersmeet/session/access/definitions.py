@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from watersmeet.catalog import Relation, RelationKind
+from watersmeet.catalog import MaterializedView, Relation, RelationKind, Table
 from watersmeet.dialects.statements import (
     Alter,
     Create,
@@ -22,6 +22,8 @@ from watersmeet.session.access.replacing import check_replaceable
 from watersmeet.session.access.schemas import schema_for
 from watersmeet.types import Field, Schema
 
+R = TypeVar("R", bound=Relation)
+
 #: What a word of DROP stands for, where it is no kind by its own name.
 _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
     "any view": ("view", "materialized view"),
@@ -31,13 +33,13 @@ _KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
 }
 
 
-def new_relation(session: Session, statement: Create, kind: RelationKind, columns: Schema, **fields: Any) -> Relation:
+def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
     """What a statement makes, as the catalog keeps it. fields: others than id, name, schema, path, text and dialect."""
-    fields.setdefault("most_join_rows", most_join_rows(session.variables))
-    return Relation(
-        session.catalog.new_id(kind),
+    if issubclass(kind, MaterializedView):
+        fields.setdefault("most_join_rows", most_join_rows(session.variables))
+    return kind(
+        session.catalog.new_id(kind.kind),
         fields.pop("name", statement.name),
-        kind,
         columns,
         sql=statement.sql,
         dialect=session.dialect,
@@ -74,7 +76,7 @@ def check_folded(
     session: Session, statement: Statement, name: str, schema: str, span: Span, own: Relation | None = None
 ) -> None:
     """DUPLICATE_OBJECT for a name that DuckDB could not tell from that of another relation than `own`."""
-    shown = Relation("", name, "table", (), schema=schema).shown.lower()
+    shown = Table("", name, (), schema=schema).shown.lower()
     same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and not r.hidden and r is not own)
     folded = next(same, None)
     if folded is not None:

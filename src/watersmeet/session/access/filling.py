@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.binder.binding import Fill
-from watersmeet.catalog import Relation
+from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
@@ -23,7 +23,7 @@ class Bound:
     """
 
     tree: Tree
-    relation: Relation
+    relation: MaterializedView
     rowtime: str | None = None
     hidden: bool = False
     fills: tuple[Fill, ...] = ()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, VALUE_FACET, Relation
+from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, VALUE_FACET, Input, Relation
 from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.errors import error
@@ -91,6 +91,7 @@ def accepting(relation: Relation) -> Relation:
         return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
     if not relation.takes_signs:
         return relation
+    assert isinstance(relation, Input)
     columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
     return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
 

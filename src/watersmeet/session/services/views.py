@@ -19,7 +19,7 @@ from watersmeet.binder.binding import Fill
 from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.binder.emission_request import Request
 from watersmeet.binder.settings import JOIN_ROWS_SETTING
-from watersmeet.catalog import KEY_COLUMN, Relation
+from watersmeet.catalog import KEY_COLUMN, CacheFill, MaterializedView, Query, Relation
 from watersmeet.circuit import operators
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
@@ -127,10 +127,9 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
     columns = tuple(
         Field(c.name, t.type, t.nullable) for c, t in zip(dictionary.columns, found.tree.columns, strict=True)
     )
-    relation = Relation(
+    relation = CacheFill(
         session.catalog.new_id("materialized view"),
         f"?{view.name}.{dictionary.name}.{number}",
-        "materialized view",
         columns,
         dialect=view.dialect,
         hidden=True,
@@ -199,10 +198,9 @@ def bind_running(
             )
         whole = records_of(bound)
     tree = exactly(whole, whole.columns[: len(bound.columns) - bound.facets])
-    relation = Relation(
+    relation = Query(
         session.catalog.new_id("materialized view"),
         name,
-        "materialized view",
         tuple(replace(c, nullable=t.nullable) for c, t in zip(bound.columns, tree.columns, strict=False)),
         sql=statement.sql,
         dialect=session.dialect,
@@ -232,7 +230,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     relation = new_relation(
         session,
         statement,
-        "materialized view",
+        MaterializedView,
         query.columns,
         depends_on=query.depends_on,
         functions=query.functions,

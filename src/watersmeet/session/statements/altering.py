@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import ARRIVAL, Known, Relation
+from watersmeet.catalog import ARRIVAL, Input, Known, Relation
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.statements import AddColumn, Alter, Create, CreateTable, RenameColumn, RenameRelation
@@ -101,6 +101,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
             if not any(c.name == column.name for c in relation.columns)
             else None,
         )
+    assert isinstance(relation, Input)
     stored = [relation.stored.get(c.name, c.name) for c in relation.columns]
     fill = None if column.nullable or relation.kind == "source" else _fill(column.type)
     if not column.nullable and (statement.default is None or (relation.kind == "table" and fill is None)):
@@ -111,7 +112,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
             "ADD COLUMN of a column that can't be NULL is not supported",
             detail="The rows that are there have no value for it.",
         )
-    made = replace(
+    made: Input = replace(
         relation,
         columns=(*relation.columns, column),
         defaults=relation.defaults | ({} if statement.default is None else {column.name: statement.default}),

@@ -9,7 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import ARRIVAL, Dictionary, External, Relation
+from watersmeet.catalog import (
+    ARRIVAL,
+    Dictionary,
+    DictionaryTable,
+    DictionaryView,
+    External,
+    ExternalTable,
+    ExternalView,
+    Relation,
+    Source,
+)
 from watersmeet.circuit.operators import FOREVER_US
 from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.statements import (
@@ -75,7 +85,9 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
     _fill(
         session,
         statement,
-        new_relation(session, statement, "table", statement.columns, ranges=dict(statement.ranges), external=external),
+        new_relation(
+            session, statement, ExternalTable, statement.columns, ranges=dict(statement.ranges), external=external
+        ),
         "an external table",
         statement.name_span,
     )
@@ -94,7 +106,7 @@ def _over_stream(session: Session, statement: CreateExternalTable, options: dict
         new_relation(
             session,
             statement,
-            "view",
+            ExternalView,
             columns,
             depends_on=(below.id,),
             query=_query(below, columns),
@@ -121,7 +133,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
         made = new_relation(
             session,
             statement,
-            "source",
+            Source,
             statement.columns,
             append_only=True,
             connector={} if session.replace_connectors else file_connector(options),
@@ -154,7 +166,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
             new_relation(
                 session,
                 statement,
-                "view",
+                DictionaryView,
                 shown,
                 primary_key=statement.primary_key,
                 depends_on=(below.id, *needs),
@@ -172,7 +184,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
         new_relation(
             session,
             statement,
-            "table",
+            DictionaryTable,
             statement.columns,
             primary_key=statement.primary_key,
             depends_on=needs,

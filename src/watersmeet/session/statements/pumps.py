@@ -15,7 +15,7 @@ from sqlglot import exp
 from watersmeet.binder import bind_query
 from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.sources import view_statement
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Pump, Relation, StoppedPump, turned_into
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import again, error
@@ -49,9 +49,7 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
     assert stream is not None
     add(
         session,
-        new_relation(
-            session, statement, "view", query.columns, depends_on=query.depends_on, feeds=stream.id, pump=True
-        ),
+        new_relation(session, statement, StoppedPump, query.columns, depends_on=query.depends_on, feeds=stream.id),
     )
     return Result("CREATE PUMP")
 
@@ -97,7 +95,7 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
-        stopped = replace(relation, id=session.catalog.new_id("view"), kind="view", append_only=False, watermarks={})
+        stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id("view"), append_only=False)
         remove(session, {relation.id})
         add(session, stopped)
 
@@ -106,7 +104,7 @@ def _start(session: Session, statement: CreatePump) -> None:
     bound = bind_view(session, statement)
     stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
     assert stream is not None
-    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id, pump=True)))
+    make_writing(session, replace(bound, relation=turned_into(Pump, bound.relation, feeds=stream.id)))
 
 
 def _restart(session: Session, relation: Relation) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.catalog import ARRIVAL, EventTime
+from watersmeet.catalog import ARRIVAL, EventTime, Index, Stream
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import CreateStream
 from watersmeet.expressions.casts import cast
@@ -77,7 +77,7 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     stream = new_relation(
         session,
         statement,
-        "table",
+        Stream,
         statement.columns,
         primary_key=statement.primary_key,
         append_only=statement.mode == "append",
@@ -97,7 +97,7 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
             new_relation(
                 session,
                 statement,
-                "index",
+                Index,
                 statement.columns,
                 name=name,
                 depends_on=(stream.id,),

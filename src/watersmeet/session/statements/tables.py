@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
-from watersmeet.catalog import ARRIVAL, Relation
+from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.statements import (
@@ -29,6 +30,8 @@ from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field
 
+Made = TypeVar("Made", bound=Input)
+
 
 def create_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE, with or without a connector, or AS a query."""
@@ -43,7 +46,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
         new_relation(
             session,
             statement,
-            "table",
+            Table,
             statement.columns,
             primary_key=statement.primary_key,
             append_only=statement.append_only,
@@ -73,7 +76,7 @@ def _create_table_as(session: Session, statement: CreateTable, query: Bounded) -
     columns = tuple(Field(n, c.type) for n, c in zip(names, query.columns, strict=True))
     check_columns(columns, statement)
     refresh_read(session, query.depends_on)
-    relation = new_relation(session, statement, "table", columns, append_only=statement.append_only)
+    relation = new_relation(session, statement, Table, columns, append_only=statement.append_only)
     with own_transaction(session):
         add(session, relation)
         return insert_query(session, relation, query)
@@ -106,7 +109,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
             new_relation(
                 session,
                 statement,
-                "source",
+                Source,
                 statement.columns,
                 append_only=True,
                 connector=_connector(session, statement),
@@ -152,7 +155,7 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
         new_relation(
             session,
             statement,
-            "index",
+            Index,
             table.columns,
             depends_on=(table.id,),
             index_columns=statement.columns,
@@ -176,7 +179,7 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
     return {} if session.replace_connectors else options
 
 
-def _checked(session: Session, relation: Relation, statement: CreateRelation) -> Relation:
+def _checked(session: Session, relation: Made, statement: CreateRelation) -> Made:
     """The relation as the catalog keeps it, if its columns and its connector's options can work."""
     if not relation.columns:
         raise error_at(

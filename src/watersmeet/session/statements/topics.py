@@ -17,7 +17,18 @@ from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.binder import BoundQuery, bind_query
 from watersmeet.binder.dialects.lenses.changelog import records_of
-from watersmeet.catalog import ARRIVAL, KEY_COLUMN, RECORD_TIME, TOMBSTONE, EventTime, Relation, Topic
+from watersmeet.catalog import (
+    ARRIVAL,
+    KEY_COLUMN,
+    RECORD_TIME,
+    TOMBSTONE,
+    EventTime,
+    Processor,
+    Relation,
+    Topic,
+    TopicTable,
+    turned_into,
+)
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
@@ -48,7 +59,7 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
         new_relation(
             session,
             statement,
-            "table",
+            TopicTable,
             columns,
             append_only=True,
             event_time=EventTime(RECORD_TIME, 0, idle_us=statement.idle_us or _idle_us(session)),
@@ -99,7 +110,7 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
             detail=f"{detail[0].upper()}{detail[1:]}.",
             hint="Stop or drop these first.",
         )
-    session.put(replace(relation, kind="table", depends_on=(), watermarks={}))
+    session.put(turned_into(TopicTable, relation, depends_on=()))
     stop_feeding(session, {relation.id})
     return Result("STOP PROCESSOR")
 
@@ -163,7 +174,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     relation = new_relation(
         session,
         statement,
-        "materialized view",
+        Processor,
         columns,
         depends_on=query.depends_on,
         watermarks=watermarks_of(tree, clocks),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
+from watersmeet.catalog import View
 from watersmeet.dialects.queries import is_marked
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements import (
@@ -39,7 +40,7 @@ def create_view(session: Session, statement: CreateView) -> Result:
         query = bounded(session, statement.query, statement.text)
         columns, depends_on, functions = named_columns(query.columns, statement), query.named, query.functions
     check_columns(columns, statement)
-    relation = new_relation(session, statement, "view", columns, depends_on=depends_on, functions=functions)
+    relation = new_relation(session, statement, View, columns, depends_on=depends_on, functions=functions)
     existing = session.catalog.by_name(relation.name, relation.schema)
     if existing is not None:
         check_view(session, statement, existing, relation)

@@ -1,0 +1,175 @@
+"""The catalog of a database at one version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from watersmeet.catalog.functions import SqlFunction
+from watersmeet.catalog.relations import COMMON_SCHEMA, Relation, RelationKind
+from watersmeet.serialization import from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All relations of a database at one version. Immutable: every change gives a new catalog.
+
+    schemas: those beside the common one, in order of creation. path: those in which names without a schema are looked
+    up; of the session or view that asks, not stored. actual: of a catalog in the words of a view, the real one; first:
+    ids of the relations that names mean above all. functions: of SQL, by id. callable: ids of those that the text of
+    the view or function that asks can mean; None: all that are not dropped.
+    """
+
+    version: int = 0
+    next_number: int = 1
+    relations: dict[str, Relation] = field(default_factory=dict)
+    """By id, in order of creation."""
+    schemas: tuple[str, ...] = ()
+    path: tuple[str, ...] = (COMMON_SCHEMA,)
+    actual: Catalog | None = None
+    first: frozenset[str] = frozenset()
+    functions: dict[str, SqlFunction] = field(default_factory=dict)
+    callable: frozenset[str] | None = None
+
+    def seen_by(self, view: Relation) -> Catalog:
+        """The catalog as the text of a view names it: what has another name since is called as it was, and functions
+        are those that it was made with.
+        """
+        actual = self.actual or self
+        words = {
+            i: replace(actual.relations[i].renamed(k.columns), name=k.name, schema=k.schema)
+            for i, k in view.known.items()
+            if i in actual.relations
+        }
+        return replace(
+            actual,
+            path=view.path,
+            relations={**actual.relations, **words},
+            actual=actual,
+            first=frozenset(words),
+            callable=frozenset(view.functions),
+        )
+
+    def seen_in(self, function: SqlFunction) -> Catalog:
+        """The catalog as the body of a function names it."""
+        return replace(self, path=function.path, callable=frozenset(function.functions))
+
+    def function(self, name: str, schema: str | None = None) -> SqlFunction | None:
+        """The function of SQL that a call means, whatever its arguments are; None if there is none."""
+        places = self.path if schema is None else (schema,)
+        known = self.functions.values()
+        named = [
+            f
+            for f in known
+            if f.name == name
+            and f.schema in places
+            and (not f.dropped if self.callable is None else f.id in self.callable)
+        ]
+        return min(named, key=lambda f: places.index(f.schema), default=None)
+
+    def with_functions(self, functions: Iterable[SqlFunction]) -> Catalog:
+        """A catalog in which these are added, or replaced if their ids are known."""
+        return replace(self, version=self.version + 1, functions={**self.functions, **{f.id: f for f in functions}})
+
+    def _kept_functions(self) -> list[SqlFunction]:
+        """All functions without those that were dropped and that nothing calls."""
+        # a relation that is staged may call what comes with its transaction
+        needed = {i for r in self.relations.values() for i in r.functions if i in self.functions}
+        needed |= {f.id for f in self.functions.values() if not f.dropped}
+        pending = list(needed)
+        while pending:
+            below = set(self.functions[pending.pop()].functions) - needed
+            needed |= below
+            pending += below
+        return [f for i, f in self.functions.items() if i in needed]
+
+    @property
+    def as_stored(self) -> Catalog:
+        """The catalog with columns as data and plans call them."""
+        if not any(r.stored for r in self.relations.values()):
+            return self
+        return replace(self, relations={i: r.as_stored for i, r in self.relations.items()})
+
+    def by_name(self, name: str, schema: str | None = None, *, folded: bool = False) -> Relation | None:
+        """The relation called `name` in `schema`, or in the first schema of the path that has one; None if there is
+        none.
+
+        folded: the name was written without quotes, so that case does not tell it from others. No two relations of a
+        schema have names that differ in case alone.
+        """
+        places = self.path if schema is None else (schema,)
+        named = [
+            r
+            for r in self.relations.values()
+            if not r.hidden and r.schema in places and (r.name == name or (folded and r.name.lower() == name.lower()))
+        ]
+        return min(named, key=lambda r: (r.id not in self.first, places.index(r.schema)), default=None)
+
+    def with_schemas(self, schemas: tuple[str, ...]) -> Catalog:
+        """A catalog with other schemas."""
+        return replace(self, version=self.version + 1, schemas=schemas)
+
+    def new_id(self, kind: RelationKind) -> str:
+        """The id that the next relation of `kind` gets."""
+        return f"{kind[0]}{self.next_number}"
+
+    def with_relation(self, relation: Relation) -> Catalog:
+        """A catalog in which `relation` is added, or replaced if its id is known."""
+        number = self.next_number + (relation.id not in self.relations)
+        return replace(
+            self, version=self.version + 1, next_number=number, relations={**self.relations, relation.id: relation}
+        )
+
+    def without(self, ids: set[str]) -> Catalog:
+        """A catalog without the relations `ids`."""
+        kept = {i: r for i, r in self.relations.items() if i not in ids}
+        return replace(self, version=self.version + 1, relations=kept)
+
+    def dependents(self, relation_id: str) -> list[Relation]:
+        """The relations that read `relation_id`, directly or not, in order of creation."""
+        reached: set[str] = set()
+        nearest = {relation_id}
+        while nearest:  # a view that was replaced may read what was made after it
+            nearest = {r.id for r in self.relations.values() if nearest & set(r.depends_on)} - reached
+            reached |= nearest
+        return [r for r in self.relations.values() if r.id in reached]
+
+    def upstream(self, relation_ids: Iterable[str], *, writers: bool = False) -> set[str]:
+        """The ids of `relation_ids` and of what they read, directly or not.
+
+        writers: also of the views that write one of these.
+        """
+        found: set[str] = set()
+        pending = list(relation_ids)
+        while pending:
+            relation_id = pending.pop()
+            if relation_id not in found and relation_id in self.relations:
+                found.add(relation_id)
+                pending += self.relations[relation_id].depends_on
+                if writers:
+                    pending += [r.id for r in self.relations.values() if r.feeds == relation_id]
+        return found
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same catalog."""
+        return {
+            "version": self.version,
+            "next_number": self.next_number,
+            "schemas": list(self.schemas),
+            "relations": [to_json(r) for r in self.relations.values()],
+            "functions": [f.to_json() for f in self._kept_functions()],
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> Catalog:
+        """The inverse of `to_json`."""
+        relations = [from_json(Relation, r) for r in value["relations"]]
+        functions = [SqlFunction.from_json(f) for f in value.get("functions", ())]
+        return Catalog(
+            value["version"],
+            value["next_number"],
+            {r.id: r for r in relations},
+            tuple(value.get("schemas", ())),
+            functions={f.id: f for f in functions},
+        )

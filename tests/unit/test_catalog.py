@@ -1,0 +1,71 @@
+"""The classes of relations, and their stored form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from watersmeet import catalog as c
+from watersmeet.types import INTEGER, TIMESTAMP, Field
+from watersmeet.watermarks import Term
+
+COLUMNS = (Field("a", INTEGER), Field("at", TIMESTAMP, nullable=False))
+TOPIC = c.Topic("INT", "AVRO", 3, ("a",), compacted=True)
+OUTSIDE = c.External("mysql", "shop.p", {"host": "h"})
+FOUND = c.Dictionary(ttl_us=7, stream="t9", fills=True)
+
+RELATIONS = [
+    c.Table("t1", "t", COLUMNS, primary_key=("a",), ranges={"a": (0, 255)}, known={"t9": c.Known("x", "s", ("y",))}),
+    c.Stream("t2", "s", COLUMNS, mode="mutable", event_time=c.EventTime("at", 5, ordered=True), digits={"at": 3}),
+    c.TopicTable("t3", "p", COLUMNS, topic=TOPIC),
+    c.ExternalTable("t4", "e", COLUMNS, external=OUTSIDE),
+    c.DictionaryTable("t5", "d", COLUMNS, external=OUTSIDE, dictionary=FOUND, primary_key=("a",)),
+    c.Source("s1", "o", COLUMNS, append_only=True, connector={"connector": "file"}),
+    c.View("v1", "v", COLUMNS, sql="CREATE VIEW v", path=("s", "public")),
+    c.ExternalView("v2", "ev", COLUMNS, external=OUTSIDE, query="CREATE VIEW content"),
+    c.DictionaryView("v3", "dv", COLUMNS, dictionary=FOUND, query="CREATE VIEW content"),
+    c.StoppedPump("v4", "sp", COLUMNS, feeds="t2"),
+    c.MaterializedView("m1", "m", COLUMNS, watermarks={"at": (Term("t1"),)}, most_join_rows=9, ready=False),
+    c.Pump("m2", "pu", COLUMNS, feeds="t2"),
+    c.Processor("m3", "pr", COLUMNS, topic=TOPIC),
+    c.Query("m4", "query 1", COLUMNS, hidden=True),
+    c.CacheFill("m5", "?m.d.0", COLUMNS, owner="m1", feeds="t2", hidden=True),
+    c.Index("i1", "i", COLUMNS, index_columns=("a",), included=("at",), depends_on=("t1",)),
+]
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: r.entry)
+def test_a_stored_relation_is_read_as_what_it_was(relation):
+    stored = json.loads(json.dumps(c.Catalog(relations={relation.id: relation}).to_json()))
+    found = c.Catalog.from_json(stored).relations[relation.id]
+    assert type(found) is type(relation)
+    assert found == relation
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: r.entry)
+def test_a_relation_says_nothing_of_what_others_have(relation):
+    own = {f for f in type(relation).__dataclass_fields__}
+    others = {"topic": None, "mode": None, "external": None, "dictionary": None, "owner": "", "connector": {}}
+    for name, nothing in others.items():
+        if name not in own:
+            assert getattr(relation, name) == nothing
+
+
+def test_a_pump_that_is_stopped_keeps_what_it_was():
+    pump = c.Pump("m2", "pu", COLUMNS, feeds="t2", sql="CREATE PUMP", watermarks={"at": (Term("t1"),)})
+    stopped = c.turned_into(c.StoppedPump, pump, id="v7")
+    assert (stopped.kind, stopped.what, stopped.feeds, stopped.sql, stopped.watermarks) == (
+        "view",
+        "pump",
+        "t2",
+        "CREATE PUMP",
+        {},
+    )
+
+
+def test_what_is_not_the_form_of_a_relation_is_refused():
+    stored = c.Catalog(relations={"t1": RELATIONS[0]}).to_json()
+    stored["relations"][0]["feeds"] = "t2"
+    with pytest.raises(ValueError, match="not the JSON form"):
+        c.Catalog.from_json(stored)
