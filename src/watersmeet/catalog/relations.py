@@ -242,6 +242,11 @@ class Relation:
         return ""
 
     @property
+    def subscribed_us(self) -> int | None:
+        """Of a subscription, when it was started, in microseconds since 1970 (UTC)."""
+        return None
+
+    @property
     def pump(self) -> bool:
         """Whether CREATE PUMP made it."""
         return False
@@ -548,6 +553,17 @@ class Query(MaterializedView):
 
 
 @dataclass(frozen=True, slots=True)
+class Subscription(Query):
+    """A query that stays when nobody reads it (SUBSCRIBE TO), hidden."""
+
+    what: ClassVar[str] = "subscription"
+    role: ClassVar[str] = "subscription"
+    entry: ClassVar[str] = "subscription"
+
+    subscribed_us: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class CacheFill(MaterializedView):
     """What the view `owner` finds that the cache of a dictionary lacks, hidden; it is written to that cache."""
 
@@ -584,6 +600,7 @@ _CLASSES: Final[tuple[type[Relation], ...]] = (
     Pump,
     Processor,
     Query,
+    Subscription,
     CacheFill,
     Index,
 )

@@ -32,6 +32,11 @@ class Semantics:
     key and time beside what it selects, and `*` leaves these out.
     rowtimes: what has a watermark is a stream, whose rows and queries have a ROWTIME that `*` leaves out; joins of
     streams are over windows, and by the streams' clocks.
+    tables: what SHOW TABLES lists: all tables, `plain` ones (those that are not called streams), or all that queries
+    `read`, as topics.
+    changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
+    DELETE writes tombstones, UPDATE is refused, DESCRIBE shows the facets, and a query that runs gives the changes.
+    processors_have_settings: whether SET with a dotted name is of a processor.
     row_order: by what first_value, last_value, lag and their kin go where no ORDER BY says it: nothing of the rows but
     their values; the order of arrival; ROWTIME, and of equal ones arrival.
     """
@@ -45,6 +50,9 @@ class Semantics:
     records: bool = False
     asof_without_equality: str = "AsOf join requires at least 1 equal condition"
     rowtimes: bool = False
+    tables: Literal["tables", "plain", "read"] = "tables"
+    changes_topics: Literal["rows", "records"] = "rows"
+    processors_have_settings: bool = False
     row_order: Literal["none", "arrival", "rowtime"] = "none"
 
 
@@ -63,7 +71,9 @@ TIMEPLUS: Final = Semantics(
 )
 
 #: Lenses, "Joins", "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
-LENSES: Final = Semantics(folding="none", unnamed="text", records=True)
+LENSES: Final = Semantics(
+    folding="none", unnamed="text", records=True, tables="read", changes_topics="records", processors_have_settings=True
+)
 
 #: SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
 SQLSTREAM: Final = Semantics(
@@ -71,5 +81,6 @@ SQLSTREAM: Final = Semantics(
     unnamed="numbered",
     continuous="marked",
     rowtimes=True,
+    tables="plain",
     row_order="rowtime",
 )

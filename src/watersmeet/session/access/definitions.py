@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from watersmeet.catalog import MaterializedView, Relation, RelationKind, Table
+from watersmeet.catalog import MaterializedView, Relation, Table
 from watersmeet.dialects.statements import (
     Alter,
     Create,
@@ -20,17 +20,10 @@ from watersmeet.session.access.filling import clear_away
 from watersmeet.session.access.planning import most_join_rows
 from watersmeet.session.access.replacing import check_replaceable
 from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.words import is_meant
 from watersmeet.types import Field, Schema
 
 R = TypeVar("R", bound=Relation)
-
-#: What a word of DROP stands for, where it is no kind by its own name.
-_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
-    "any view": ("view", "materialized view"),
-    "pump": ("view", "materialized view"),
-    "topic": ("table", "materialized view"),
-    "dictionary": ("table", "view"),
-}
 
 
 def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
@@ -186,20 +179,15 @@ def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | N
     """
     relation = session.find(name)
     if relation is None and not statement.if_exists:
-        same_kind = [r.shown for r in session.catalog.relations.values() if is_of_kind(r, statement) and not r.hidden]
+        same_kind = [
+            r.shown
+            for r in session.catalog.relations.values()
+            if is_meant("drop", statement.kind, r, session.semantics) and not r.hidden
+        ]
         raise undefined_relation(session.catalog, name, statement, kind_word(statement), same_kind)
     if relation is None:
         session.notice(f'{kind_word(statement)} "{name.shown}" does not exist, skipping')
     return relation
-
-
-def is_of_kind(relation: Relation, statement: Drop | Alter) -> bool:
-    """True if the word of the statement stands for such a relation."""
-    if statement.kind == "stream":
-        return relation.kind == "source" or relation.mode is not None or relation.external is not None
-    if (statement.kind == "dictionary" and relation.dictionary is None) or relation.pump != (statement.kind == "pump"):
-        return False
-    return relation.kind in _KINDS.get(statement.kind, (statement.kind,))
 
 
 def kind_word(statement: Drop | Alter) -> str:

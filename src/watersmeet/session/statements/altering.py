@@ -20,9 +20,10 @@ from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.statements import AddColumn, Alter, Create, CreateTable, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.definitions import check_folded, is_of_kind, kind_word, named
+from watersmeet.session.access.definitions import check_folded, kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.access.words import is_meant
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import SqlType
 
@@ -61,7 +62,7 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
     relation = named(session, name, statement)
     if relation is None:
         return None
-    if not is_of_kind(relation, statement):
+    if not is_meant("drop", statement.kind, relation, session.semantics):
         raise error_at(
             statement,
             name.span,

@@ -84,7 +84,7 @@ def delete(session: Session, statement: Delete) -> Result:
     """DELETE FROM."""
     with session.database.guard:
         found = session.find(statement.table)
-        if session.semantics.records and found is not None and found.topic is not None:
+        if session.semantics.changes_topics == "records" and found is not None and found.topic is not None:
             return _buried(session, statement)
         relation = writable(session, statement.table, statement, "delete from", changing=True)
         query = _matching(session, relation, statement.alias, statement.where, (), statement)
@@ -190,7 +190,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             "READ_ONLY_RELATION",
             f'can\'t {what} {relation.what} "{relation.name}": its content is outside of the database',
         )
-    if changing and relation.topic is not None and session.semantics.records:
+    if changing and relation.topic is not None and session.semantics.changes_topics == "records":
         raise error_at(
             statement,
             name.span,

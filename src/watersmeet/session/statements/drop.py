@@ -8,8 +8,9 @@ from watersmeet.dialects.statements import (
     Name,
 )
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.definitions import is_of_kind, kind_word, named, remove, with_dependents
+from watersmeet.session.access.definitions import kind_word, named, remove, with_dependents
 from watersmeet.session.access.result import Result
+from watersmeet.session.access.words import is_meant
 
 
 def drop(session: Session, statement: Drop) -> Result:
@@ -25,7 +26,7 @@ def drop(session: Session, statement: Drop) -> Result:
 
 def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
     relation = named(session, name, statement)
-    if relation is not None and not is_of_kind(relation, statement):
+    if relation is not None and not is_meant("drop", statement.kind, relation, session.semantics):
         kind = (
             relation.what
             if relation.what in ("dictionary", "pump", "stream") and session.semantics.continuous != "never"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import duckdb
 
+from watersmeet.catalog import Subscription, turned_into
 from watersmeet.dialects.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
 from watersmeet.kernel.evaluation.duck import rows_of
@@ -36,7 +37,7 @@ def select(session: Session, statement: Select) -> Result:
     Inside a transaction that may write, tables are shown with its own changes.
     """
     if runs_on(session, statement.query):
-        shown = running.ShownQuery(start(session, statement, log=session.semantics.records))
+        shown = running.ShownQuery(start(session, statement, log=session.semantics.changes_topics == "records"))
         return Result("SELECT", shown.columns, running=shown)
     query = bounded(session, statement.query, statement.text)
     if refreshing.refresh_read(session, query.depends_on):
@@ -69,7 +70,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
     if isinstance(statement, Subscribe):
         begin = Position(followed.taken, followed.taken, Emitted(left=request.limit, offset=request.offset))
         if transaction is None:
-            bound = replace(bound, relation=replace(bound.relation, subscribed_us=started_us))
+            bound = replace(bound, relation=turned_into(Subscription, bound.relation, subscribed_us=started_us))
     try:
         if begin is not None:
             database.positions.begin(bound.relation.id, begin)
@@ -80,7 +81,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
         raise
     relation = session.catalog.relations[bound.relation.id]
     if begin is not None and transaction is not None:
-        transaction.definitions.subscribe(replace(relation, subscribed_us=started_us))
+        transaction.definitions.subscribe(turned_into(Subscription, relation, subscribed_us=started_us))
     return running.RunningQuery(
         session,
         request,

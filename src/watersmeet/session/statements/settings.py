@@ -51,7 +51,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
     """The error with its place; FEATURE_NOT_SUPPORTED for what only looks like a setting of Lenses' processors."""
     if (
         failure.condition == "UNDEFINED_OBJECT"
-        and session.semantics.records
+        and session.semantics.processors_have_settings
         and "." in statement.name
         and did_you_mean(statement.name, VARIABLES) is None
     ):

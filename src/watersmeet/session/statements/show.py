@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, RelationKind
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema
+from watersmeet.session.access.words import LISTED, is_meant
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.like import like
 from watersmeet.session.statements.showtopics import described, processors, required, topics
@@ -21,30 +22,8 @@ from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
-_KINDS: Final[dict[str, tuple[RelationKind, ...]]] = {
-    "tables": ("table",),
-    "sources": ("source",),
-    "views": ("view",),
-    "materialized views": ("materialized view",),
-    "indexes": ("index",),
-    "relations": ("table", "source", "view", "materialized view", "index"),
-    "streams": ("table", "source"),
-    "dictionaries": ("table", "view"),
-    "topics": ("table", "materialized view"),
-    "pumps": ("view", "materialized view"),
-}
-
-#: What queries over records read: SHOW TABLES of their dialect.
-_READ: Final[tuple[RelationKind, ...]] = ("table", "source", "materialized view")
-
 #: What SHOW CREATE calls otherwise than the catalog.
-_CREATED: Final[dict[str, tuple[RelationKind, ...]]] = {
-    "stream": ("table", "source"),
-    "dictionary": ("table", "view"),
-    "processor": ("materialized view",),
-    "pump": ("view", "materialized view"),
-    "topic": ("table", "materialized view"),
-}
+_CREATED: Final = ("stream", "dictionary", "processor", "pump", "topic")
 
 #: Lists that RisingWave has and that are always empty here.
 _EMPTY: Final = ("sinks", "connections", "subscriptions", "secrets", "internal tables")
@@ -93,7 +72,7 @@ def describe(session: Session, statement: Describe) -> Result:
 def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
-    if what in _KINDS:
+    if what in LISTED:
         return _list(session, statement)
     if what == "create function":
         return show_create_function(session, statement)
@@ -111,8 +90,12 @@ def show(session: Session, statement: Show) -> Result:
 
 def _list(session: Session, statement: Show) -> Result:
     what = statement.what
-    rows = [r for r in _listed(session, statement) if _is_listed_as(r, what, session) and _is_like(r.name, statement)]
-    if what == "topics" or (what == "tables" and session.semantics.records):
+    rows = [
+        r
+        for r in _listed(session, statement)
+        if not r.hidden and is_meant("show", LISTED[what], r, session.semantics) and _is_like(r.name, statement)
+    ]
+    if what == "topics" or (what == "tables" and session.semantics.tables == "read"):
         return topics(rows)
     if what == "pumps":
         return _pumps(session, rows)
@@ -121,22 +104,6 @@ def _list(session: Session, statement: Show) -> Result:
     if what == "indexes":
         return _indexes(session, rows)
     return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
-
-
-def _is_listed_as(relation: Relation, what: str, session: Session) -> bool:
-    """True if SHOW `what` lists the relation; the tables of a dialect of records are all that its queries read."""
-    tables_read = what == "tables" and session.semantics.records
-    if relation.hidden or relation.kind not in (_READ if tables_read else _KINDS[what]):
-        return False
-    if what == "streams":
-        return relation.kind == "source" or relation.mode is not None
-    if what == "dictionaries":
-        return relation.dictionary is not None
-    if what == "topics":
-        return relation.topic is not None
-    if what in ("pumps", "views", "materialized views"):
-        return relation.pump == (what == "pumps")
-    return not (what == "tables" and session.semantics.rowtimes and relation.mode is not None)
 
 
 def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
@@ -370,9 +337,11 @@ def _create(session: Session, statement: Show) -> Result:
     kind = statement.what.removeprefix("create ")
     relation = session.find(statement.name)
     if relation is None:
-        names = [r.shown for r in session.catalog.relations.values() if _is_created_as(r, kind, session)]
+        names = [
+            r.shown for r in session.catalog.relations.values() if is_meant("show create", kind, r, session.semantics)
+        ]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
-    if not _is_created_as(relation, kind, session):
+    if not is_meant("show create", kind, relation, session.semantics):
         word = relation.role if relation.role in _CREATED else relation.kind
         article = "an" if relation.what[0] in "ei" else "a"
         raise error_at(
@@ -405,19 +374,6 @@ def _called_now(catalog: Catalog, view: Relation) -> str:
     return f" /* {', '.join(called).replace('*/', '* /')} */" if called else ""
 
 
-def _is_created_as(relation: Relation, kind: str, session: Session) -> bool:
-    """True if SHOW CREATE `kind` shows the relation; topics are the tables of a dialect of records."""
-    if kind == "table" and session.semantics.records and relation.topic is not None:
-        return True
-    if (
-        relation.pump != (kind == "pump")
-        or (kind == "dictionary" and relation.dictionary is None)
-        or (kind in ("processor", "topic") and relation.topic is None)
-    ):
-        return False
-    return relation.kind in _CREATED.get(kind, (kind,))
-
-
 def _columns(session: Session, relation: Relation, command: str) -> Result:
     """A row for each column, then (DESCRIBE) the key, the columns with a watermark, the indexes and the kind.
 
@@ -426,7 +382,7 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
     rows: list[tuple[Any, ...]] = [
         (c.name, c.type.sql, not c.nullable or c.name in required(relation)) for c in relation.columns
     ]
-    if command == "DESCRIBE" and relation.topic is not None and session.semantics.records:
+    if command == "DESCRIBE" and relation.topic is not None and session.semantics.changes_topics == "records":
         rows = [*described(relation)]
     elif command == "DESCRIBE":
         if relation.primary_key:
