@@ -640,7 +640,12 @@ class Window(PassThrough):
 
 @dataclass(frozen=True)
 class Sink(PassThrough):
-    """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's names."""
+    """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's names.
+
+    keys: by whose hash its rows lie in the buckets: each the first of some columns that is not NULL. None: nobody
+    relies on where they are.
+    """
 
     kind: ClassVar[str] = "sink"
     relation_id: str
+    keys: tuple[tuple[int, ...], ...] | None = None

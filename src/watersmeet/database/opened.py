@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.circuit.circuit import Circuit
 from watersmeet.database.outside import Outside
 from watersmeet.database.plans import Plans
 from watersmeet.database.problems import Problems
@@ -23,6 +24,7 @@ from watersmeet.dialects.secrets import has_secrets
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.late import late
+from watersmeet.planner.names import Names
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
@@ -280,7 +282,9 @@ class OpenDatabase:
         if ended:
             self.change_catalog(self._catalog.without(ended))
             self.plans.remove(ended)
-        database = Database(self.layout, self.log, self.packs, lambda: self._catalog.as_stored, self.clock)
+        database = Database(
+            self.layout, self.log, self.packs, lambda: self._catalog.as_stored, self.clock, _column_names
+        )
         self._compactor = Compactor(
             self.layout,
             self.log,
@@ -341,6 +345,13 @@ class OpenDatabase:
             return
         for relation in unfinished.values():
             self.change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
+
+
+def _column_names(
+    circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str
+) -> Sequence[str]:
+    """The columns of an operator as queries call them."""
+    return Names(circuit.by_id, catalog, leaves).columns(operator_id)
 
 
 def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:

@@ -11,7 +11,7 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator, Scan, Sink, Upsert
 from watersmeet.planner.builder import Builder
-from watersmeet.planner.distribution import Placement
+from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.planner.lowering import Lowering, Producer
 from watersmeet.planner.sharing import Sharing
 from watersmeet.types import BIGINT, Field
@@ -49,8 +49,7 @@ def compile_view(
     produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
     sharing = Sharing(builder, produced, catalog or Catalog(), enabled=share)
     top = Lowering(builder, readable, sharing, sink.id, multiway=multiway).top(rewrite(tree, join_order), columns)
-    made = builder.add(Sink((top.id,), sink.columns, top.append_only, sink.id))
-    return builder.closure(made)
+    return builder.closure(_sink(builder, top, sink))
 
 
 def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Operator, ...]:
@@ -66,7 +65,14 @@ def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Op
         if buckets > 1:
             top = builder.exchange(top, keys)
         top = builder.add(Upsert((top.id,), top.schema[:-1], append_only=False, keys=keys))
-    return builder.closure(builder.add(Sink((top.id,), relation.columns, top.append_only, relation.id)))
+    return builder.closure(_sink(builder, top, relation))
+
+
+def _sink(builder: Builder, top: Operator, relation: CatalogRelation) -> Operator:
+    distribution = builder.placement.distribution(top.id)
+    # Nobody relies on where the rows are that lie anywhere, or by a key that is gone (`Lowering`).
+    keys = key_columns(distribution) if distribution is not None and all(distribution) else None
+    return builder.add(Sink((top.id,), relation.columns, top.append_only, relation.id, keys))
 
 
 def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:

@@ -28,7 +28,6 @@ from watersmeet.circuit.operators import (
     TemporalJoin,
     Versions,
 )
-from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
 from watersmeet.sources.base import Slice, Source
@@ -78,17 +77,13 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
     rows that a join shows, or forget rows.
     """
     filled, stored = set(views), set(complete)
-    placement = Placement(circuit.by_id)
     ends: dict[str, StoredContent] = {}
     for sink in circuit.sinks:
         top = circuit.by_id[sink.inputs[0]]
         if sink.relation_id not in stored or (isinstance(top, Scan) and top.late == late.get(top.relation_id, 0)):
             continue  # a copy of what its relation has
-        distribution = placement.distribution(top.id)
-        keys = key_columns(distribution) if distribution is not None and all(distribution) else None
-        # Nobody relies on where the rows are that lie anywhere, or by a key that is gone (`Lowering`): they are spread.
         spread = tuple((i,) for i in range(len(top.schema)))
-        ends.setdefault(top.id, StoredContent(sink.relation_id, spread if keys is None else keys))
+        ends.setdefault(top.id, StoredContent(sink.relation_id, spread if sink.keys is None else sink.keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
     later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # history gives them nothing
     looked_up = {i for o in circuit.operators for i in _first(o)}

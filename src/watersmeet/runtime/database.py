@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from watersmeet import files
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
 from watersmeet.runtime.clock import Clock
 from watersmeet.store.commits import CommitLog
@@ -20,13 +21,21 @@ MAX_PARALLELISM = 256
 _PARALLELISM: Final = "PARALLELISM"
 
 
+#: Names the columns of an operator of a circuit for messages; the operators that are given are shown as relations.
+ColumnNames = Callable[[Circuit, Catalog, Mapping[str, Relation], str], Sequence[str]]
+
+
+def positions(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str) -> Sequence[str]:  # noqa: ARG001
+    """The names that the operator itself has: c0, c1, …"""
+    return [f.name for f in circuit.by_id[operator_id].schema]
+
+
 @dataclass(frozen=True)
 class Database:
     """An open database. log: opened as its writer. catalog: gives the newest catalog.
 
-    clock: gives the time of its epochs.
-
-    joins: the joins of each view, for one circuit and catalog (`limits`): they are asked for in every epoch.
+    clock: gives the time of its epochs. column_names: how messages call columns. joins: the joins of each view, for one
+    circuit and catalog (`limits`): they are asked for in every epoch.
     """
 
     layout: Layout
@@ -34,6 +43,7 @@ class Database:
     packs: PackFiles
     catalog: Callable[[], Catalog]
     clock: Clock = field(default_factory=Clock)
+    column_names: ColumnNames = positions
     joins: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
 

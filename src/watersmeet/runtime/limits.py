@@ -25,7 +25,6 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
-from watersmeet.planner.names import Names
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
@@ -104,7 +103,7 @@ class Verdict:
                     self._fail(relation, _keeps_too_much(relation, *held), circuit, catalog)
             for join in view.joins:
                 if relation_id not in self.failed and made[join.id] > (view.most_rows or _ANY):
-                    key = _hottest(join, relation, circuit, catalog, receipts)
+                    key = _hottest(db, join, relation, circuit, catalog, receipts)
                     self._fail(relation, _makes_too_much(relation, made[join.id], key), circuit, catalog)
 
     def _fail(self, relation: Relation, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
@@ -206,7 +205,7 @@ def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
 
 
 def _hottest(
-    join: Operator, view: Relation, circuit: Circuit, catalog: Catalog, receipts: Iterable[Receipt]
+    db: Database, join: Operator, view: Relation, circuit: Circuit, catalog: Catalog, receipts: Iterable[Receipt]
 ) -> tuple[int, str]:
     """The most rows that the join makes of one key, and that key as text, empty for a join without one."""
     found = [r.hottest[join.id] for r in receipts if join.id in r.hottest]
@@ -220,7 +219,7 @@ def _hottest(
         for s in circuit.sinks
         if s.relation_id in reads and s.inputs[0] not in scans
     }
-    columns = Names(circuit.by_id, catalog, leaves).columns(arrangement.id)
+    columns = db.column_names(circuit, catalog, leaves, arrangement.id)
     pairs = zip([columns[k] for k in arrangement.keys], values, strict=False)  # no values: they were not told
     return rows, ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs)
 
