@@ -375,6 +375,10 @@ class AsofJoin(Operator):
     residual: str | None = None
 
 
+#: Joins of two inputs by key columns, with what else has to hold and which columns come out.
+PairJoin = Join | AsofJoin | TemporalJoin
+
+
 @dataclass(frozen=True)
 class Versions(PassThrough):
     """Keeps the versions of the rows of a table by its primary key, columns `keys`, once for all joins that read them.

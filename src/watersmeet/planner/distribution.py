@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 
 from watersmeet.circuit.operators import (
     Arrange,
-    AsofJoin,
     Exchange,
-    Join,
     Map,
     MultiJoin,
     Operator,
-    TemporalJoin,
+    PairJoin,
     Union,
     Versions,
 )
@@ -121,7 +119,7 @@ class Placement:
     def _derive(self, op: Operator) -> Distribution | None:
         if isinstance(op, Exchange):
             return self._exchanged(op)
-        if isinstance(op, (AsofJoin, Join, TemporalJoin)):
+        if isinstance(op, PairJoin):
             return self._joined(op)
         if isinstance(op, MultiJoin):
             return self._joined_by_one_key(op)
@@ -147,7 +145,7 @@ class Placement:
         assert found is not None
         return tuple(c | {Member(k)} for c, k in zip(found, op.keys, strict=True))
 
-    def _joined(self, op: AsofJoin | Join | TemporalJoin) -> Distribution | None:
+    def _joined(self, op: PairJoin) -> Distribution | None:
         """Rows that meet are in one bucket, so that the keys of both sides say where they are."""
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)

@@ -17,6 +17,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    PairJoin,
     Records,
     Scan,
     SortKey,
@@ -112,7 +113,7 @@ class Names:
         if isinstance(op, Map):
             names = self.by_position(op.inputs[0])
             return tuple(display(parsed(e), names) for e in op.exprs)
-        if isinstance(op, (AsofJoin, Join, MultiJoin, TemporalJoin)):
+        if isinstance(op, PairJoin | MultiJoin):
             sides = [self.columns(i) for i in op.inputs]
             return tuple(sides[o.input][o.column] for o in op.output)
         if isinstance(op, Records):  # what it passes on may be missing in a record without value

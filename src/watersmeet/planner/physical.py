@@ -23,6 +23,7 @@ from watersmeet.circuit.operators import (
     Map,
     MultiJoin,
     Operator,
+    PairJoin,
     Records,
     Repeat,
     Scan,
@@ -232,7 +233,7 @@ class PhysicalPrinter:
             return "StreamTopN", fields
         return "StreamGroupTopN", (*fields, ("group_key", listed([below[k] for k in op.keys])))
 
-    def _equalities(self, op: AsofJoin | Join | TemporalJoin) -> list[str]:
+    def _equalities(self, op: PairJoin) -> list[str]:
         left, right = (self._names.columns(i) for i in op.inputs)
         pairs = zip(op.left_keys, op.right_keys, op.null_safe, strict=True)
         return [f"{left[a]} {'IS NOT DISTINCT FROM' if safe else '='} {right[b]}" for a, b, safe in pairs]
@@ -250,7 +251,7 @@ class PhysicalPrinter:
             ("output", listed(self._names.shown(op.id))),
         )
 
-    def _residual(self, op: AsofJoin | Join | TemporalJoin) -> list[str]:
+    def _residual(self, op: PairJoin) -> list[str]:
         if op.residual is None:
             return []
         both = self._names.by_position(op.inputs[0], "l") | self._names.by_position(op.inputs[1], "r")

@@ -8,14 +8,13 @@ from typing import Final
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
-    AsofJoin,
     Changes,
     DynamicFilter,
     Join,
     Map,
     MultiJoin,
     Operator,
-    TemporalJoin,
+    PairJoin,
     TimeFilter,
 )
 from watersmeet.drawing import Arrow, Box, Diagram
@@ -78,7 +77,7 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
 
 def _use(op: Operator, side: int, names: Names) -> str:
     """What the operator does with the rows of its input number `side`; empty for what only passes them on."""
-    if isinstance(op, (AsofJoin, Join, TemporalJoin)):
+    if isinstance(op, PairJoin):
         kind = op.join_kind if isinstance(op, Join) else f"{op.kind.removeprefix('arrival')} {op.join_kind}"
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]
         return _short(f"{kind} join on {_listed(keys)}" if keys else f"{kind} join with every row")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import AsofJoin, Join, TemporalJoin
+from watersmeet.circuit.operators import Join, PairJoin, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import cut
 from watersmeet.kernel.context import StepContext
@@ -31,7 +31,7 @@ _COUNTED_ROWS: Final = 1 << 20
 class Residual:
     """The residual of a join, evaluated on pairs; only the columns it mentions are gathered."""
 
-    def __init__(self, op: AsofJoin | Join | TemporalJoin, ctx: StepContext) -> None:
+    def __init__(self, op: PairJoin, ctx: StepContext) -> None:
         assert op.residual is not None
         self._sql = op.residual
         mentioned = set(re.findall(r"\b[lr]\d+\b", op.residual))
