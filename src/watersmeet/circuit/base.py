@@ -1,4 +1,4 @@
-"""The base of all operators: what they are called, and which kinds there are."""
+"""What all operators have: inputs, columns, and a name made of what they do."""
 
 from __future__ import annotations
 
