@@ -13,7 +13,7 @@ from watersmeet.circuit.epochs import Rebuild
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
-from watersmeet.runtime.idleness import lifted
+from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, stopped_operators
 from watersmeet.runtime.receipts import Receipt
@@ -201,7 +201,7 @@ def _numbers(
     """The sources' numbers with this epoch."""
     seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
     seen += [c["clocks"] for r in receipts for c in r.sources.values()]
-    numbers = lifted(risen(before, *seen), intent.live.idle, intent.live.overrides)
+    numbers = raised(risen(before, *seen), intent.live.idle, intent.live.overrides)
     own = {name for columns in clocks(circuit).values() for name in columns}
     return {i: n for i, n in numbers.items() if i in known or i in own}
 

@@ -19,7 +19,7 @@ from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_pi
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import clocks, event_times
-from watersmeet.runtime.idleness import Idleness, lifted
+from watersmeet.runtime.idleness import Idleness, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import Intent, divide
 from watersmeet.runtime.limits import most_rows, most_used
@@ -234,11 +234,11 @@ class Coordinator:
         numbers = last.progress.watermarks
         rises = (
             circuit.is_timed
-            and lifted(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
+            and raised(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
         )
         return rises or is_due(circuit, last.progress, now_us)
 
-    def lift(self, relation_id: str, time_us: int) -> None:
+    def override_watermark(self, relation_id: str, time_us: int) -> None:
         """No later row of the relation is before that: an epoch says so, though no row does."""
         self._overrides[relation_id] = max(time_us, self._overrides.get(relation_id, time_us))
 

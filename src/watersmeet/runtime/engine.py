@@ -57,7 +57,7 @@ class Engine(Protocol):
         """A transaction was committed, or a source has news. Returns at once."""
         ...
 
-    def lift(self, relation_id: str, time_us: int) -> None:
+    def override_watermark(self, relation_id: str, time_us: int) -> None:
         """From the next epoch on the relation's event time is at least that (microseconds since 1970, UTC), without a
         row.
         """

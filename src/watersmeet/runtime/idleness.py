@@ -1,9 +1,8 @@
 """Idle inputs: whoever sends nothing for long does not hold back those that it shares a view with.
 
-The option `watermark_idle_timeout` of CREATE. The clock says in an intent who is idle; how far its
-number is lifted
-follows from the numbers of the others, in the same epoch in all buckets and once more in its commit. Numbers never
-fall: rows that come after all are late if they are below theirs.
+The option `watermark_idle_timeout` of CREATE. The intent of an epoch says who is idle, by the clock. How far its
+watermark is raised follows from those of the others: in the same epoch in all buckets, and once more in its commit.
+Watermarks never fall: rows that come after all are late if they are below theirs.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
     return {s.relation_id: {scanned[o] for o in circuit.upstream({s.id}) if o in scanned} for s in circuit.sinks}
 
 
-def lifted(numbers: Numbers, idle: Idle, lifts: Numbers) -> dict[str, int]:
-    """The sources' numbers where `idle` hold nobody back. lifts: what numbers are at least."""
-    found = risen(numbers, lifts)
+def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:
+    """The sources' watermarks where `idle` hold nobody back. overrides: what watermarks are at least."""
+    found = risen(numbers, overrides)
     for relation_id, others in idle.items():
         known = [found[i] for i in others if i in found]
         if len(known) == len(others):

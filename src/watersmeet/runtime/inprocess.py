@@ -64,9 +64,9 @@ class InProcessEngine:
     def notify(self) -> None:
         pass
 
-    def lift(self, relation_id: str, time_us: int) -> None:
+    def override_watermark(self, relation_id: str, time_us: int) -> None:
         with self._lock:
-            self._ready().lift(relation_id, time_us)
+            self._ready().override_watermark(relation_id, time_us)
 
     def flush(self) -> Commit | None:
         with self._lock:

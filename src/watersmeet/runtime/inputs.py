@@ -10,7 +10,7 @@ from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Relation
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.saved import Saved
-from watersmeet.runtime.sayings import Sayings
+from watersmeet.runtime.sourcestatus import SourceStatus
 from watersmeet.sources.base import Slice, Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.store.commits import Commit
@@ -46,7 +46,7 @@ class Inputs:
         self.sources: dict[str, Source] = {}
         self._read: dict[str, Schema] = {}
         self._turn = 0
-        self._sayings = Sayings(db)
+        self._status = SourceStatus(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
 
@@ -101,7 +101,7 @@ class Inputs:
                 size_bytes -= sum(int(s["bytes"]) for s in poll.slices)
                 positions[relation_id] = poll.position
                 moved = True
-        self._sayings.publish(self.sources, now_us)
+        self._status.publish(self.sources, now_us)
         self.next_us = next_us
         self.more = more
         if not moved:

@@ -14,7 +14,7 @@ from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.plans import load_circuit
-from watersmeet.runtime.sayings import read_sayings
+from watersmeet.runtime.sourcestatus import read_source_status
 from watersmeet.runtime.tasks import held_bytes, stored_state
 from watersmeet.serialization import to_json
 from watersmeet.store.commits import Commit
@@ -99,7 +99,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
                 "error": failure,
             }
     if sources is None:
-        sources = read_sayings(db)
+        sources = read_source_status(db)
     rejected = db.log.read(head).rejected
     scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.get("idle", ())
     for relation_id in known:

@@ -25,7 +25,7 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
-from watersmeet.runtime.idleness import lifted
+from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
@@ -99,7 +99,7 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in stored.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
-    numbers = lifted(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
+    numbers = raised(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
     frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
@@ -131,7 +131,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
     (bucket,) = buckets
     # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
     live = job.intent.live
-    numbers = lifted(risen(job.watermarks, *seen), live.idle, live.overrides)
+    numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
     passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers)
     return passed
 

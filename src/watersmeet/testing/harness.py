@@ -46,7 +46,7 @@ class Harness:
         if found is None or found.event_time is None:
             raise error("INVALID_PARAMETER", f'relation "{relation}" has no WATERMARK FOR')
         database = self._session.database
-        database.engine.lift(found.id, time_us)
+        database.engine.override_watermark(found.id, time_us)
         if found.event_time.ordered:
             stream_clock(self._session, found)
             database.rise(found.id, time_us)

@@ -57,7 +57,7 @@ def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, no
         Retention(len(fresh.arrays), bound_us).take_in(trace, arrange(dated, op.right_keys))
     run = arrange(_one([*serving, *asked], none.delta()), op.right_keys)
     return Arranged(
-        none, right.loose.take(np.zeros(0, np.int64)), lambda: (run,) if run.num_rows else (), exact=right.exact
+        none, right.null_keys.take(np.zeros(0, np.int64)), lambda: (run,) if run.num_rows else (), exact=right.exact
     )
 
 

@@ -38,9 +38,9 @@ class JoinSide:
     sign: int
 
     @property
-    def loose(self) -> Delta | None:
+    def null_keys(self) -> Delta | None:
         """The changes of rows that can't match, if such rows come out."""
-        return self.arranged.apart if self.sign < 0 and self.arranged.loose.num_rows else None
+        return self.arranged.net_null_keys if self.sign < 0 and self.arranged.null_keys.num_rows else None
 
     @property
     def changes(self) -> list[Run]:
@@ -180,13 +180,13 @@ class JoinOutput:
 class Production:
     """The output of a join whose size is known, before it is made.
 
-    rows: how many there are at most. find: finds them, at most so many at a time. loose:
+    rows: how many there are at most. find: finds them, at most so many at a time. null_keys:
     rows of both sides that can't have partners, and come out. output, types: as in `JoinOutput`.
     """
 
     rows: int
     find: Callable[[int], Iterable[Found]]
-    loose: tuple[Delta | None, Delta | None]
+    null_keys: tuple[Delta | None, Delta | None]
     output: Sequence[InputColumn]
     types: Sequence[pa.DataType]
 
@@ -217,7 +217,7 @@ class Production:
         yield out.delta()
 
     def _add_loose(self, out: JoinOutput) -> None:
-        left, right = self.loose
+        left, right = self.null_keys
         out.add_loose(left, None)
         out.add_loose(None, right)
 

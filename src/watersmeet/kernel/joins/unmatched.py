@@ -62,9 +62,9 @@ class UnmatchedBuffer:
     def look_up(self, rows: Delta, look_up: LookUp) -> Delta:
         """Looks up rows that came; those that meet nothing wait, in a left join after they came out with NULLs."""
         met = _Split(self._out, self._left, shown=self._op.join_kind == "left")
-        loose = look_up(rows, met)
+        null_keys = look_up(rows, met)
         self._changes.append(met.alone.delta())
-        return loose
+        return null_keys
 
     def keep(self) -> None:
         """Puts the changes into the state."""

@@ -35,11 +35,11 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
     on, also
     those that are of no use after the epoch: they may be later than what the sources' numbers were before it.
     """
-    change, apart = _taken(op, inputs[0], ctx.slicing)
+    change, null_keys = _taken(op, inputs[0], ctx.slicing)
     exact = is_exact(op)
     bound = watermarks.value(op.retain, ctx.watermarks)
     if not change.num_rows and bound is None:
-        return Arranged(change, apart, lambda: state.trace(op.id, ROWS).runs, exact=exact)
+        return Arranged(change, null_keys, lambda: state.trace(op.id, ROWS).runs, exact=exact)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
     if op.order:
@@ -50,24 +50,24 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
         Newest(op.time, bound, op.depth).take_in(trace, change)
     else:
         Retention(op.time, bound, nulls=op.keeps_null_times).take_in(trace, change)
-    return Arranged(change, apart, lambda: before, exact=exact)
+    return Arranged(change, null_keys, lambda: before, exact=exact)
 
 
 def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:
     """(changes of the rows that can match as a run, changes of those with a NULL in the key)."""
-    matching, loose = _parted(delta, keys, null_safe)
-    return arrange(matching, tuple(keys)), loose
+    matching, null_keys = _parted(delta, keys, null_safe)
+    return arrange(matching, tuple(keys)), null_keys
 
 
 def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Delta, Delta]:
     """(changes of the rows that can match, changes of those with a NULL in the key)."""
-    loose = np.zeros(delta.num_rows, np.bool_)
+    null_keys = np.zeros(delta.num_rows, np.bool_)
     for position, safe in zip(keys, null_safe, strict=True):
         valid = None if safe else col.validity(col.flat(delta.columns.column(position)))
         if valid is not None:
-            loose |= ~valid
-    matching = delta.take(np.flatnonzero(~loose)) if loose.any() else delta
-    return matching, delta.take(np.flatnonzero(loose))
+            null_keys |= ~valid
+    matching = delta.take(np.flatnonzero(~null_keys)) if null_keys.any() else delta
+    return matching, delta.take(np.flatnonzero(null_keys))
 
 
 def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run, Delta]:
@@ -75,28 +75,28 @@ def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run,
     if isinstance(changes, Delta):
         return split(changes, op.keys, op.null_safe)
     none = Delta.empty(arrow_schema(op.schema, positional=True))
-    apart = [none]
+    all_null_keys = [none]
 
     def matching() -> Iterator[Delta]:
         for piece in changes:
-            kept, loose = _parted(piece, op.keys, op.null_safe)
-            apart.append(loose)
+            kept, null_keys = _parted(piece, op.keys, op.null_safe)
+            all_null_keys.append(null_keys)
             yield kept
 
     found = contiguous(consolidated(matching(), op.keys, slicing), none.columns.schema, slicing)
     arrays = found.arrays
     hashes = hash_columns([arrays[i] for i in op.keys], found.num_rows)
-    return make_run(hashes, arrays, found.diff, op.keys), Delta.concat(apart)
+    return make_run(hashes, arrays, found.diff, op.keys), Delta.concat(all_null_keys)
 
 
 def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: Arranged) -> tuple[Arranged, Arranged]:
     """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes came before
     them.
     """
-    change, loose = split(delta, keys, null_safe)
-    nothing = other.loose.take(np.zeros(0, np.int64))
+    change, null_keys = split(delta, keys, null_safe)
+    nothing = other.null_keys.take(np.zeros(0, np.int64))
     return (
-        Arranged(change, loose, lambda: (), exact=other.exact),
+        Arranged(change, null_keys, lambda: (), exact=other.exact),
         Arranged(other.change.slice(0, 0), nothing, lambda: tuple(other.new), exact=other.exact),
     )
 

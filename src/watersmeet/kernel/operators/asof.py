@@ -41,10 +41,10 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
         return Delta.empty(arrow_schema(op.schema, positional=True))
     left, right = inputs
     rows = left.num_rows + 2 * sum(int(probe.matches(left.old).sum()) for probe in right.probes)
-    loose = left.apart if op.join_kind == "left" and left.loose.num_rows else None
+    null_keys = left.net_null_keys if op.join_kind == "left" and left.null_keys.num_rows else None
     types = [f.type.arrow for f in op.schema]
     found = partial(_found, op, left, right, ctx)
-    return Production(rows, found, (loose, None), op.output, types).made(ctx.slicing, left, right)
+    return Production(rows, found, (null_keys, None), op.output, types).made(ctx.slicing, left, right)
 
 
 def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limit: int) -> Iterator[Found]:

@@ -61,7 +61,9 @@ def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: St
     # New rows without partner come out as they are: no more of them than came in, but they are output as well.
     alone = sum(side.arranged.num_rows for side in (left, right) if side.sign)
     types = [f.type.arrow for f in op.schema]
-    return Production(joining.amplification.rows + alone, joining.found, (left.loose, right.loose), op.output, types)
+    return Production(
+        joining.amplification.rows + alone, joining.found, (left.null_keys, right.null_keys), op.output, types
+    )
 
 
 def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, ctx: StepContext) -> None:

@@ -66,14 +66,14 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
     def look_up(rows: Delta, met: PairOutput) -> Delta:
         left, still = unkept(rows, op.left_keys, op.null_safe, right)
         add_pairs(every, JoinSide(left, -1), JoinSide(still, 0), met, ctx)
-        return left.apart
+        return left.net_null_keys
 
     unmatched = UnmatchedBuffer(op, state, [f.type.arrow for f in ctx.schemas[0]], out)
     unmatched.look_up_again(right, look_up)
     if delta.num_rows:
-        loose = unmatched.look_up(delta, look_up)
+        null_keys = unmatched.look_up(delta, look_up)
         if op.join_kind == "left":
-            _add_alone(loose, out)  # it can't match: no need to wait
+            _add_alone(null_keys, out)  # it can't match: no need to wait
     unmatched.keep()
 
 
@@ -83,7 +83,7 @@ def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, s
     for found in _production(op, left, still, ctx).find(PIECE_ROWS):
         out.add(*found)
     if op.join_kind == "left":
-        _add_alone(left.apart, out)
+        _add_alone(left.net_null_keys, out)
 
 
 def _sides(

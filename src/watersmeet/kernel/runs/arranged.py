@@ -17,21 +17,21 @@ from watersmeet.kernel.runs.run import Run
 class Arranged:
     """One epoch of an arrangement.
 
-    change: changes of the rows that can match, as a run. loose: changes of those with a NULL in the key, which the
-    arrangement does not keep (not consolidated). before: gives the runs of the content before; asked at most once.
+    change: changes of the rows that can match, as a run. null_keys: those of rows with a NULL in the key, which
+    the arrangement does not keep; not consolidated. before: gives the runs of the content before; asked at most once.
     exact: see `Probe`.
     """
 
-    def __init__(self, change: Run, loose: Delta, before: Callable[[], tuple[Run, ...]], *, exact: bool) -> None:
+    def __init__(self, change: Run, null_keys: Delta, before: Callable[[], tuple[Run, ...]], *, exact: bool) -> None:
         self.change = change
-        self.loose = loose
+        self.null_keys = null_keys
         self.exact = exact
         self._before = before
 
     @property
     def num_rows(self) -> int:
         """The number of changes."""
-        return self.change.num_rows + self.loose.num_rows
+        return self.change.num_rows + self.null_keys.num_rows
 
     @cached_property
     def old(self) -> list[Run]:
@@ -54,6 +54,6 @@ class Arranged:
         return probes(self.changes, exact=self.exact)
 
     @cached_property
-    def apart(self) -> Delta:
-        """The loose rows, consolidated."""
-        return consolidate(self.loose)
+    def net_null_keys(self) -> Delta:
+        """`null_keys`, consolidated."""
+        return consolidate(self.null_keys)

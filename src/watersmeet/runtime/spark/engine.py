@@ -125,9 +125,9 @@ class SparkEngine:
     def notify(self) -> None:
         self._woken.set()
 
-    def lift(self, relation_id: str, time_us: int) -> None:
+    def override_watermark(self, relation_id: str, time_us: int) -> None:
         with self._changed:
-            self._running().lift(relation_id, time_us)
+            self._running().override_watermark(relation_id, time_us)
         self._woken.set()
 
     def flush(self) -> Commit | None:

@@ -1,4 +1,4 @@
-"""What the sources say of themselves, in a file: so that other processes can show it."""
+"""The status of the sources in a file, so that other processes can show it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTERVAL_US: Final = 1_000_000
 _NAME: Final = "STATUS.json"
 
 
-class Sayings:
+class SourceStatus:
     """The writer's side. Not thread-safe."""
 
     def __init__(self, db: Database) -> None:
@@ -29,6 +29,6 @@ class Sayings:
         self._note.write({i: s.status() for i, s in sources.items()})
 
 
-def read_sayings(db: Database) -> dict[str, dict[str, Any]]:
-    """What the writer's sources said last, by relation id; empty if there is nothing to read."""
+def read_source_status(db: Database) -> dict[str, dict[str, Any]]:
+    """The status that the writer's sources gave last, by relation id; empty if there is nothing to read."""
     return Note(db.layout, _NAME).read()
