@@ -90,7 +90,7 @@ class History:
             self.connection.close()
             self.open()
             Harness(self.connection).set_clock(now_us)
-        elif how == "close":
+        elif how == "close" and self.cursor is not None:
             self.cursor.close()
         if how != "compact":
             self.cursor = None
