@@ -51,18 +51,23 @@ class _Mallinfo(ctypes.Structure):
     ]
 
 
+def malloc_bytes():
+    """What C's allocator has given to this process and not got back."""
+    info = ctypes.CDLL(None).mallinfo2
+    info.restype = _Mallinfo
+    used = info()
+    return used.uordblks + used.hblkhd
+
+
 def _kept():
     """What this process keeps, without what its allocators have free.
 
     Nothing is collected for it: that would change what is measured.
     """
-    info = ctypes.CDLL(None).mallinfo2
-    info.restype = _Mallinfo
-    used = info()
     return {
         "objects": len(gc.get_objects()),
         "arrow_bytes": pa.total_allocated_bytes(),
-        "malloc_bytes": used.uordblks + used.hblkhd,
+        "malloc_bytes": malloc_bytes(),
     }
 
 

@@ -40,6 +40,12 @@ _LAG_COMMITS: Final = 512
 
 _PIECE_ROWS: Final = 1 << 16
 
+#: DuckDB keeps something of each block that it has freed, until tens of thousands of them take some 35 MB: 3 KB for
+#: each join. It lets them go while it looks for what to spill, which it is made to do after so many refreshes …
+_TIDY_REFRESHES: Final = 2048
+#: … if it spills no more bytes than this then, to read them again: all that is loaded.
+_TIDY_BYTES: Final = 16 << 20
+
 
 class Content:
     """The relations of a database as DuckDB views of their names, at one moment. Safe for several threads.
@@ -66,6 +72,8 @@ class Content:
         self._reader = Reader(layout)
         self._directory = tempfile.mkdtemp(prefix="watersmeet-content-")
         self._connection = _connect(self._directory, threads, memory_limit, external_access=external_access)
+        self._memory_limit = memory_limit
+        self._refreshes = 0
         self._tables: dict[str, ContentTable] = {}
         self._overlays: dict[str, Overlay] = {}
         self._own: dict[str, list[tuple[pa.Table, Diff]]] = {}
@@ -97,6 +105,7 @@ class Content:
                         self._cover(relations)
             finally:
                 self._rest()
+            self._tidy()
             return self._moment
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, newest: bool = False) -> pa.Table:
@@ -334,6 +343,21 @@ class Content:
             self._reader.rest(min(t.applied for t in self._tables.values()))
         else:
             self._reader.release()
+
+    def _tidy(self) -> None:
+        """Lets DuckDB forget, now and then, what it has freed. Not inside a transaction of it."""
+        self._refreshes += 1
+        if self._refreshes % _TIDY_REFRESHES:
+            return
+        row = self._connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()
+        if row is None or row[0] > _TIDY_BYTES:
+            return
+        try:
+            # No database is that small: it fails, when there is nothing left to look at.
+            with contextlib.suppress(duckdb.OutOfMemoryException):
+                self._connection.execute("SET memory_limit = '1B'")
+        finally:
+            self._connection.execute(f"SET memory_limit = '{self._memory_limit}'")
 
 
 def _arrivals(relation: Relation) -> str:

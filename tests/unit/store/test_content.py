@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections import Counter
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from support import CATALOG, NESTED, ORDERS, Database, catalog, change, counted, read, rows_table
+from tests.soak.served import malloc_bytes
 from tests.thorough import examples
 
 from watersmeet.catalog import MaterializedView, Table
@@ -302,3 +304,20 @@ def test_many_deletions_do_not_keep_their_space(database, monkeypatch):
             t1=[d for i in range(20) for d in (((i, "a", float(turn)), -1), ((i, "a", turn + 1.0), 1))]
         )
         assert read(content, CATALOG, "t1")["t1"] == Counter({(i, "a", turn + 1.0): 1 for i in range(20)})
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc alone says how much memory is in use")
+def test_what_is_kept_does_not_grow_with_the_number_of_refreshes(database, monkeypatch):
+    """DuckDB would keep 10 KB for each change of a relation, up to tens of megabytes."""
+    monkeypatch.setattr("watersmeet.store.content._TIDY_REFRESHES", 50)
+    content, kept = database.content(), []
+    for turn in range(301):
+        rows = [((turn * 20 + i, "a", 1.0), 1) for i in range(20)]
+        gone = [((k - 200, name, x), -1) for (k, name, x), _ in rows if k >= 200]
+        database.transaction(t1=rows + gone)
+        content.refresh(CATALOG, ["t1"])
+        if turn % 100 == 0:
+            content.refresh(CATALOG, ["t1"])
+            kept.append(malloc_bytes())
+    assert content.query("SELECT count(*) AS n, min(k) AS k FROM orders").to_pylist() == [{"n": 200, "k": 5820}]
+    assert kept[-1] - kept[1] < 1 << 20
