@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from watersmeet.binder.binding import BoundQuery
 from watersmeet.binder.emission import bind_view, check_request, closing_us, request_of, with_emission
-from watersmeet.binder.query import BoundQuery, bind_query
+from watersmeet.binder.query import bind_query
 
 __all__ = ["BoundQuery", "bind_query", "bind_view", "check_request", "closing_us", "request_of", "with_emission"]

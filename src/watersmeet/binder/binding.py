@@ -15,7 +15,7 @@ from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, Scop
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value
-from watersmeet.types import INTEGER, SqlType
+from watersmeet.types import INTEGER, Schema, SqlType
 
 if TYPE_CHECKING:
     from watersmeet.binder.rules import DialectRules
@@ -124,6 +124,36 @@ class Bound:
     nature: RecordKind | None = None
     facets: int = 0
     layout: RecordLayout = PLAIN
+
+
+@dataclass(frozen=True)
+class BoundQuery:
+    """A query with its meaning.
+
+    tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
+    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know,
+    no errors.
+    depends_on: ids of the catalog relations that the query names, views among them.
+    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
+    rows each may make in one epoch, None if the query does not say. fills, delayed: as in
+    `Binding`. nature, facets, layout: of its records, as in
+    `Bound`. functions: ids of the functions of SQL that the query calls.
+    """
+
+    tree: Relation
+    columns: Schema
+    notices: tuple[str, ...]
+    depends_on: tuple[str, ...]
+    max_buffered_bytes: int | None = None
+    most_join_rows: int | None = None
+    nature: RecordKind | None = None
+    facets: int = 0
+    rowtime: str | None = None
+    hidden: bool = False
+    layout: RecordLayout = PLAIN
+    fills: tuple[Fill, ...] = ()
+    delayed: bool = False
+    functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

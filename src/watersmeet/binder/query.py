@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
-from watersmeet.binder.binding import Binding, Bound, Environment, Fill, Output, read
+from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Output, read
 from watersmeet.binder.ctes import check_unnamed, with_ctes
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.order_limit import ended
-from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
 from watersmeet.binder.sources import (
@@ -26,37 +25,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.errors import error
-from watersmeet.types import Field, Schema
-
-
-@dataclass(frozen=True)
-class BoundQuery:
-    """A query with its meaning.
-
-    tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
-    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know,
-    no errors.
-    depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
-    rows each may make in one epoch, None if the query does not say. fills, delayed: as in
-    `Binding`. nature, facets, layout: of its records, as in
-    `binding.Bound`. functions: ids of the functions of SQL that the query calls.
-    """
-
-    tree: Relation
-    columns: Schema
-    notices: tuple[str, ...]
-    depends_on: tuple[str, ...]
-    max_buffered_bytes: int | None = None
-    most_join_rows: int | None = None
-    nature: RecordKind | None = None
-    facets: int = 0
-    rowtime: str | None = None
-    hidden: bool = False
-    layout: RecordLayout = PLAIN
-    fills: tuple[Fill, ...] = ()
-    delayed: bool = False
-    functions: tuple[str, ...] = ()
+from watersmeet.types import Field
 
 
 def bind_query(

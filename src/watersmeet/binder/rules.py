@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.binder.binding import Binding, Bound, Environment, Part, check_alias_list, scope_columns
+from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Part, check_alias_list, scope_columns
 from watersmeet.binder.emission_request import Emission, Request, with_limit
 from watersmeet.binder.order_limit import Item
 from watersmeet.binder.scope import Scope, ScopeColumn, single
@@ -155,6 +155,13 @@ class DialectRules:
         query, emission = self.emission(query)
         query, limit, offset = with_limit(query)
         return Request(query, emission or Emission(), limit, offset)
+
+    def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
+        """The rows that a query which runs gives whoever reads it. asked: as it was written.
+
+        Law: they begin with the query's columns.
+        """
+        return query.tree
 
     def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
         """Raises for a whole query, or that of a view, whose parts have a meaning and which as a whole has none.

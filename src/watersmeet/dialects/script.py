@@ -99,7 +99,7 @@ def read_script(
         for i, p in enumerate(parts)
         if i not in defined
     ]
-    return _united(found) if language.semantics.records else found
+    return _united(found)
 
 
 def _united(statements: Sequence[Statement]) -> list[Statement]:

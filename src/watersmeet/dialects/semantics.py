@@ -28,10 +28,6 @@ class Semantics:
     `table(stream)`); one that is `marked` (SELECT STREAM).
     join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
     asof_without_equality: the message for an ASOF join without one.
-    records: relations are topics: SELECT STREAM or TABLE says what their records are, every query gives its records'
-    key and time beside what it selects, and `*` leaves these out.
-    rowtimes: what has a watermark is a stream, whose rows and queries have a ROWTIME that `*` leaves out; joins of
-    streams are over windows, and by the streams' clocks.
     tables: what SHOW TABLES lists: all tables, `plain` ones (those that are not called streams), or all that queries
     `read`, as topics.
     changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
@@ -47,9 +43,7 @@ class Semantics:
     unnamed: Literal["refused", "text", "numbered"] = "refused"
     continuous: Literal["never", "streams", "marked"] = "never"
     join_max_buffered_bytes: int | None = None
-    records: bool = False
     asof_without_equality: str = "AsOf join requires at least 1 equal condition"
-    rowtimes: bool = False
     tables: Literal["tables", "plain", "read"] = "tables"
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
@@ -72,7 +66,7 @@ TIMEPLUS: Final = Semantics(
 
 #: Lenses, "Joins", "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
 LENSES: Final = Semantics(
-    folding="none", unnamed="text", records=True, tables="read", changes_topics="records", processors_have_settings=True
+    folding="none", unnamed="text", tables="read", changes_topics="records", processors_have_settings=True
 )
 
 #: SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
@@ -80,7 +74,6 @@ SQLSTREAM: Final = Semantics(
     folding="upper",
     unnamed="numbered",
     continuous="marked",
-    rowtimes=True,
     tables="plain",
     row_order="rowtime",
 )

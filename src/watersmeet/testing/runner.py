@@ -77,7 +77,7 @@ class _Run:
     @property
     def records(self) -> bool:
         """Whether relations are topics of records, in the dialect that is spoken now."""
-        return language_named(self.connection.dialect).semantics.records
+        return language_named(self.connection.dialect).semantics.changes_topics == "records"
 
     def content_sql(self, label: str) -> str:
         """The query for the content of a relation."""

@@ -16,12 +16,11 @@ from watersmeet.algebra.watermarks import Watermarks, watermarks
 from watersmeet.binder import BoundQuery, bind_query, check_request, closing_us, with_emission
 from watersmeet.binder import bind_view as bind_view_query
 from watersmeet.binder.binding import Fill
-from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission_request import Request
 from watersmeet.binder.settings import JOIN_ROWS_SETTING
-from watersmeet.catalog import KEY_COLUMN, CacheFill, MaterializedView, Query, Relation
+from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation
 from watersmeet.circuit import operators
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
@@ -169,7 +168,7 @@ def bind_running(
 ) -> Bound:
     """What a query gives that runs until it is stopped, as a view `name` that no statement names.
 
-    log: of a table of records its changes, as its topic has them; FEATURE_NOT_SUPPORTED for one without key.
+    log: what it gives is told as its dialect tells it. Errors of `DialectRules.told`.
     """
     text = statement.text
     bound = _current(
@@ -186,17 +185,7 @@ def bind_running(
     check_request(request, bound.tree, text)
     bound = with_emission(bound, request.emission, text)
     session.notices.extend(bound.notices)
-    whole = bound.tree
-    if log and bound.nature == "table":
-        if not any(c.name == KEY_COLUMN for c in bound.columns):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "SELECT TABLE of records without key is not supported",
-                sql=text,
-                span=place_of(request.query),
-                hint="Select one: expression AS _key.",
-            )
-        whole = records_of(bound)
+    whole = rules_of(session.dialect).told(bound, request.query, text) if log else bound.tree
     tree = exactly(whole, whole.columns[: len(bound.columns) - bound.facets])
     relation = Query(
         session.catalog.new_id("materialized view"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from watersmeet.algebra.relations import Column, Project, Records, Relation, Scan
 from watersmeet.algebra.trees import exactly, read, walk
+from watersmeet.binder.binding import BoundQuery
 from watersmeet.binder.dialects.lenses.change_times import changes_of
 from watersmeet.binder.dialects.lenses.records import key_parts
-from watersmeet.binder.query import BoundQuery
 from watersmeet.catalog import KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE
 from watersmeet.types import BIGINT, BOOLEAN
 from watersmeet.watermarks import Watermark, both

@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
 from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Binding, Bound, Environment, Part, check_alias_list
+from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Part, check_alias_list
+from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.binder.dialects.lenses.metadata import (
     by_key,
     check_decided,
@@ -32,6 +33,7 @@ from watersmeet.binder.rules import BindQuery, DialectRules, JoinClause, NamedIt
 from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sources import not_supported, scan
 from watersmeet.binder.timewindows import window_call
+from watersmeet.catalog import KEY_COLUMN
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.queries import place_of
@@ -45,6 +47,20 @@ class LensesRules(DialectRules):
     """Queries over records."""
 
     query_called: ClassVar[str] = "a query over records"
+
+    def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
+        """Of a table its changes, as its topic would have them."""
+        if query.nature != "table":
+            return query.tree
+        if not any(c.name == KEY_COLUMN for c in query.columns):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "SELECT TABLE of records without key is not supported",
+                sql=text,
+                span=place_of(asked),
+                hint="Select one: expression AS _key.",
+            )
+        return records_of(query)
 
     def item(
         self,
