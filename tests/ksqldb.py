@@ -98,4 +98,6 @@ def _time(side: Sourced) -> exp.Column | None:
     return exp.column("rowtime", exp.to_identifier(table.alias, quoted=True), quoted=True) if found else None
 
 
-register(Language("ksqldb", Ksqldb, Semantics()), KsqldbRules)
+def add() -> None:
+    """Lets this process speak it."""
+    register(Language("ksqldb", Ksqldb, Semantics()), KsqldbRules)

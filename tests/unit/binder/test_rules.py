@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tests.ksqldb
 
 import watersmeet
 import watersmeet.binder
+from watersmeet.binder.dialects import registry
 from watersmeet.binder.dialects.registry import register, rules_of
 from watersmeet.dialects import DIALECTS
+from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import language_named
 
 BINDER = Path(watersmeet.binder.__file__).parent
@@ -65,7 +68,15 @@ def test_dialects_import_no_other_dialect(dialect):
 
 
 @pytest.fixture
-def connection():
+def ksqldb():
+    """The dialect, for one test: what others are told of dialects stays."""
+    with mock.patch.dict(languages._LANGUAGES), mock.patch.dict(registry._RULES):
+        tests.ksqldb.add()
+        yield
+
+
+@pytest.fixture
+def connection(ksqldb):
     with watersmeet.connect(runtime="inprocess", dialect="risingwave") as made:
         made.execute(SCRIPT)
         made.execute("SET dialect = 'ksqldb'")
@@ -116,7 +127,7 @@ def test_a_view_of_it_is_read_in_other_dialects(connection):
     assert connection.execute("SELECT n FROM counted").fetchall() == [(1,)]
 
 
-def test_a_name_is_taken_once():
+def test_a_name_is_taken_once(ksqldb):
     with pytest.raises(watersmeet.Error, match="there is a dialect"):
         register(
             tests.ksqldb.Language("lenses", tests.ksqldb.Ksqldb, tests.ksqldb.Semantics()), tests.ksqldb.KsqldbRules
