@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside
 from watersmeet.database.plans import Plans
 from watersmeet.database.problems import Problems
@@ -94,8 +94,8 @@ class OpenDatabase:
 
         DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE and the like.
         """
-        self.guard = threading.RLock()
-        self.ddl = threading.RLock()
+        self.guard = lock("guard")
+        self.ddl = lock("ddl")
         self.read_only = read_only
         self.runtime = runtime
         self.files = files

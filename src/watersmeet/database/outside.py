@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.catalog import External
+from watersmeet.database.locks import lock
 from watersmeet.database.problems import Problems
 from watersmeet.late import late
 from watersmeet.types import Schema
@@ -24,7 +24,7 @@ class Outside:
     """
 
     def __init__(self, problems: Problems) -> None:
-        self.lock = threading.RLock()
+        self.lock = lock("outside")
         self.problems = problems
         self.versions: dict[str, Any] = {}
         self._given: dict[tuple[str, str], readers.GivenReader] = {}

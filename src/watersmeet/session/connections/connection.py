@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from watersmeet import errors
+from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialects import language_named, parse
 from watersmeet.dialects.statements import Recover, Select, Statement, Subscribe
@@ -130,7 +130,7 @@ class Connection:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._lock = threading.RLock()
+        self._lock = lock("connection")
         self._closed = False
         # A connection that is forgotten, or open when Python ends, is closed all the same.
         self._finalizer = weakref.finalize(self, session.database.close)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from watersmeet import files
 from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
@@ -48,7 +49,7 @@ class Upkeep:
         """session: of its own, without transactions."""
         self._session = session
         self._following: dict[str, Changes] = {}
-        self._lock = threading.RLock()
+        self._lock = lock("upkeep")
         self._wrote = False
         self._problems = session.database.unwritten
         self._ended = threading.Event()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -39,34 +39,56 @@ from watersmeet.types import Schema, arrow_schema
 def insert(session: Session, statement: Insert) -> Result:
     """INSERT INTO … VALUES or SELECT."""
     with session.database.guard:
-        relation = writable(session, statement.table, statement, "insert into")
-        if runs_on(session, statement.query):
-            hint = (
-                "Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
-                if session.semantics.continuous == "marked"
-                else (
-                    "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for "
-                    "what comes."
-                )
-            )
-            raise error_at(
-                statement,
-                statement.span,
-                "FEATURE_NOT_SUPPORTED",
-                "INSERT of a query that runs until it is stopped is not supported",
-                hint=hint,
-            )
-        target = accepting(relation)
-        targets = insert_targets(target, statement)
-        query = bounded(session, typed_query(statement.query, targets), statement.text)
-        refresh_read(session, query.depends_on)
-        if not statement.columns:
-            targets = targets[: len(query.columns)] or targets
-        _check_width(len(query.columns), len(targets), statement)
-        check_types(query.columns, targets, statement)
-        target = target if VALUE_FACET in [t.column.name for t in targets] or relation.topic is None else relation
-        incoming = fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
-        return insert_rows(session, relation, incoming, statement)
+        made = _bound_insert(session, statement)
+        if not made.query.depends_on:
+            return _insert(session, made, statement)
+    refresh_read(session, made.query.depends_on)  # not under the guard: upkeep takes it behind the locks of this
+    with session.database.guard:
+        return _insert(session, _bound_insert(session, statement), statement)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """An INSERT whose names mean relations and columns. target: the relation as it takes rows."""
+
+    relation: Relation
+    target: Relation
+    targets: tuple[Target, ...]
+    query: Bounded
+
+
+def _bound_insert(session: Session, statement: Insert) -> _Bound:
+    """The caller holds the guard, and does the INSERT under it."""
+    relation = writable(session, statement.table, statement, "insert into")
+    if runs_on(session, statement.query):
+        hint = (
+            "Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
+            if session.semantics.continuous == "marked"
+            else "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for what "
+            "comes."
+        )
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "INSERT of a query that runs until it is stopped is not supported",
+            hint=hint,
+        )
+    target = accepting(relation)
+    targets = insert_targets(target, statement)
+    query = bounded(session, typed_query(statement.query, targets), statement.text)
+    return _Bound(relation, target, targets, query)
+
+
+def _insert(session: Session, made: _Bound, statement: Insert) -> Result:
+    relation, target, targets, query = made.relation, made.target, made.targets, made.query
+    if not statement.columns:
+        targets = targets[: len(query.columns)] or targets
+    _check_width(len(query.columns), len(targets), statement)
+    check_types(query.columns, targets, statement)
+    target = target if VALUE_FACET in [t.column.name for t in targets] or relation.topic is None else relation
+    incoming = fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
+    return insert_rows(session, relation, incoming, statement)
 
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
