@@ -99,7 +99,7 @@ def test_an_arrangement_of_slices_is_that_of_all(rows, seed, size):
     pieces = cut(delta, rng)
     one, many = (arrange.step(op, [x], StageState(), context) for x in (delta, Sliced(lambda: pieces)))
     assert one.change.to_ipc().to_pybytes() == many.change.to_ipc().to_pybytes()
-    assert image(one.apart) == image(many.apart)
+    assert image(one.net_null_keys) == image(many.net_null_keys)
 
 
 @examples(90)
