@@ -24,7 +24,6 @@ from watersmeet.dialects.secrets import has_secrets
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.late import late
-from watersmeet.planner.names import Names
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
@@ -45,8 +44,10 @@ from watersmeet.store.transactions import write_transaction
 if TYPE_CHECKING:
     from watersmeet import planner
     from watersmeet.database import engines, rebuild
+    from watersmeet.planner import names
 else:
     planner = late("watersmeet.planner")
+    names = late("watersmeet.planner.names")
     rebuild = late("watersmeet.database.rebuild")
     engines = late("watersmeet.database.engines")
 
@@ -351,7 +352,7 @@ def _column_names(
     circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str
 ) -> Sequence[str]:
     """The columns of an operator as queries call them."""
-    return Names(circuit.by_id, catalog, leaves).columns(operator_id)
+    return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
 
 
 def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
