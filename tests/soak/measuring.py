@@ -16,6 +16,8 @@ from watersmeet.runtime.memory import Resident, processes, resident
 class Sample:
     """One look. life: how often the process was started. epochs: since the last look; times: medians since it.
 
+    *_mapped_bytes: pages in memory of files of the database, once for each process. Libraries are left out: what of
+    them counts for a process depends on who else on the machine uses them.
     *_processor_ms: what the processes worked since the last look, for each epoch since then: other programs on the
     machine change it far less than the times. objects, arrow_bytes, malloc_bytes: what the main process keeps of
     Python's objects (those that its garbage collector knows), of Arrow's memory and of C's, without what is free.
@@ -52,9 +54,9 @@ def look(main: int, directory: Path) -> dict[str, int]:
     files, size_bytes = _held(directory)
     return {
         "main_bytes": own.own_bytes,
-        "main_mapped_bytes": own.mapped_bytes,
+        "main_mapped_bytes": mapped_bytes([main], directory),
         "workers_bytes": workers.own_bytes,
-        "workers_mapped_bytes": workers.mapped_bytes,
+        "workers_mapped_bytes": mapped_bytes(found.workers, directory),
         "workers": len(found.workers),
         "java_bytes": java.total_bytes,
         "descriptors": _entries(f"/proc/{main}/fd"),
@@ -62,6 +64,23 @@ def look(main: int, directory: Path) -> dict[str, int]:
         "files": files,
         "directory_bytes": size_bytes,
     }
+
+
+def mapped_bytes(pids: Iterable[int], directory: Path) -> int:
+    """The pages in memory of mapped files that lie, or lay, in `directory`: those of each process added up."""
+    found, counts = 0, False
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split(maxsplit=5)
+            if not words[0].endswith(":"):
+                counts = len(words) == 6 and words[5].startswith(f"{directory.resolve()}/")
+            elif counts and words[0] == "Rss:":
+                found += int(words[1]) << 10
+    return found
 
 
 class Processors:

@@ -1,4 +1,4 @@
-"""The picture of a soak: memory, files and times over time, as SVG or PNG."""
+"""The picture of a soak: memory, files, processor time and times over time, as SVG or PNG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(samples: Sequence[Sample], path: Path, title: str) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     minutes = [s.seconds / 60 for s in samples]
-    figure, (memory, held, times) = plt.subplots(3, 1, figsize=(9, 9), sharex=True, layout="constrained")
+    figure, (memory, held, work, times) = plt.subplots(4, 1, figsize=(9, 11), sharex=True, layout="constrained")
     figure.suptitle(title, fontsize=11)
     for name, label in (
         ("java_bytes", "Java"),
@@ -32,11 +32,18 @@ def draw(samples: Sequence[Sample], path: Path, title: str) -> None:
     held.plot(minutes, [s.directory_bytes / 1e5 for s in samples], label="directory, 0.1 MB", linewidth=1)
     held.plot(minutes, [s.descriptors for s in samples], label="descriptors", linewidth=1)
     held.plot(minutes, [s.threads for s in samples], label="threads", linewidth=1)
+    for name, label in (
+        ("main_processor_ms", "main"),
+        ("workers_processor_ms", "workers"),
+        ("java_processor_ms", "Java"),
+    ):
+        work.plot(minutes, [getattr(s, name) for s in samples], label=label, linewidth=1)
+    work.set_ylabel("processor, ms an epoch")
     for name, label in (("epoch_ms", "epoch"), ("flush_ms", "FLUSH"), ("select_ms", "SELECT")):
         times.plot(minutes, [getattr(s, name) for s in samples], label=label, linewidth=1)
     times.set_ylabel("ms")
     times.set_xlabel("minutes")
-    for axes in (memory, held, times):
+    for axes in (memory, held, work, times):
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.legend(loc="upper left", ncols=3, fontsize=8)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import os
+import sys
 from dataclasses import replace
 
 import pytest
 from tests.soak.judging import trends
-from tests.soak.measuring import Sample, read_samples, write_samples
+from tests.soak.measuring import Sample, mapped_bytes, read_samples, write_samples
 from tests.soak.picture import draw
 
 FLAT = Sample(
@@ -71,6 +75,23 @@ def test_swings_are_not_taken_for_growth():
 def test_too_little_to_judge():
     with pytest.raises(ValueError, match="too few"):
         trends(samples()[:70], warm_up_s=640)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc alone says what is mapped")
+def test_mapped_files_of_the_database_are_counted_also_when_they_are_deleted(tmp_path):
+    size_bytes = 64 * mmap.PAGESIZE
+    for directory in ("db", "db2"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "pack").write_bytes(bytes(size_bytes))
+    with contextlib.ExitStack() as opened:
+        for directory in ("db", "db2"):
+            file = opened.enter_context((tmp_path / directory / "pack").open("rb"))
+            mapped = opened.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            assert not any(mapped[:])
+        assert mapped_bytes([os.getpid()], tmp_path / "db") == size_bytes
+        (tmp_path / "db" / "pack").unlink()
+        assert mapped_bytes([os.getpid()], tmp_path / "db") == size_bytes
+    assert mapped_bytes([os.getpid()], tmp_path / "db") == 0
 
 
 def test_samples_survive_their_file_and_are_drawn(tmp_path):
