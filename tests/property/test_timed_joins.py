@@ -106,7 +106,7 @@ class Case:
 
     def expected(self, name, left, right):
         kind = {"i": "inner", "l": "left", "r": "right", "f": "full", "s": "semi", "n": "anti"}[name]
-        output = [f"{n}{i}" for n in ("l" if name in "sn" else "lr") for i in range(3)]
+        output = reference.columns(*[f"{n}{i}" for n in ("l" if name in "sn" else "lr") for i in range(3)])
         return reference.join(
             kind,
             left,

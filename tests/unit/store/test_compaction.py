@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from support import CATALOG, Database, counted, read, rows_table
@@ -247,7 +248,7 @@ def test_readers_beside_a_busy_writer_see_one_moment(database):
 
 def test_a_relation_made_during_a_compaction_keeps_its_first_commits(database, monkeypatch):
     fill(database, 12)
-    made = CATALOG.relations["t1"].__class__("t5", "late", "table", CATALOG.relations["t1"].columns)
+    made = replace(CATALOG.relations["t1"], id="t5", name="late")
     larger = CATALOG.with_relation(made)
     original = compaction.moment_at
 
