@@ -1,4 +1,7 @@
-"""The law and the text tests on Spark: every kind of join once in `make test`, the rest in `make test-more`."""
+"""The law and text tests on Spark: every kind of join once in `make test`, every form of operator in `make test-more`.
+
+All text tests run on Spark in the thorough tier: what they say of SQL does not depend on what runs them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tests.property.test_timed_joins import run as run_timed
 from tests.property.test_views import run as run_seed
 from tests.slt.test_text import files, name
 from tests.slt.test_text import run as run_text
-from tests.thorough import mostly_slow
+from tests.thorough import THOROUGH, mostly_slow
 
 #: One text test of each kind of join, of each dialect.
 KINDS = """
@@ -49,17 +52,48 @@ timeplus/examples/latest-append-versioned.slt
 timeplus/examples/range-join.slt
 """.split()
 
+#: These add every form of operator that text tests have (`python -m tests.forms`), all types of values between tasks,
+#: and what depends on the runtime: running queries, limits, late rows, changed definitions.
+FORMS = """
+lenses/examples/topology.slt
+lenses/expressions.slt
+lenses/filters.slt
+lenses/late-records.slt
+lenses/processors.slt
+plain/duckdb_style.slt
+risingwave/alter.slt
+risingwave/dynamic-filter.slt
+risingwave/emit-on-arrival.slt
+risingwave/examples/asof-operators.slt
+risingwave/join-amplification.slt
+risingwave/set-operations.slt
+risingwave/table-functions.slt
+risingwave/time-windows.slt
+risingwave/types.slt
+sqlstream/groups.slt
+sqlstream/promotion.slt
+sqlstream/stream-subqueries.slt
+timeplus/arrival.slt
+timeplus/examples/asof-append-versioned.slt
+timeplus/missing-columns.slt
+timeplus/proton.slt
+timeplus/queries-that-run.slt
+timeplus/subscribe.slt
+""".split()
 
-def kinds_first() -> list[Path]:
-    return sorted(files(), key=lambda path: name(path) not in KINDS)
+
+def shown() -> list[Path]:
+    listed = [*KINDS, *FORMS]
+    found = [path for path in files() if THOROUGH or name(path) in listed]
+    return sorted(found, key=lambda path: name(path) not in KINDS)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(12 if THOROUGH else 8), 3))
 def test_random_views(seed: int) -> None:
     run_seed(seed, runtime="spark", parallelism=1 + seed % 3)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(2000, 2016), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2000, 2016 if THOROUGH else 2008), 2))
 def test_deep_views(seed: int) -> None:
     run_deep(seed, runtime="spark", parallelism=1 + seed % 2)
 
@@ -69,10 +103,10 @@ def test_random_timed_joins(seed: int, tmp_path: Path) -> None:
     run_timed(seed, tmp_path / "db", runtime="spark", parallelism=1 + seed % 3, deliveries=4)
 
 
-@pytest.mark.parametrize("path", mostly_slow(kinds_first(), len(KINDS)), ids=name)
+@pytest.mark.parametrize("path", mostly_slow(shown(), len(KINDS)), ids=name)
 def test_text(path: Path) -> None:
     run_text(path, runtime="spark", parallelism=2)
 
 
-def test_every_kind_is_a_file() -> None:
-    assert set(KINDS) <= {name(path) for path in files()}
+def test_every_entry_is_a_file() -> None:
+    assert {*KINDS, *FORMS} <= {name(path) for path in files()}
