@@ -24,10 +24,10 @@ demo: setup ## flights of 2013 joined to planes, airlines and airports that chan
 flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
 	@$(BIN)/python examples/flights/delays.py $(ARGS)
 
-test-fast: setup ## text tests, the front end, one seed of each law (a minute)
+test-fast: setup ## text tests, the front end, one seed of each law (a minute and a half)
 	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow" tests $(addprefix --ignore=tests/,$(BACK))
 
-test: setup ## what shows that everything works, Spark included (some eight minutes)
+test: setup ## what shows that everything works, Spark included (some thirteen minutes)
 	@$(PYTEST) $(PARALLEL) -m "not spark and not slow" tests
 	@$(PYTEST) -m "spark and not slow" tests
 
