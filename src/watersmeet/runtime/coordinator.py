@@ -369,8 +369,7 @@ class Coordinator:
             )
 
     def _newest_transaction(self) -> int:
-        head = self._db.log.head()
-        return max(self.inputs.frontier.transaction, self._db.log.read(head).last_transaction if head else 0)
+        return max(self.inputs.frontier.transaction, self._db.log.newest_transaction())
 
     def _hold(self) -> None:
         """Keeps the clean-up from deleting commits that are still to be read."""
@@ -381,7 +380,7 @@ class Coordinator:
         log = self._db.log
         last, head = log.last_epoch(), log.head()
         needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
-        if head and log.read(head).last_transaction <= needed:
+        if log.newest_transaction() <= needed:
             needed = head  # None waits. Who reads files alone would otherwise keep all commits.
         if self.inputs.sources:
             needed = min(needed, self.inputs.saved_at)

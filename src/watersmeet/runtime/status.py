@@ -42,7 +42,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     """
     commit = db.log.last_epoch()
     head = db.log.head()
-    newest = db.log.read(head).last_transaction if head else 0
+    newest = db.log.newest_transaction()
     status: dict[str, Any] = {
         "epoch": 0,
         "commit": 0,

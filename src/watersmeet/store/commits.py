@@ -179,6 +179,11 @@ class CommitLog:
         self._remember(commit, len(data))
         return commit
 
+    def newest_transaction(self) -> int:
+        """The number of the newest transaction; 0 if there is none."""
+        head = self.head()
+        return self.read(head).last_transaction if head else 0
+
     def transactions(self, after: int, upto: int) -> Iterator[Commit]:
         """The transactions above commit `after` up to commit `upto`, rising. All up to `after` must be reflected.
 

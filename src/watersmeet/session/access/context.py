@@ -185,6 +185,12 @@ def error_at(
     return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span, code=code)
 
 
+def sentence(parts: Iterable[str]) -> str:
+    """Parts that begin in lower case, as the detail of an error."""
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def undefined_relation(
     catalog: Catalog, name: Name, statement: Statement, what: str = "relation", known: Iterable[str] | None = None
 ) -> Error:

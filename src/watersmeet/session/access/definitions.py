@@ -15,7 +15,7 @@ from watersmeet.dialects.statements import (
     Statement,
 )
 from watersmeet.errors import Span
-from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.context import Session, error_at, sentence, undefined_relation
 from watersmeet.session.access.filling import clear_away
 from watersmeet.session.access.planning import most_join_rows
 from watersmeet.session.access.replacing import check_replaceable
@@ -157,13 +157,12 @@ def with_dependents(
         ids |= {r.id for r in above if r.kind == "index"}
         above = [r for r in above if r.kind != "index"]
         if above and not cascade:
-            detail = "; ".join(f"{r.reader} depends on it" for r in above)
             raise error_at(
                 statement,
                 statement.span,
                 "DEPENDENT_OBJECTS",
                 f"cannot {verb} {relation.title} because other objects depend on it",
-                detail=detail[0].upper() + detail[1:] + ".",
+                detail=sentence(f"{r.reader} depends on it" for r in above),
                 hint="Use DROP … CASCADE to drop the dependent objects too.",
             )
         for other in above:

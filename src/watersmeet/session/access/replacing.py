@@ -11,7 +11,7 @@ from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.dialects import statements as st
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, sentence
 
 #: What a statement makes, in the words of `Relation.role`.
 _MADE: Final[dict[type[st.Create], str]] = {
@@ -73,13 +73,12 @@ def check_view(session: Session, statement: st.CreateView, old: Relation, new: R
         )
     filled = [r for r in catalog.dependents(old.id) if r.kind != "view" or r.pump]
     if filled and not is_same(old, new):
-        detail = "; ".join(f"{r.reader} was filled through it" for r in filled)
         raise error_at(
             statement,
             statement.name_span,
             "DEPENDENT_OBJECTS",
             f"cannot replace {old.title} because other objects depend on what it was",
-            detail=f"{detail[0].upper()}{detail[1:]}.",
+            detail=sentence(f"{r.reader} was filled through it" for r in filled),
             hint="Drop these first, and make them again, in one transaction if nobody is to miss them.",
         )
 

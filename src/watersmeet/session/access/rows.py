@@ -77,14 +77,19 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
         found = pc.min_max(rows.column(name)).as_py()
         value = next((v for v in (found["min"], found["max"]) if v is not None and not least <= v <= greatest), None)
         if value is not None:
-            failure = error(
+            raise _refused(
+                statement,
                 "INVALID_VALUE",
                 f'value {value} is out of range for column "{name}" of relation "{relation.name}"',
                 detail=f"It takes numbers from {least} to {greatest}.",
             )
-            if statement is not None:
-                failure.sql, failure.span = statement.text, statement.span
-            raise failure
+
+
+def _refused(statement: Statement | None, condition: str, message: str, detail: str) -> Error:
+    """The error for rows; with its place if a statement wrote them."""
+    if statement is None:
+        return error(condition, message, detail=detail)
+    return error(condition, message, detail=detail, sql=statement.text, span=statement.span)
 
 
 def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
@@ -93,14 +98,12 @@ def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | N
         return
     times, _ = microseconds(rows.column(relation.event_time.column))
     if bool(np.any((times < _FIRST_US) | (times > _LAST_US))):
-        failure = error(
+        raise _refused(
+            statement,
             "INVALID_VALUE",
             f'a time is out of range for column "{relation.event_time.column}" of relation "{relation.name}"',
             detail="It takes times of the years 1 to 9999.",
         )
-        if statement is not None:
-            failure.sql, failure.span = statement.text, statement.span
-        raise failure
 
 
 def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
@@ -110,14 +113,12 @@ def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | N
         first = pc.index(pc.is_null(rows.column(i)), value=True).as_py()
         row = python_rows(rows.slice(first, 1), tuple(c.type for c in relation.columns))[0]
         shown = ", ".join("null" if v is None else str(v) for v in row)
-        failure = error(
+        raise _refused(
+            statement,
             "NOT_NULL_VIOLATION",
             f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
             detail=f"Failing row contains ({shown}).",
         )
-        if statement is not None:
-            failure.sql, failure.span = statement.text, statement.span
-        raise failure
 
 
 def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:

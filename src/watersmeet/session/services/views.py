@@ -154,7 +154,7 @@ def moment(session: Session) -> int:
     head = log.head()
     if not head or any(r.connector or r.kind == "source" for r in session.catalog.relations.values()):
         return head
-    return log.read(head).last_transaction
+    return log.newest_transaction()
 
 
 def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:

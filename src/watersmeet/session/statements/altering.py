@@ -19,7 +19,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.statements import AddColumn, Alter, Create, CreateTable, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import check_folded, kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
@@ -161,7 +161,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
             statement.name.span,
             "DEPENDENT_OBJECTS",
             f"cannot rename a column of {relation.title} because other objects write it",
-            detail=f"{writing[0].reader[0].upper()}{writing[0].reader[1:]} does.",
+            detail=sentence([f"{writing[0].reader} does"]),
         )
     shown = tuple(new.name if n == old.name else n for n in names)
     _note(session, relation)

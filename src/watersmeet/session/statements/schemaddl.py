@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from watersmeet.catalog import Relation, SqlFunction
 from watersmeet.dialects.statements import CreateSchema, DropSchema
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import remove, with_dependents
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import make_schema, schemas_of
@@ -35,13 +35,12 @@ def drop_schema(session: Session, statement: DropSchema) -> Result:
     found: list[Relation | SqlFunction] = [*relations, *functions]
     if found and not statement.cascade:
         titles = [r.title for r in relations] + [f"function {f.shown}" for f in functions]
-        detail = "; ".join(f"{title} is in it" for title in titles)
         raise error_at(
             statement,
             statement.span,
             "DEPENDENT_OBJECTS",
             f'cannot drop {word} "{found[0].schema}" because it is not empty',
-            detail=detail[0].upper() + detail[1:] + ".",
+            detail=sentence(f"{title} is in it" for title in titles),
             hint=f"Use DROP {word.upper()} … CASCADE to drop what is in it, too.",
         )
     with own_transaction(session):

@@ -14,7 +14,7 @@ from watersmeet.catalog import Relation, SqlFunction
 from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.statements import CreateFunction, DropFunction, Name, Show, Statement
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import remove, with_dependents
 from watersmeet.session.access.result import Result, text_result
 from watersmeet.session.access.schemas import schema_for, undefined_schema
@@ -85,13 +85,12 @@ def drop_functions(session: Session, found: Sequence[SqlFunction], statement: St
     functions, relations = _callers(session, found)
     callers = [f"function {f.shown}" for f in functions] + [r.reader for r in relations]
     if callers and not cascade:
-        detail = "; ".join(f"{c} calls it" for c in callers)
         raise error_at(
             statement,
             statement.span,
             "DEPENDENT_OBJECTS",
             f"cannot drop function {found[0].shown} because other objects depend on it",
-            detail=f"{detail[0].upper()}{detail[1:]}.",
+            detail=sentence(f"{c} calls it" for c in callers),
             hint="Use DROP … CASCADE to drop the dependent objects too.",
         )
     for caller in callers:

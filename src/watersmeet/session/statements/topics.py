@@ -30,7 +30,7 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
-from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.context import Session, error_at, sentence, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
 from watersmeet.session.access.filling import Bound, stop_feeding
 from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
@@ -101,13 +101,12 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
         )
     above = session.catalog.dependents(relation.id)
     if above:
-        detail = "; ".join(f"{r.reader} reads it" for r in above)
         raise error_at(
             statement,
             statement.span,
             "DEPENDENT_OBJECTS",
             f'cannot stop the processor of "{relation.shown}"',
-            detail=f"{detail[0].upper()}{detail[1:]}.",
+            detail=sentence(f"{r.reader} reads it" for r in above),
             hint="Stop or drop these first.",
         )
     session.put(turned_into(TopicTable, relation, depends_on=()))
