@@ -1,16 +1,15 @@
 """The compiled plan of each view and connector table, kept beside the catalog.
 
 What a database runs is what was compiled when the view was made: it is read from here at every start, and never
-planned again. File names carry the number of the writer that made them, so that one that was overtaken never replaces
-the plan of another relation that has the same id; the newest writer's counts.
+planned again. Each writer has files of its own, so that one that was overtaken never replaces the plan of another
+relation that has the same id; the newest writer's counts.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from watersmeet import files
 from watersmeet.catalog import Catalog
@@ -20,15 +19,12 @@ from watersmeet.errors import error
 from watersmeet.late import late
 from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.layout import Layout, check_id
+from watersmeet.store.layout import Layout, writer_files
 
 if TYPE_CHECKING:
     from watersmeet import planner
 else:
     planner = late("watersmeet.planner")
-
-
-_NAME: Final = re.compile(r"([a-z]+[0-9]+)-([0-9]+)\.json\Z")
 
 
 class Plans:
@@ -42,7 +38,7 @@ class Plans:
         self._layout = layout
         self._log = log
         self._buckets = buckets
-        paths = {i: path for i, _, path in sorted(_stored(layout))}
+        paths = {f.id: f.path for f in writer_files(layout.plans)}
         self.producers: dict[str, Sequence[Operator]] = {
             r.id: _load(paths.get(r.id), layout, r.id) for r in catalog.relations.values() if r.is_fed_by_circuit
         }
@@ -55,7 +51,7 @@ class Plans:
     def add(self, relation_id: str, operators: Sequence[Operator]) -> None:
         """Save the plan of a new relation."""
         value = {"state_format": STATE_FORMAT_VERSION, "operators": to_json(operators)}
-        path = self._layout.plan(f"{check_id(relation_id)}-{self._log.writer}")
+        path = self._layout.plan(relation_id, self._log.writer)
         files.replace_file(path, self._layout.seal(path, value), durable=self._layout.durable)
         self.producers[relation_id] = operators
 
@@ -71,13 +67,7 @@ class Plans:
         for relation_id in gone:
             del self.producers[relation_id]
         if stored:
-            files.remove_files(path for i, _, path in _stored(self._layout) if i in gone)
-
-
-def _stored(layout: Layout) -> list[tuple[str, int, Path]]:
-    """(relation id, writer, path) of all plans."""
-    found = [m for name in files.list_names(layout.plans) if (m := _NAME.match(name))]
-    return [(m[1], int(m[2]), layout.plans / m.string) for m in found]
+            files.remove_files(f.path for f in writer_files(self._layout.plans) if f.id in gone)
 
 
 def _load(path: Path | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:

@@ -11,7 +11,7 @@ from watersmeet.store.layout import Layout
 
 def save_circuit(layout: Layout, circuit: Circuit) -> None:
     """Stores the circuit under its fingerprint, unless it is there."""
-    path = layout.plan(circuit.fingerprint)
+    path = layout.circuit(circuit.fingerprint)
     if not files.exists(path):
         value = {"state_format": STATE_FORMAT_VERSION, "circuit": to_json(circuit)}
         files.replace_file(path, layout.seal(path, value), durable=layout.durable)
@@ -22,7 +22,7 @@ def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
 
     DATABASE_DAMAGED if it is missing, STATE_MISMATCH if another release made it.
     """
-    path = layout.plan(fingerprint)
+    path = layout.circuit(fingerprint)
     try:
         value = layout.unseal(path)
     except FileNotFoundError as cause:

@@ -9,7 +9,7 @@ import re
 import secrets
 import zlib
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from watersmeet import files
 from watersmeet.errors import error
@@ -37,12 +37,35 @@ _DIRECTORIES: Final = (
 )
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
 _NUMBERED: Final = re.compile(r"[0-9]{12}\.json\Z")
+_OF_WRITER: Final = re.compile(r"([a-zA-Z]+[0-9]*)-([0-9]+)\.[a-z]+\Z")
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
 
 
 def file_numbers(directory: Path) -> list[int]:
     """The numbers of the files in `directory` that are named by one, rising."""
     return [int(n[:-5]) for n in files.list_names(directory) if _NUMBERED.match(n)]
+
+
+class WriterFile(NamedTuple):
+    """A file of one writer: its name is `<id>-<writer>` and an ending. id: of what it is about, a relation mostly."""
+
+    id: str
+    writer: int
+    path: Path
+
+
+def writer_file(directory: Path, file_id: str, writer: int, ending: str = ".json") -> Path:
+    """The file in `directory` in which that writer keeps something of `file_id`.
+
+    Each writer has files of its own, so that one that was overtaken never changes those of the one that goes on.
+    """
+    return directory / check_name(f"{file_id}-{writer}{ending}")
+
+
+def writer_files(directory: Path) -> list[WriterFile]:
+    """All files that `writer_file` names, by id; of one id those of the first writer first."""
+    found = [m for name in files.list_names(directory) if (m := _OF_WRITER.match(name))]
+    return sorted(WriterFile(m[1], int(m[2]), directory / m.string) for m in found)
 
 
 def check_id(relation_id: str) -> str:
@@ -143,9 +166,13 @@ class Layout:
         """The checkpoint that holds the content up to commit `number`."""
         return self.snapshots / f"{number:012d}.json"
 
-    def plan(self, fingerprint: str) -> Path:
+    def circuit(self, fingerprint: str) -> Path:
         """The compiled circuit with that fingerprint."""
         return self.plans / f"{check_name(fingerprint)}.json"
+
+    def plan(self, relation_id: str, writer: int) -> Path:
+        """The compiled plan of one relation, as a writer has it."""
+        return writer_file(self.plans, check_id(relation_id), writer)
 
     def intent(self, epoch: int) -> Path:
         """What epoch `epoch` is to read."""
@@ -153,7 +180,7 @@ class Layout:
 
     def position(self, relation_id: str, writer: int) -> Path:
         """How far a subscription was read, as a writer has it."""
-        return self.subscriptions / f"{check_id(relation_id)}-{writer}.json"
+        return writer_file(self.subscriptions, check_id(relation_id), writer)
 
     def dead(self, relation_id: str) -> Path:
         """The directory of the dead letters of a relation (not made here)."""

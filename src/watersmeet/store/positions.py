@@ -6,20 +6,17 @@ that was overtaken saves is no longer looked at.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from watersmeet import files
 from watersmeet.errors import Error, error
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.floors import floor_number
-from watersmeet.store.layout import Layout
+from watersmeet.store.layout import Layout, writer_files
 from watersmeet.store.readers import Reader
-
-_NAME: Final = re.compile(r"([a-z]+[0-9]+)-([0-9]+)\.json\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +166,13 @@ class Positions:
 
     def _newest(self) -> dict[str, int]:
         """The number of the newest writer that saved each subscription."""
-        found: dict[str, int] = {}
-        for name in files.list_names(self._layout.subscriptions):
-            if (m := _NAME.match(name)) and int(m[2]) <= self._log.writer:
-                found[m[1]] = max(int(m[2]), found.get(m[1], 0))
-        return found
+        return {f.id: f.writer for f in writer_files(self._layout.subscriptions) if f.writer <= self._log.writer}
 
     def _remove_others(self) -> None:
         """Deletes what writers before this one saved, but for what could not be read."""
-        for name in files.list_names(self._layout.subscriptions):
-            m = _NAME.match(name)
-            kept = self._known.get(m[1]) if m else None
-            if m and (
-                (int(m[2]) < self._log.writer and (kept is None or kept.saved is not None))
-                or (int(m[2]) == self._log.writer and kept is None)
+        for file in writer_files(self._layout.subscriptions):
+            kept = self._known.get(file.id)
+            if (file.writer < self._log.writer and (kept is None or kept.saved is not None)) or (
+                file.writer == self._log.writer and kept is None
             ):
-                files.discard(self._layout.subscriptions / name)
+                files.discard(file.path)

@@ -89,7 +89,7 @@ def test_a_plan_that_an_overtaken_writer_saved_late_does_not_count(tmp_path):
         before = connection._session.database.plans.circuit.fingerprint
         layout = connection._session.database.layout
     one, other = sorted(layout.plans.glob("m*-2.json"))[:2]
-    late = layout.plan(one.stem.replace("-2", "-1"))
+    late = layout.plan(one.stem.removesuffix("-2"), 1)
     late.write_bytes(layout.seal(late, layout.unseal(other)))
     with connect(tmp_path) as connection:
         assert connection._session.database.plans.circuit.fingerprint == before
