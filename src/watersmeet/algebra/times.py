@@ -2,7 +2,7 @@
 
 Until the rewrite `time_filters` makes nodes of them they travel as conditions do. The call stands for what now() was
 part
-of: a term whose source is `NOW`, written as JSON. Its place in the statement's text is in the call's `meta`.
+of: a term whose source is `NOW`, written as JSON. Its place in the statement's text is the call's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error, Span, error
+from watersmeet.places import own_place, set_place
 from watersmeet.serialization import from_json, to_json
 from watersmeet.types import SqlType
 from watersmeet.watermarks import Term
@@ -33,8 +34,7 @@ def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
     call = exp.Anonymous(
         this=_CALL, expressions=[exp.Literal.string(json.dumps(to_json(term))), exp.Literal.string(kind.name)]
     )
-    if span is not None:
-        call.meta["start"], call.meta["end"] = span.start, span.end
+    set_place(call, span)
     return call
 
 
@@ -80,7 +80,7 @@ def left_in_join(scalar: Scalar) -> Error:
 def place(scalar: Scalar) -> Span | None:
     """Where in the statement's text the time is read."""
     call = _call(scalar)
-    return None if call is None or "start" not in call.meta else Span(call.meta["start"], call.meta["end"])
+    return None if call is None else own_place(call)
 
 
 def _call(scalar: Scalar) -> exp.Anonymous | None:

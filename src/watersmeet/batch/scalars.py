@@ -13,6 +13,7 @@ from watersmeet.batch.state import Translated
 from watersmeet.binder.aggregates import bare
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.windows import as_they_came
+from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, check_over, result_type, written
@@ -354,7 +355,7 @@ class BatchContext(ScopeContext):
     def _window_function(self, node: exp.Expression, place: BatchContext) -> Value:
         name = node.this.lower() if isinstance(node, exp.Anonymous) and isinstance(node.this, str) else ""
         if name not in _WINDOWED:
-            raise self.not_supported(f"{node.sql(dialect='postgres')} as a window function", node)
+            raise self.not_supported(f"{sql_of(node, 'postgres')} as a window function", node)
         arguments, values = self._arguments(node, place)
         kind = _WINDOWED[name] or (values[0].type if values else BIGINT)
         return Value(exp.Anonymous(this=name, expressions=arguments), kind, nullable=_WINDOWED[name] is None)

@@ -15,6 +15,7 @@ from watersmeet.binder.sources import SELECT_PARTS, check_arguments
 from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.timewindows import check_condition
 from watersmeet.binder.windows import Definitions
+from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.casts import cast
@@ -309,9 +310,7 @@ def _without_names(node: exp.Select, env: Environment) -> exp.Select:
 
 
 def _as_join(node: exp.Lateral) -> exp.Join:
-    made = exp.Join(this=node, kind="CROSS")
-    made.meta["comma"] = True
-    return made
+    return CommaJoin(this=node, kind="CROSS")
 
 
 def _subquery_name(node: exp.Select) -> str | None:

@@ -30,7 +30,7 @@ from watersmeet.binder.sources import alias_of, catalog_relation, check_argument
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
 from watersmeet.catalog import Relation
-from watersmeet.dialects.nodes import MarkedTable
+from watersmeet.dialects.nodes import CommaJoin, FirstName, MarkedTable, kind_of
 from watersmeet.dialects.queries import is_marked, name_of, place_of
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.errors import did_you_mean, error
@@ -82,7 +82,7 @@ class Sources:
             self._check_join(node)
             before = _joined(groups, self.env.outer)
             right = self.item(node.this, before)
-            if node.meta.get("comma"):
+            if isinstance(node, CommaJoin):
                 last = right[0]
                 made.append(exp.Join(this=last))
                 groups.append(right[1])
@@ -129,7 +129,7 @@ class Sources:
             return self._derived(values(node, self.env), alias, names)
         if isinstance(node, exp.Lateral):
             return self._lateral(node, before)
-        raise not_supported(f"{type(node).__name__.upper()} in FROM", node, self.env)
+        raise not_supported(f"{kind_of(node).__name__.upper()} in FROM", node, self.env)
 
     def _table(self, node: exp.Table) -> Sourced:
         parts = node.stored_parts if isinstance(node, MarkedTable) else frozenset()
@@ -336,7 +336,7 @@ class Sources:
         for part in inner:
             self._check_join(part)
             right = self.item(part.this, scope)
-            if part.meta.get("comma"):
+            if isinstance(part, CommaJoin):
                 raise not_supported("a comma inside of parentheses in FROM", part, self.env)
             scope, condition = self._condition(scope, right[1], part)
             joins.append(exp.Join(this=right[0], side=part.side or None, on=condition))
@@ -400,7 +400,7 @@ class Sources:
                 node,
                 hint=did_you_mean(name, [c.name for c in scope.visible]),
             )
-        if len(found) > 1 and not node.meta.get("first"):
+        if len(found) > 1 and not isinstance(node, FirstName):
             raise ctx.error(
                 "AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node
             )

@@ -29,6 +29,7 @@ from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.nodes import kind_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.dialects.schemas import with_current_names
@@ -108,7 +109,7 @@ def _body(node: exp.Expression, env: Environment, batch: Batch) -> Translated:
         return _ended(node, _set_operation(node, env, batch), env, batch)
     if isinstance(node, exp.Values):
         return _ended(node, values(node, env), env, batch)
-    raise not_supported(f"{type(node).__name__.upper()} as a query", node, env)
+    raise not_supported(f"{kind_of(node).__name__.upper()} as a query", node, env)
 
 
 def _ended(node: exp.Expression, found: Translated, env: Environment, batch: Batch) -> Translated:
@@ -177,7 +178,7 @@ def _recursive(
 
 def _check_width(left: Translated, right: Translated, node: exp.SetOperation, env: Environment) -> None:
     if len(left.outputs) != len(right.outputs):
-        word = type(node).__name__.upper()
+        word = kind_of(node).__name__.upper()
         raise error(
             "SYNTAX_ERROR",
             f"each {word} query must have the same number of columns",
@@ -190,7 +191,7 @@ def _check_width(left: Translated, right: Translated, node: exp.SetOperation, en
 def _set_operation(node: exp.SetOperation, env: Environment, batch: Batch) -> Translated:
     left, right = translate(node.this, env, batch), translate(node.expression, env, batch)
     _check_width(left, right, node, env)
-    word = type(node).__name__.upper()
+    word = kind_of(node).__name__.upper()
     outputs, kinds = [], []
     for i, (a, b) in enumerate(zip(left.outputs, right.outputs, strict=True)):
         known = [o.type for o in (a, b) if not o.unknown]
@@ -201,7 +202,7 @@ def _set_operation(node: exp.SetOperation, env: Environment, batch: Batch) -> Tr
             )
         kinds.append(kind)
         outputs.append(Output(f"c{i}", a.name, kind, a.nullable or b.nullable, a.unknown and b.unknown, a.span))
-    query = type(node)(
+    query = kind_of(node)(
         this=_converted(left, kinds), expression=_converted(right, kinds), distinct=bool(node.args.get("distinct"))
     )
     return Translated(query, tuple(outputs))

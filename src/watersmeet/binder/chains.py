@@ -18,6 +18,7 @@ from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import check_join
+from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context
@@ -79,7 +80,6 @@ class Chain:
 
     def add(self, node: exp.Join, item: Sourced | TableCall) -> None:
         """The next item, by a comma or a JOIN."""
-        comma = bool(node.meta.get("comma"))
         if isinstance(item, TableCall):
             arrays = self._arrays(item, self.left)
             reads = frozenset[str]().union(*[columns_of(a) for a in arrays]) & self.left_ids
@@ -87,7 +87,7 @@ class Chain:
                 self._lateral(node, item, arrays, reads)
                 return
             item = self._constant(item)
-        if comma:
+        if isinstance(node, CommaJoin):
             self._commas.append(node)
             self._items.append(item)
             self._written.append(item[1])
@@ -170,7 +170,7 @@ class Chain:
                 span=place_of(call.calls[0][2]),
                 hint="Write the condition with ON.",
             )
-        if node.meta.get("comma"):
+        if isinstance(node, CommaJoin):
             self._attach(call, arrays, reads)
             return
         if not reads <= self._items[-1][0].ids:

@@ -16,6 +16,7 @@ from watersmeet.binder.keys import condition_parts, equality_key, key_of
 from watersmeet.binder.rules import JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, named
 from watersmeet.binder.subqueries import Subqueries, has_subquery
+from watersmeet.dialects.nodes import FirstName
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import coerce
@@ -24,6 +25,7 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value, columns_of, common_type
+from watersmeet.places import own_place, set_place
 
 _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
@@ -200,8 +202,7 @@ def _using(
         taken += [one, other]
         a, b = one.value, other.value
         equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
-        if "start" in place.meta:
-            equality.meta.update({"start": place.meta["start"], "end": place.meta["end"]})
+        set_place(equality, own_place(place))
         comparable(equality, a, b, ctx)
         keys.append(key_of(place, a, b, ctx))
         merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
@@ -222,7 +223,7 @@ def _common_column(
             node,
             hint=did_you_mean(name, [c.name for c in scope.visible]),
         )
-    if len(found) > 1 and not node.meta.get("first"):
+    if len(found) > 1 and not isinstance(node, FirstName):
         raise ctx.error("AMBIGUOUS_COLUMN", f'common column name "{name}" appears more than once in {side} table', node)
     return found[0]
 

@@ -23,6 +23,7 @@ from watersmeet.binder.sources import (
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.nodes import kind_of
 from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.errors import error
 from watersmeet.types import Field
@@ -106,7 +107,7 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
-    raise not_supported(f"{type(node).__name__.upper()} as a query of a view", node, env)
+    raise not_supported(f"{kind_of(node).__name__.upper()} as a query of a view", node, env)
 
 
 def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:

@@ -9,13 +9,14 @@ from typing import Final, Literal, Protocol
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import plain
+from watersmeet.dialects.nodes import Adapted, ColumnPath, FirstName, ImpliedAlias, text_of
 from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context, RowOrder
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.sqlfunctions import Inlined
 from watersmeet.expressions.values import Value, columns_of
 
 
@@ -125,7 +126,7 @@ class Scope:
     def resolve(self, node: exp.Column, ctx: Context) -> Value:
         """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
         found = self._find(node, ctx)
-        if found is None and node.meta.get("dotted"):
+        if found is None and isinstance(node, ColumnPath):
             found = self._nested(node, ctx)
         if found is not None:
             return found
@@ -155,7 +156,7 @@ class Scope:
                     raise self._no_column(f"{alias}.{name}", name, tables, node, ctx)
             else:
                 found = []
-        if len(found) > 1 and not node.meta.get("first"):
+        if len(found) > 1 and not isinstance(node.this, FirstName):
             raise ctx.error(
                 "AMBIGUOUS_COLUMN", f'column reference "{name}" is ambiguous', node, hint=self._qualifiers(name)
             )
@@ -297,29 +298,34 @@ def qualified_items(
     named: list[tuple[Value, str | None, exp.Expression]] = []
     for value, name, node in items:
         owner = owners.get(value.expression.name) if isinstance(value.expression, exp.Column) else None
-        shown = f"{owner}.{name}" if name in seen and owner is not None and not isinstance(node, exp.Alias) else name
+        shown = f"{owner}.{name}" if name in seen and owner is not None and not _is_named(node) else name
         seen.add(shown)
         named.append((value, shown, node))
     return named
+
+
+def _is_named(node: exp.Expression) -> bool:
+    """Whether an item of a select list says AS."""
+    return isinstance(node, exp.Alias) and not isinstance(node, ImpliedAlias)
 
 
 def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> str | None:
     """The name of a select item without alias, at a place in the list counted from 0; None if it has none."""
     if semantics.unnamed == "numbered" and not isinstance(node, exp.Column):
         return f"EXPR${place}"
-    if semantics.unnamed == "text" and not isinstance(node, exp.Column):
-        return written(node)
+    if semantics.unnamed == "text" and not isinstance(node, (exp.Column, Inlined)):
+        return text_of(node)
     return item_name(node)
 
 
 def item_name(node: exp.Expression) -> str | None:
-    """The name that PostgreSQL gives a select item without an alias, or the one that its grammar noted; None if it has
-    none.
-    """
-    if "text" in node.meta:
-        return str(node.meta["text"])
+    """The name that PostgreSQL gives a select item without an alias; None if it has none."""
+    if isinstance(node, Inlined):
+        return str(node.args["called"])
+    if isinstance(node, Adapted):
+        return item_name(node.this)
     if isinstance(node, exp.Column):
-        return name_of(node.this)
+        return str(node.args.get("title") or name_of(node.this))
     if isinstance(node, exp.Dot):
         return name_of(node.expression)
     if isinstance(node, exp.Paren):
@@ -360,18 +366,8 @@ def item_name(node: exp.Expression) -> str | None:
     return named.get(type(node))
 
 
-def written(node: exp.Expression) -> str:
-    """The text of an expression: as its grammar noted it, else as it is written out, names without quotes."""
-    if "text" in node.meta:
-        return str(node.meta["text"])
-    tree = node.copy().transform(lambda n: plain(n.meta.get("written", n)))
-    for identifier in tree.find_all(exp.Identifier):
-        identifier.set("quoted", False)
-    return str(tree.sql(normalize_functions=False))
-
-
 def unknown_source(alias: str, node: exp.Expression) -> str:
-    """The message for what stands in front of a column and is no item of FROM, in the words of the node's dialect."""
-    if node.meta.get("dotted"):  # Lenses
+    """The message for what stands in front of a column and is no item of FROM, in the words of the node's grammar."""
+    if isinstance(node, ColumnPath):
         return f'unknown source "{alias}"'
     return f'missing FROM-clause entry for table "{alias}"'

@@ -34,7 +34,7 @@ from watersmeet.binder.stars import expanded, star_of
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.windows import Windows
-from watersmeet.dialects.nodes import own_parts
+from watersmeet.dialects.nodes import kind_of, own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
@@ -136,7 +136,7 @@ class Selecting:
             return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
         if isinstance(node, exp.Lateral):
             return self._lateral(node, left)
-        raise not_supported(f"{type(node).__name__.upper()} in FROM of a view", node, self.env)
+        raise not_supported(f"{kind_of(node).__name__.upper()} in FROM of a view", node, self.env)
 
     def _asked_for_rows(self) -> bool:
         """Whether the query is a subquery that rows of a stream ask when they come: not groups, which come and go until

@@ -20,6 +20,7 @@ from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, read, value_of
 from watersmeet.binder.rules import BindQuery
 from watersmeet.binder.sources import QUERY_PARTS, check_arguments
+from watersmeet.dialects.nodes import kind_of
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number
@@ -109,7 +110,7 @@ class _Binder:
         return _Tree((self.bind(node, self.env, self.binding),), (node,), (0,), _Counted(0))
 
     def _combined(self, node: exp.SetOperation, left: _Tree, right: _Tree) -> _Tree:
-        kind = _KINDS[type(node)]
+        kind = _KINDS[kind_of(node)]
         once = bool(node.args.get("distinct"))
         ctx = Context(self.env.text, kind)
         width = len(left.leaves[0].outputs)

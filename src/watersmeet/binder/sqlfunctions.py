@@ -25,6 +25,7 @@ from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.sqlfunctions import Argument, Inlined, returned
 from watersmeet.expressions.values import Value
+from watersmeet.places import set_place
 
 #: Functions that call each other twice grow fast: no statement may become larger than so many nodes.
 _MOST_NODES: Final = 10_000
@@ -70,7 +71,7 @@ def can_be_called(name: str, dialect: str) -> bool:
     language = language_named(dialect)
     text = f"SELECT {quoted(name)}(1)"
     try:
-        call = read_tree(tokenize(text, language), text, language.grammar).expressions[0]
+        call = read_tree(tokenize(text, language), text, language.grammar).expressions[0].unalias()
     except Error:
         return False
     return isinstance(call, exp.Anonymous) and _name(call) == name and name not in ("row", "grouping")
@@ -160,13 +161,10 @@ def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> 
         _body_of(function.body, function.dialect), catalog.seen_in(function), function.dialect, function.body
     )
     span = place_of(call)
-    made = Inlined(this=exp.Paren(this=body.copy()))
+    made = Inlined(this=exp.Paren(this=body.copy()), kind=function.returns, called=function.name)
     for node in made.walk():
-        node.meta.pop("start", None)
-        node.meta.pop("end", None)
-    made.meta.update({"type": function.returns, "text": function.name})
-    if span is not None:
-        made.meta.update({"start": span.start, "end": span.end - 1})
+        set_place(node, None)
+    set_place(made, span)
     arguments = [_argument(a, i, function) for i, a in enumerate(call.expressions)]
     read = set()
     for column in list(made.find_all(exp.Column)):
@@ -179,11 +177,11 @@ def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> 
 
 
 def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Expression:
-    made = Argument(this=exp.Paren(this=node.copy()))
-    made.meta.update(
-        {"type": function.parameters[place].type, "call": f"argument {place + 1} of function {function.shown}"}
+    return Argument(
+        this=exp.Paren(this=node.copy()),
+        kind=function.parameters[place].type,
+        called=f"argument {place + 1} of function {function.shown}",
     )
-    return made
 
 
 def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:

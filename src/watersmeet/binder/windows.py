@@ -21,6 +21,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import Binding, value_of
 from watersmeet.binder.order_limit import sort_key
 from watersmeet.circuit.operators import COLLECTED
+from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.casts import cast, unify
@@ -263,7 +264,7 @@ class _Bound:
         word = "PRECEDING" if self.side < 0 else "FOLLOWING"
         if self.unbounded:
             return f"UNBOUNDED {word}"
-        return "CURRENT ROW" if self.distance is None else f"{self.distance.sql(dialect='postgres')} {word}"
+        return "CURRENT ROW" if self.distance is None else f"{sql_of(self.distance, 'postgres')} {word}"
 
 
 def _bound(spec: exp.Expression, name: str) -> _Bound:

@@ -8,6 +8,11 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.dialects.nodes import CommaJoin, retyped
+from watersmeet.dialects.tokens import span_of
+from watersmeet.errors import Span
+from watersmeet.places import own_place, set_place
+
 #: Functions whose arguments are not a list.
 SPECIAL_SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
@@ -57,12 +62,13 @@ class Marking:
         return row
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
-        """Marks a join with the place of its keyword, and the joins that are written as a comma."""
+        """Marks a join with the place of its keyword; one that is written as a comma is a node of its own."""
         token: Token | None = self._curr  # type: ignore[attr-defined]
         join: exp.Join | None = super()._parse_join(*args, **kwargs)  # type: ignore[misc]
         if join is not None and token is not None:
-            join.meta["start"], join.meta["end"] = token.start, token.end
-            join.meta["comma"] = token.token_type == TokenType.COMMA
+            if token.token_type == TokenType.COMMA:
+                join = retyped(join, CommaJoin)
+            set_place(join, span_of([token]))
         return join
 
     def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
@@ -72,9 +78,9 @@ class Marking:
         if found is not None and token is not None:
             last: Token = self._prev  # type: ignore[attr-defined]
             if last.token_type == TokenType.R_PAREN:
-                found.meta["start"], found.meta["end"] = token.start, last.end
+                set_place(found, span_of([token, last]))
             elif isinstance(found, _BARE):
-                found.meta["start"], found.meta["end"] = token.start, token.end
+                set_place(found, span_of([token]))
         return found
 
     def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
@@ -85,8 +91,9 @@ class Marking:
     def _parse_window(self, this: exp.Expression | None, *args: Any, **kwargs: Any) -> exp.Expression | None:
         """Marks the call in front of FILTER and OVER up to its parenthesis."""
         last: Token = self._prev  # type: ignore[attr-defined]
-        if isinstance(this, exp.Func) and "start" in this.meta and last.token_type == TokenType.R_PAREN:
-            this.meta["end"] = last.end
+        place = own_place(this) if isinstance(this, exp.Func) else None
+        if place is not None and last.token_type == TokenType.R_PAREN:
+            set_place(this, Span(place.start, last.end + 1))
         found: exp.Expression | None = super()._parse_window(this, *args, **kwargs)  # type: ignore[misc]
         return found
 
@@ -95,7 +102,7 @@ class Marking:
         first: Token | None = self._curr  # type: ignore[attr-defined]
         found: exp.Expression | None = super()._parse_paren()  # type: ignore[misc]
         if isinstance(found, exp.Paren) and first is not None:
-            found.meta["start"], found.meta["end"] = first.start, self._prev.end  # type: ignore[attr-defined]
+            set_place(found, span_of([first, self._prev]))  # type: ignore[attr-defined]
         return found
 
     def raise_error(self, message: str, token: Token | None = None) -> None:

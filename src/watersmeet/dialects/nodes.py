@@ -5,9 +5,12 @@ The binder reads them like the nodes that they extend; what they add is read by 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from sqlglot import exp
+
+from watersmeet.places import own_place, set_place
 
 Kind = TypeVar("Kind", bound=exp.Expression)
 
@@ -32,6 +35,54 @@ class MarkedTable(exp.Table):  # type: ignore[misc]
         return False
 
 
+class CommaJoin(exp.Join):  # type: ignore[misc]
+    """A join that is written as a comma."""
+
+
+class FirstName(exp.Identifier):  # type: ignore[misc]
+    """The name of a column that means the first one where several relations have one, instead of being ambiguous."""
+
+
+class FoldedName(exp.Identifier):  # type: ignore[misc]
+    """A name that was written without quotes and folded by the grammar: case does not tell it from others."""
+
+
+class ColumnPath(exp.Column):  # type: ignore[misc]
+    """`a.b.c` in a grammar that writes fields of fields so: `a` is a source, or a column with fields.
+
+    title: what an item of a select list is called that is this column, if not by the column's name.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Column.arg_types, "title": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"title"})
+
+
+class ImpliedAlias(exp.Alias):  # type: ignore[misc]
+    """An item of a select list without AS, under the name that its grammar gives it."""
+
+
+class Adapted(exp.Expression, exp.Condition):  # type: ignore[misc]
+    """`this` in place of what was written: `text`. Its value is that of `this`."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "text": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"text"})
+
+
+def adapt(node: exp.Expression, text: str) -> None:
+    """Notes that a node stands in place of what was written: `text`."""
+    made = Adapted(text=text)
+    node.replace(made)
+    made.set("this", node)
+
+
+def name_item(node: exp.Expression, name: str) -> None:
+    """Gives a node a name if it is an item of a select list."""
+    if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+        made = ImpliedAlias(alias=exp.to_identifier(name, quoted=True))
+        node.replace(made)
+        made.set("this", node)
+
+
 def own_parts(node: exp.Expression) -> frozenset[str]:
     """The names of the parts of a node that the rules of its dialect read."""
     found: frozenset[str] = getattr(node, "own_parts", frozenset())
@@ -41,17 +92,53 @@ def own_parts(node: exp.Expression) -> frozenset[str]:
 def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
     """The node as one of `kind`, with further parts, in the place of `node`."""
     made: Kind = kind(**{**node.args, **parts})
-    made.meta.update(node.meta)
+    set_place(made, own_place(node))
     node.replace(made)
     return made
 
 
 def plain(node: exp.Expression) -> exp.Expression:
     """The node as sqlglot knows it, without the parts that a dialect adds."""
-    kind = next(k for k in type(node).__mro__ if k.__module__.startswith("sqlglot."))
+    kind = kind_of(node)
     if kind is type(node):
         return node
     added = own_parts(node)
     made: exp.Expression = kind(**{n: part for n, part in node.args.items() if n not in added})
-    made.meta.update(node.meta)
+    set_place(made, own_place(node))
     return made
+
+
+@cache
+def _known(own: Any) -> type[exp.Expression]:
+    found: type[exp.Expression] = next(k for k in own.__mro__ if k.__module__.startswith("sqlglot."))
+    return found
+
+
+def kind_of(node: exp.Expression) -> type[exp.Expression]:
+    """The class of sqlglot's that the node is of, or extends."""
+    own: Any = type(node)
+    return _known(own)
+
+
+def _plain_tree(node: exp.Expression) -> exp.Expression:
+    tree: exp.Expression = node.copy()
+    for part in reversed(list(tree.walk())):  # what stands inside first
+        made = exp.Var(this=part.args["text"]) if isinstance(part, Adapted) else plain(part)
+        if part is tree:
+            tree = made
+        elif made is not part:
+            part.replace(made)
+    return tree
+
+
+def sql_of(node: exp.Expression, dialect: str | None = None) -> str:
+    """The node as SQL, for messages: without what only its grammar says."""
+    return str(_plain_tree(node).sql(dialect=dialect))
+
+
+def text_of(node: exp.Expression) -> str:
+    """An expression as it is written out, names without quotes."""
+    tree = _plain_tree(node)
+    for identifier in tree.find_all(exp.Identifier):
+        identifier.set("quoted", False)
+    return str(tree.sql(normalize_functions=False))

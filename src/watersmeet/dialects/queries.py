@@ -18,9 +18,10 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.characters import not_in_repertoire, refused_character
-from watersmeet.dialects.nodes import MarkedSelect
+from watersmeet.dialects.nodes import CommaJoin, FoldedName, ImpliedAlias, MarkedSelect
 from watersmeet.dialects.tokens import syntax_error
 from watersmeet.errors import Span, error
+from watersmeet.places import own_place, set_place
 from watersmeet.types import JSON_DEPTH_RULE
 
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
@@ -28,7 +29,6 @@ _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "OR
 
 #: No name that a user can write starts so.
 _HOLDER: Final = "?"
-_PLAIN_UNION: Final = "plain union"
 
 #: What sqlglot takes for functions in front of set operations whose sides have parentheses.
 _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
@@ -45,10 +45,9 @@ def place_of(node: exp.Expression) -> Span | None:
     """The place of a tree: from its first to its last node that knows its place; of its surroundings if none does."""
     around: exp.Expression | None = node
     while around is not None:
-        starts = [n.meta["start"] for n in around.walk() if "start" in n.meta]
-        ends = [n.meta["end"] for n in around.walk() if "end" in n.meta]
-        if starts:
-            return Span(min(starts), max(ends) + 1)
+        places = [place for n in around.walk() if (place := own_place(n)) is not None]
+        if places:
+            return Span(min(p.start for p in places), max(p.end for p in places))
         around = around.parent
     return None
 
@@ -75,21 +74,10 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
         made = _OVER_QUERIES.get(str(call.this).upper())
         if made is not None and len(call.expressions) == 1 and isinstance(call.expressions[0], exp.SetOperation):
             read = made(this=call.expressions[0])
-            read.meta.update(call.meta)
+            set_place(read, own_place(call))
             call.replace(read)
     _check(tree, text)
     return _bind_parameters(tree, parameters, text)
-
-
-def mark_plain_union(union: exp.Union, word: Token) -> None:
-    """Mark a UNION that says neither ALL nor DISTINCT where that is no matter of course, with the place of its word."""
-    union.meta[_PLAIN_UNION] = (word.start, word.end + 1)
-
-
-def plain_union(node: exp.Expression) -> Span | None:
-    """The place of the word of a UNION that was marked so."""
-    place = node.meta.get(_PLAIN_UNION)
-    return None if place is None else Span(*place)
 
 
 def is_marked(query: exp.Expression) -> bool:
@@ -106,7 +94,7 @@ def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp
     if len(tree.expressions) != 1 or tree.args.get("from_"):
         raise syntax_error(text, tokens[-1])
     found: exp.Expression = tree.expressions[0]
-    return found
+    return found.this if isinstance(found, ImpliedAlias) else found
 
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
@@ -158,10 +146,10 @@ def _has_content(node: exp.Expression) -> bool:
 
 
 def _check_join(join: exp.Join, text: str) -> None:
-    span = Span(join.meta["start"], join.meta["end"] + 1) if "start" in join.meta else place_of(join)
+    span = own_place(join) or place_of(join)
     has_condition = bool(join.args.get("on") or join.args.get("using"))
     method, kind = join.method.upper(), join.kind.upper()
-    free = join.meta.get("comma") or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
+    free = isinstance(join, CommaJoin) or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
     if free and has_condition:
         word = "NATURAL" if method == "NATURAL" else "CROSS"
         raise error("JOIN_WITH_CONDITION", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
@@ -220,7 +208,7 @@ def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) ->
             )
         used.add(key)
         literal = literal_of(parameters[key], text, place_of(holder))  # type: ignore[index]
-        literal.meta.update(holder.meta)
+        set_place(literal, own_place(holder))
         if holder is tree:
             return literal
         holder.replace(literal)
@@ -305,7 +293,7 @@ def is_folded(identifier: exp.Expression) -> bool:
     """True for a name that was written without quotes in a dialect that folds such names: case does not tell it from
     others.
     """
-    return not identifier.args.get("quoted") or bool(identifier.meta.get("folded"))
+    return not identifier.args.get("quoted") or isinstance(identifier, FoldedName)
 
 
 def name_of(identifier: exp.Expression) -> str:

@@ -9,11 +9,13 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, SqlFunction
+from watersmeet.dialects.nodes import ImpliedAlias
 from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.semantics import Folding, Semantics
 from watersmeet.dialects.tokens import folded
 from watersmeet.errors import did_you_mean
+from watersmeet.places import own_place, set_place
 
 #: What the one database of a directory is called, as in RisingWave at first.
 DATABASE: Final = "dev"
@@ -98,13 +100,14 @@ def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semant
         if name in names and not node.expressions:
             value = names[name]
             text: exp.Expression = exp.null() if value is None else exp.Literal.string(value)
-            text.meta.update(node.meta)
+            set_place(text, own_place(node))
+            item = node.parent if isinstance(node.parent, ImpliedAlias) else node
             made = (
                 exp.alias_(exp.cast(text, exp.DType.VARCHAR), name, quoted=True)
-                if isinstance(node.parent, exp.Select)
+                if isinstance(item.parent, exp.Select)
                 else text
             )
-            node.replace(made)
+            item.replace(made)
     return tree
 
 

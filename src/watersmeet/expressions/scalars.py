@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
@@ -42,11 +43,11 @@ def bind_value(node: exp.Expression, ctx: Context) -> Value:
     found = ctx.special(node)
     if found is not None:
         return found
-    reader = _READERS.get(type(node))
+    reader = _READERS.get(type(node)) or _READERS.get(kind_of(node))
     if reader is not None:
         _check_arguments(node, ctx)
         return reader(node, ctx)
-    raise ctx.not_supported(f"the expression {node.sql(dialect='postgres')}", node)
+    raise ctx.not_supported(f"the expression {sql_of(node, 'postgres')}", node)
 
 
 def _check_arguments(node: exp.Expression, ctx: Context) -> None:
@@ -54,10 +55,10 @@ def _check_arguments(node: exp.Expression, ctx: Context) -> None:
     if isinstance(node, _UNREAD):
         return
     for name, part in node.args.items():
-        if part and name not in _PARTS and name not in _OTHER_PARTS.get(type(node), ()):
+        if part and name not in _PARTS | own_parts(node) and name not in _OTHER_PARTS.get(kind_of(node), ()):
             word = words_of(name)
             raise ctx.not_supported(
-                f"{'' if word is None else f'{word} in '}the expression {node.sql(dialect='postgres')}", node
+                f"{'' if word is None else f'{word} in '}the expression {sql_of(node, 'postgres')}", node
             )
 
 
@@ -68,6 +69,10 @@ def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
 
 def _column(node: Any, ctx: Context) -> Value:
     return ctx.column(node)
+
+
+def _adapted(node: Any, ctx: Context) -> Value:
+    return bind_value(node.this, ctx)
 
 
 def _literal(node: Any, ctx: Context) -> Value:
@@ -416,6 +421,7 @@ _UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists, 
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,
+    Adapted: _adapted,
     exp.ByteString: _text, exp.RawString: _text, exp.National: _text,
     exp.Not: _not, exp.And: _connector, exp.Or: _connector,
     exp.EQ: _comparison, exp.NEQ: _comparison, exp.LT: _comparison, exp.LTE: _comparison, exp.GT: _comparison,

@@ -19,18 +19,20 @@ Bind = Callable[[exp.Expression, Context], Value]
 
 
 class Argument(exp.Expression, exp.Func):  # type: ignore[misc]
-    """`this` as a value of the parameter's type. In `meta`: `type`, and `call`, what the function is called with."""
+    """`this` as a value of the parameter's type, `kind`. called: what the function is called with, for messages."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "called": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"kind", "called"})
 
 
 class Inlined(exp.Expression, exp.Func):  # type: ignore[misc]
     """The body of a function with its arguments in it. expressions: the arguments that it does not read.
 
-    In `meta`: `type`, that of the function; `text`, its name.
+    kind: the function's type. called: its name.
     """
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False, "kind": True, "called": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"kind", "called"})
 
 
 def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) -> Value:
@@ -53,12 +55,12 @@ def _is_implicit(value: Value, kind: SqlType) -> bool:
 
 
 def _argument(node: Any, ctx: Context, bind: Bind) -> Value:
-    value, kind = bind(node.this, ctx), node.meta["type"]
+    value, kind = bind(node.this, ctx), node.args["kind"]
     if value.unknown or value.type == kind or _is_implicit(value, kind):
         return cast(value, kind, ctx, node.this)
     raise ctx.error(
         "DATATYPE_MISMATCH",
-        f"{node.meta['call']} must be {kind.sql}, not {value.type.sql}",
+        f"{node.args['called']} must be {kind.sql}, not {value.type.sql}",
         node.this,
         hint="Cast the argument.",
     )
@@ -67,7 +69,7 @@ def _argument(node: Any, ctx: Context, bind: Bind) -> Value:
 def _inlined(node: Any, ctx: Context, bind: Bind) -> Value:
     for argument in node.expressions:
         bind(argument, ctx)
-    return returned(bind(node.this, ctx), node.meta["type"], ctx, node)
+    return returned(bind(node.this, ctx), node.args["kind"], ctx, node)
 
 
 READERS: Final[dict[type, Callable[[Any, Context, Bind], Value]]] = {Argument: _argument, Inlined: _inlined}

@@ -17,9 +17,11 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinJoin
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
-from watersmeet.dialects.nodes import retyped
+from watersmeet.dialects.nodes import ColumnPath, CommaJoin, adapt, name_item, retyped, text_of
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tokens import span_of
 from watersmeet.errors import Error, Span, error
+from watersmeet.places import own_place, set_place
 from watersmeet.units import ABBREVIATED
 
 _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
@@ -65,16 +67,14 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             join: exp.Join | None = super()._parse_join(*args, **kwargs)
             if join is None:
                 return None
+            if isinstance(join, CommaJoin):
+                return join
             within, grace = self._windows()
             if within and not join.args.get("on") and self._match(TokenType.ON):
                 join.set("on", self._parse_disjunction())
             more = self._windows()
             if within or more[0]:
                 join = retyped(join, WithinJoin, within=within + more[0], grace=grace + more[1])
-            join.meta["words"] = " ".join(w for w in (join.method.upper(), join.side.upper(), join.kind.upper()) if w)
-            if join.kind.upper() == "OUTER" and not join.side:
-                join.set("side", "FULL")
-                join.set("kind", None)
             return join
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
@@ -107,7 +107,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 self.raise_error("a duration such as 5s was expected", digits)
             self._advance()
             made = exp.cast(exp.Literal.string(f"{digits.text} {unit}"), exp.DType.INTERVAL)
-            made.meta.update({"start": first.start, "end": self._prev.end})
+            set_place(made, span_of([first, self._prev]))
             return made
 
 
@@ -168,20 +168,23 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             )
         elif isinstance(node, exp.Select):
             _adapt_select(node, sql)
+        elif isinstance(node, exp.Join) and node.kind.upper() == "OUTER" and not node.side:
+            node.set("side", "FULL")
+            node.set("kind", None)
     for node in list(tree.find_all(exp.Column)):
         if node.name == VALUE_FACET:
             _read_value(node, sql)
             continue
-        _read_facet(node, sql)
-        node.meta["dotted"] = True  # what is no source in front of a dot may be a field with fields
+        _read_facet(retyped(node, ColumnPath), sql)
 
 
 def _check_words(join: exp.Join, sql: str) -> None:
     """SYNTAX_ERROR for a join that Lenses' document does not have (LS-02)."""
-    words = "," if join.meta.get("comma") else join.meta["words"]
+    words = "," if isinstance(join, CommaJoin) else " ".join(filter(None, (join.method, join.side, join.kind))).upper()
     using = join.args.get("using")
     if words not in ("", "LEFT", "RIGHT", "INNER", "OUTER") or using:
-        span = Span(join.meta["start"], join.meta["end"] + 1)
+        span = own_place(join)
+        assert span is not None
         shown = "USING" if using else sql[span.start : span.end]
         raise error(
             "SYNTAX_ERROR",
@@ -211,15 +214,16 @@ def _read_facet(node: exp.Column, sql: str) -> None:
     elif facet.name == KEY_COLUMN:
         key = exp.Column(this=facet.copy(), table=source)
         made = exp.Dot(this=key, expression=node.this.copy())
-        made.meta["text"] = node.name
         node.replace(made)
+        name_item(made, node.name)
     elif node.name.lower() == "timestamp":
         node.set("this", exp.to_identifier(RECORD_TIME, quoted=True))
-        node.this.meta.update(facet.meta)
-        node.meta["text"] = "timestamp"
+        set_place(node.this, own_place(facet))
         node.set("table", source)
+        node.set("title", "timestamp")
     else:
-        span = Span(facet.meta["start"], node.this.meta.get("end", facet.meta["end"]) + 1)
+        first, last = own_place(facet), own_place(node.this)
+        span = None if first is None else Span(first.start, (last or first).end)
         if node.name.lower() in ("offset", "partition"):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -248,7 +252,7 @@ def _read_value(node: exp.Column, sql: str) -> None:
             hint="Select its fields, or all of them: *. Ask _value IS NULL for records without value.",
         )
     select = node.find_ancestor(exp.Select)
-    asked.meta["written"] = asked.copy()
+    adapt(asked, text_of(asked))
     followed = select is not None and select.args.get("nature") is not None
     node.set("this", exp.to_identifier(RECORD_TIME if followed else TOMBSTONE, quoted=True))
     if not followed:
@@ -278,13 +282,13 @@ def _adapt_call(node: exp.Anonymous) -> None:
     """
     name, arguments = str(node.this).lower(), node.expressions
     if name == "len":
-        node.meta["written"] = node.copy()
+        adapt(node, text_of(node))
         node.set("this", "length")
     elif name == "sizeof":
-        node.meta["written"] = node.copy()
+        adapt(node, text_of(node))
         node.set("this", "cardinality")
     elif name == "substr" and len(arguments) > 1:
-        node.meta["written"] = node.copy()
+        adapt(node, text_of(node))
         after = exp.paren(arguments[1].copy()) if isinstance(arguments[1], exp.Binary) else arguments[1].copy()
         arguments[1].replace(exp.Add(this=after, expression=exp.Literal.number(1)))
 
@@ -315,7 +319,7 @@ def _adapt_select(node: exp.Select, sql: str) -> None:
         for join in node.args.get("joins") or []:
             _check_words(join, sql)
     for join in node.args.get("joins") or []:
-        if not join.args.get("on") and not join.args.get("using") and not join.meta.get("comma"):
+        if not join.args.get("on") and not join.args.get("using") and not isinstance(join, CommaJoin):
             left, right = (
                 exp.column(exp.to_identifier("_key", quoted=True), exp.to_identifier(i.alias_or_name, quoted=True))
                 for i in (items[0], join.this)

@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.nodes import retyped
+from watersmeet.dialects.nodes import FoldedName, retyped
 from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream.nodes import StreamSelect, WindowedSubquery, WindowedTable
+from watersmeet.dialects.tokens import span_of
+from watersmeet.places import set_place
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 #: What can follow a column called `stream` as the first item of a select list.
@@ -73,7 +75,7 @@ class WatersmeetSqlstream(Base):
             ):
                 return super()._parse_hint()
             mark = exp.Var(this="STREAM")
-            mark.meta.update({"start": self._curr.start, "end": self._curr.end})
+            set_place(mark, span_of([self._curr]))
             self._advance()
             return mark
 
@@ -120,7 +122,7 @@ class WatersmeetSqlstream(Base):
                 and window.args.get("order") is None
             ):
                 self.raise_error("a window was expected", token)
-            window.meta.update({"start": token.start, "end": self._prev.end})
+            set_place(window, span_of([token, self._prev]))
             item.set("over", window)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
@@ -143,7 +145,7 @@ class WatersmeetSqlstream(Base):
                     self.raise_error("a unit of time was expected")
                 unit = exp.IntervalSpan(this=unit, expression=last)
             found = self.expression(exp.Interval(this=text, unit=unit))
-            found.meta.update({"start": start.start, "end": self._prev.end})
+            set_place(found, span_of([start, self._prev]))
             return found
 
         def _parse_unit(self) -> exp.Var | None:
@@ -164,18 +166,14 @@ def _cut(node: exp.Cast) -> None:
     """`CAST(x AS VARCHAR(3))` has the first three characters."""
     length = node.to.expressions[0].this
     node.to.set("expressions", None)
-    whole = node.copy()
-    whole.meta.update(node.meta)
-    node.replace(exp.Substring(this=whole, start=exp.Literal.number(1), length=length.copy()))
+    node.replace(exp.Substring(this=node.copy(), start=exp.Literal.number(1), length=length.copy()))
 
 
 def adapted(tree: exp.Expression) -> exp.Expression:
     """The tree in the form that the binder reads."""
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
-            node.set("this", node.name.upper())
-            node.set("quoted", True)
-            node.meta["folded"] = True
+            retyped(node, FoldedName, this=node.name.upper(), quoted=True)
         elif isinstance(node, exp.Cast) and node.to.this == exp.DType.VARCHAR and node.to.expressions:
             _cut(node)
         elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):

@@ -15,6 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.nodes import ImpliedAlias
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
@@ -87,7 +88,7 @@ class _Select:
 
     def replace(self) -> None:
         """Replaces the names in all clauses."""
-        named = [n for n in _own(self.node) if isinstance(n, exp.Alias) and not isinstance(n.parent, exp.Star)]
+        named = [n for n in _own(self.node) if _is_alias(n) and not isinstance(n.parent, exp.Star)]
         for alias in named:
             if self.aliases.setdefault(alias.alias, alias.this) != alias.this:
                 self.twice.add(alias.alias)
@@ -150,10 +151,14 @@ class _Select:
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
             return True
         while above is not None and above is not self.node:
-            if isinstance(above, exp.Alias) or above.arg_key == "settings":
+            if _is_alias(above) or above.arg_key == "settings":
                 return True
             above = above.parent
         return False
+
+
+def _is_alias(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Alias) and not isinstance(node, ImpliedAlias)
 
 
 def _own(node: exp.Expression) -> Iterator[exp.Expression]:

@@ -14,6 +14,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.tokens import span_of, syntax_error
+from watersmeet.places import set_place
 from watersmeet.units import ABBREVIATED, UNITS_US, unit_us
 
 _AFTER: Final = ("SETTINGS", "FORMAT", "LIMIT", "OFFSET")
@@ -59,7 +60,7 @@ class _Clause:
                 raise self._lacking()
             raise syntax_error(self.text, rest)
         made = exp.Tuple(expressions=[exp.Literal.string(mode), exp.Literal.number(length_us)])
-        made.meta["start"], made.meta["end"] = self.tokens[0].start, self.tokens[-1].end
+        set_place(made, span_of(self.tokens))
         return made
 
     def _mode(self) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.dialects.timeplus.types import cast_type, tree_of
+from watersmeet.places import own_place, set_place
 
 Arguments = Sequence[exp.Expression]
 _Build = Callable[..., exp.Expression | None]
@@ -366,10 +367,11 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
         made = _made(node)
         if made is None:
             continue
-        kept = ("text",) if any("start" in n.meta for n in made.walk()) else tuple(node.meta)
-        made.meta.update({k: node.meta[k] for k in kept if k in node.meta})
-        if isinstance(made, exp.Filter):  # an aggregate over some rows: errors about it name all of it
-            made.this.meta.update({k: node.meta[k] for k in ("start", "end") if k in node.meta})
+        place = own_place(node)
+        if place is not None and all(own_place(n) is None for n in made.walk()):
+            set_place(made, place)
+        if place is not None and isinstance(made, exp.Filter):  # an aggregate over some rows: errors name all of it
+            set_place(made.this, place)
         if node is tree:
             tree = made
         else:

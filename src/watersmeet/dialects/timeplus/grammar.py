@@ -17,15 +17,17 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
-from watersmeet.dialects.nodes import retyped
+from watersmeet.dialects.nodes import FirstName, ImpliedAlias, retyped
 from watersmeet.dialects.options import not_supported
-from watersmeet.dialects.queries import mark_plain_union, place_of
+from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.aliases import with_aliases
 from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
-from watersmeet.dialects.timeplus.nodes import StreamTable
+from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable
 from watersmeet.dialects.timeplus.unions import says_mode, with_union_modes
+from watersmeet.dialects.tokens import span_of
+from watersmeet.places import own_place, set_place
 from watersmeet.units import ABBREVIATED
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
@@ -92,7 +94,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             union, after = self._curr, self._next
             found: exp.SetOperation | None = super().parse_set_operation(*args, **kwargs)
             if isinstance(found, exp.Union) and not says_mode(after):
-                mark_plain_union(found, union)
+                found = retyped(found, PlainUnion)
+                set_place(found, span_of([union]))
             return found
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
@@ -137,13 +140,17 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
             return found
 
-        def _parse_expression(self) -> exp.Expression | None:
-            """Notes how a select item is written: it is called so."""
+        def _parse_projections(self) -> Any:
+            """A select list, whose items without AS are called as they are written."""
+            return self._parse_csv(self._parse_item), None
+
+        def _parse_item(self) -> exp.Expression | None:
             first = self._curr
-            found: exp.Expression | None = super()._parse_expression()
-            if found is not None and first is not None and not isinstance(found, (exp.Alias, exp.Column, exp.Star)):
-                found.meta["text"] = " ".join(self.sql[first.start : self._prev.end + 1].split())
-            return found
+            found: exp.Expression | None = self._parse_expression()
+            if found is None or first is None or isinstance(found, (exp.Alias, exp.Column, exp.Star)):
+                return found
+            text = " ".join(self.sql[first.start : self._prev.end + 1].split())
+            return ImpliedAlias(this=found, alias=exp.to_identifier(text, quoted=True))
 
         def _parse_column_ops(self, this: exp.Expression | None) -> exp.Expression | None:
             """`raw:a.b`: the text at a path of a JSON document."""
@@ -227,24 +234,22 @@ def _check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
 
 def adapted(tree: exp.Expression) -> exp.Expression:
     """The tree in the form that the binder reads."""
-    for node in list(tree.walk()):
-        if isinstance(node, exp.Identifier):
-            if not node.args.get("quoted"):
-                node.meta["bare"] = True
-                node.set("quoted", True)
-        elif isinstance(node, exp.Div):  # of whole numbers it is no whole number
-            node.set("this", exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DOUBLE)))
     for node in list(tree.find_all(exp.Column)):
         interval = _interval(node)
         if interval is not None:
             if node is tree:
                 return interval
             node.replace(interval)
-        elif not node.args.get("table"):
-            node.meta["first"] = True  # of the relations that have it, as in ClickHouse
+        elif not node.args.get("table") and isinstance(node.this, exp.Identifier):
+            retyped(node.this, FirstName)  # of the relations that have it, as in ClickHouse
     for join in tree.find_all(exp.Join):
-        for name in join.args.get("using") or []:
-            name.meta["first"] = True
+        for name in list(join.args.get("using") or []):
+            retyped(name, FirstName)
+    for node in tree.walk():
+        if isinstance(node, exp.Identifier):
+            node.set("quoted", True)
+        elif isinstance(node, exp.Div):  # of whole numbers it is no whole number
+            node.set("this", exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DOUBLE)))
     tables = [retyped(node, StreamTable) for node in list(tree.find_all(exp.Table))]
     for select in tree.find_all(exp.Select):
         _rewind(select)
@@ -298,11 +303,12 @@ def _called(item: exp.Expression) -> str:
 
 def _interval(node: exp.Column) -> exp.Expression | None:
     """The interval that `2m` is."""
-    found = _INTERVAL.match(node.name) if node.this.meta.get("bare") and not node.args.get("table") else None
+    bare = isinstance(node.this, exp.Identifier) and not node.this.args.get("quoted")
+    found = _INTERVAL.match(node.name) if bare and not node.args.get("table") else None
     if found is None or found[2] not in _UNITS:
         return None
     made = exp.cast(exp.Literal.string(f"{found[1]} {_UNITS[found[2]]}s"), exp.DType.INTERVAL)
-    made.meta.update(node.this.meta)
+    set_place(made, own_place(node.this))
     return made
 
 
@@ -351,4 +357,3 @@ def _read_relation_function(node: exp.Table) -> None:
     first = arguments[0]
     node.set("this", first.this)
     node.set("db", first.args.get("table"))
-    node.args["this"].meta.update(first.this.meta)

@@ -1,4 +1,4 @@
-"""What Timeplus' grammar tells the binder of a stream in FROM."""
+"""What Timeplus' grammar tells the binder: streams in FROM, joins by ranges of time, UNION without a mode."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from watersmeet.dialects.nodes import MarkedTable
+
+
+class PlainUnion(exp.Union):  # type: ignore[misc]
+    """A UNION that says neither ALL nor DISTINCT. Its own place is that of its word."""
+
+
+class RangeJoin(exp.Join):  # type: ignore[misc]
+    """A join whose condition bounds the time between the rows of its two sides."""
 
 
 class StreamTable(MarkedTable):

@@ -13,6 +13,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean
+from watersmeet.places import own_place, set_place
 from watersmeet.session.access.context import error_at
 from watersmeet.session.access.reading import Bounded
 from watersmeet.session.access.rows import converted, omitted
@@ -66,7 +67,7 @@ class Target:
         if not (_is_open(value) or (self.column.type.name == "struct" and _is_row(value))):
             return value
         cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))
-        cast.meta.update(value.meta)
+        set_place(cast, own_place(value))
         return cast
 
 

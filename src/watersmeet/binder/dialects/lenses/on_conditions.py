@@ -14,7 +14,8 @@ from functools import reduce
 from sqlglot import exp
 
 from watersmeet.binder.binding import Binding, Environment
-from watersmeet.binder.scope import Scope, ScopeContext, written
+from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.dialects.nodes import text_of
 from watersmeet.errors import Error
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, columns_of
@@ -64,7 +65,7 @@ class _Rules:
         if len(self._reads(part)) < 2:
             if isinstance(node, exp.EQ) and self._reads(part) and self._is_same(node):
                 raise self._ctx.not_supported(
-                    f'"{written(part)}" in ON, which compares a field with itself,',
+                    f'"{text_of(part)}" in ON, which compares a field with itself,',
                     part,
                     hint="Write the sources in front of both fields.",
                 )
@@ -74,7 +75,7 @@ class _Rules:
                 "ON_NOT_SPLIT",
                 "both sources in one condition not split by and",
                 part,
-                f'"{written(part)}" reads {self._names()}.',
+                f'"{text_of(part)}" reads {self._names()}.',
             )
         for side in (node.this, node.expression):
             if len(self._reads(side)) > 1:
@@ -82,7 +83,7 @@ class _Rules:
                     "ON_ONE_SIDE",
                     "both sources on one side of an equality",
                     side,
-                    f'"{written(side)}" reads {self._names()}.',
+                    f'"{text_of(side)}" reads {self._names()}.',
                 )
 
     def _value(self, node: exp.Expression) -> Value:
@@ -178,4 +179,4 @@ def _closed(node: exp.Expression) -> exp.Expression:
 
 
 def _shown(node: exp.Expression) -> str:
-    return written(_closed(node))
+    return text_of(_closed(node))

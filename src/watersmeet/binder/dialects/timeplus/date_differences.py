@@ -15,8 +15,11 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.binder.keys import condition_parts
+from watersmeet.dialects.nodes import retyped, sql_of
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.errors import Span, error
+from watersmeet.places import set_place
 from watersmeet.units import SECOND_US, UNITS_US
 
 _SECONDS: Final = {unit: UNITS_US[unit] // SECOND_US for unit in ("second", "minute", "hour", "day", "week")}
@@ -48,14 +51,13 @@ def with_differences(node: exp.Join, text: str, settings: Mapping[str, str]) -> 
     found = {i: bounds for i, p in enumerate(parts) if (bounds := _bounds(p))}
     if not found:
         return node
-    made: exp.Join = node.copy()
+    is_range = _is_range([b for bounds in found.values() for b in bounds], parts[min(found)], text, settings)
+    made: exp.Join = retyped(node.copy(), RangeJoin) if is_range else node.copy()
     whole = [
         exp.Paren(this=exp.and_(*[_comparison(b, p) for b in found[i]], copy=False)) if i in found else p.copy()
         for i, p in enumerate(parts)
     ]
     made.set("on", exp.and_(*whole, copy=False))
-    if _is_range([b for bounds in found.values() for b in bounds], parts[min(found)], text, settings):
-        made.meta["range"] = True
     return made
 
 
@@ -86,15 +88,13 @@ def _one(kind: type[exp.Binary], call: exp.Expression, number: exp.Expression) -
 def _comparison(bound: _Bound, part: exp.Expression) -> exp.Expression:
     length = exp.cast(exp.Literal.string(f"{bound.seconds} seconds"), exp.DType.INTERVAL)
     made = bound.kind(this=bound.one.copy(), expression=exp.Add(this=bound.other.copy(), expression=length))
-    place = place_of(part)
-    if place is not None:
-        made.meta["start"], made.meta["end"] = place.start, place.end - 1
+    set_place(made, place_of(part))
     return made
 
 
 def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: Mapping[str, str]) -> bool:
     """Whether they bound one difference on both sides; then it may be 0."""
-    if len({(b.one.sql(), b.other.sql()) for b in bounds}) > 1:
+    if len({(sql_of(b.one), sql_of(b.other)) for b in bounds}) > 1:
         return False
     lower = [b.seconds for b in bounds if b.kind in (exp.GT, exp.GTE)]
     upper = [b.seconds for b in bounds if b.kind in (exp.LT, exp.LTE)]

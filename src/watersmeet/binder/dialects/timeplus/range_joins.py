@@ -14,8 +14,11 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us
 from watersmeet.binder.dialects.timeplus.date_differences import check_lengths, with_differences
 from watersmeet.binder.scope import Scope
+from watersmeet.dialects.nodes import retyped
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.errors import Error, error
+from watersmeet.places import own_place, set_place
 
 _NAME: Final = "date_diff_within"
 _TIME_COLUMN: Final = "_tp_time"
@@ -32,8 +35,7 @@ def with_ranges(node: exp.Join, left: Scope, right: Scope, text: str, settings: 
         condition = node.args["on"]
     if condition is None or not any(_is_call(n) for n in condition.find_all(exp.Anonymous)):
         return node
-    made: exp.Join = node.copy()
-    made.meta["range"] = True
+    made = retyped(node.copy(), RangeJoin)
     for call in list(made.args["on"].find_all(exp.Anonymous)):
         if _is_call(call):
             call.replace(_range(call, left, right, text, settings))
@@ -67,9 +69,7 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
         exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=bound.copy())),
     ]
     for part in within:
-        for key in ("start", "end"):
-            if key in call.meta:
-                part.meta[key] = call.meta[key]
+        set_place(part, own_place(call))
     return exp.Paren(this=exp.And(this=within[0], expression=within[1]))
 
 

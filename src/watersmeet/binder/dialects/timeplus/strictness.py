@@ -29,7 +29,9 @@ from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, 
 from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
 from watersmeet.binder.late_rows import without_latecomers
 from watersmeet.binder.newest import newest
+from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.errors import Error, error
 
 #: How many of the newest rows of a key an ASOF join keeps.
@@ -46,7 +48,7 @@ _MODES: Final = {
 
 def check_kind(node: exp.Join, text: str) -> None:
     """JOIN_KIND for a kind of join that the dialect does not have (TP-05)."""
-    kind = "CROSS" if node.meta.get("comma") else node.side.upper() or node.kind.upper() or "INNER"
+    kind = "CROSS" if isinstance(node, CommaJoin) else node.side.upper() or node.kind.upper() or "INNER"
     if kind in ("RIGHT", "CROSS"):
         raise error(
             "JOIN_KIND",
@@ -68,7 +70,9 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
     if not isinstance(joined, Join):
         return joined
     sides = change_kind(joined.left), change_kind(joined.right)
-    if node.meta.get("range") and (joined.kind not in ("inner", "left") or len(set(sides)) > 1 or "changelog" in sides):
+    if isinstance(node, RangeJoin) and (
+        joined.kind not in ("inner", "left") or len(set(sides)) > 1 or "changelog" in sides
+    ):
         raise error(
             "JOIN_KIND",
             "Only inner/left range join is supported and the left and right stream must be append-only streams "
@@ -92,13 +96,13 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return _looked_up(joined, node, env, binding)
     if sides in (("append", "changelog"), ("append", "static")):
         return _looked_up(joined, node, env, binding)
-    if sides == ("append", "append") and not node.meta.get("range"):
+    if sides == ("append", "append") and not isinstance(node, RangeJoin):
         binding.notice(
             "A join of two append streams keeps all rows of both: it is for exploration. Add a range such as "
             "date_diff_within(2m), "
             "or join with a mutable stream."
         )
-    if sides == ("append", "append") and node.meta.get("range"):
+    if sides == ("append", "append") and isinstance(node, RangeJoin):
         return without_latecomers(joined, binding)
     if (
         sides == ("changelog", "changelog")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from sqlglot import exp
 
 from watersmeet.binder.binding import Environment
-from watersmeet.dialects.queries import plain_union
+from watersmeet.dialects.timeplus.nodes import PlainUnion
 from watersmeet.errors import error
+from watersmeet.places import own_place
 
 
 def check_said(node: exp.SetOperation, env: Environment) -> None:
     """SYNTAX_ERROR with Proton's text for a UNION that has to say ALL or DISTINCT and does not."""
-    for operation in node.find_all(exp.SetOperation):
-        place = plain_union(operation)
-        if place is not None:
-            raise error(
-                "SYNTAX_ERROR",
-                "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
-                sql=env.text,
-                span=place,
-                hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' behind the query.",
-                code=558,
-            )
+    union = node.find(PlainUnion)
+    if union is not None:
+        raise error(
+            "SYNTAX_ERROR",
+            "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
+            sql=env.text,
+            span=own_place(union),
+            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' behind the query.",
+            code=558,
+        )
