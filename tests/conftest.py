@@ -51,6 +51,15 @@ def _plain_output():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _locks_in_order():
+    """Every test fails that takes the locks of a session in another order than the one they have."""
+    from watersmeet.database import locks  # noqa: PLC0415
+
+    with locks.checked():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _spark(request):
     if request.node.get_closest_marker("spark"):

@@ -5,6 +5,7 @@ D-002-05).
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -132,7 +133,10 @@ def test_a_view_made_later_does_not_use_state_without_late_rows(query, paralleli
 def test_a_row_that_is_late_while_a_view_is_made(monkeypatch):
     """It was compiled to read what the older view keeps, which now lacks a row: it is compiled again."""
     compiled = []
-    with watersmeet.connect(runtime="inprocess", parallelism=2) as connection:
+    with (
+        watersmeet.connect(runtime="inprocess", parallelism=2) as connection,
+        ThreadPoolExecutor(1) as other_thread,
+    ):
         connection.execute(
             "CREATE TABLE e (k INT, ts TIMESTAMP, v INT, WATERMARK FOR ts AS ts - INTERVAL '20' SECOND) APPEND ONLY"
         )
@@ -142,7 +146,8 @@ def test_a_row_that_is_late_while_a_view_is_made(monkeypatch):
         def then_late(*args, **kwargs):
             made = compile_view(*args, **kwargs)
             if not compiled:
-                connection.execute("INSERT INTO e VALUES (1, '2024-01-01 00:00:00', 9); FLUSH")
+                late = "INSERT INTO e VALUES (1, '2024-01-01 00:00:00', 9); FLUSH"
+                other_thread.submit(connection.execute, late).result()
             compiled.append(made)
             return made
 
