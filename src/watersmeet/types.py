@@ -137,6 +137,11 @@ class SqlType:
         return self.is_integer or self.is_float or self.name == "numeric"
 
     @property
+    def is_identity(self) -> bool:
+        """True if equal values are the same value. Floats (-0.0 = 0.0) and intervals (1 month = 30 days) aren't."""
+        return not (self.is_float or self.is_nested or self.name == "interval")
+
+    @property
     def is_nested(self) -> bool:
         """True for arrays and structs."""
         return self.name in ("array", "struct")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.errors import Span
 from watersmeet.types import SqlType
 
 
@@ -21,15 +22,38 @@ class Column:
     nullable: bool = True
 
 
-class Relation:
-    """Base of all nodes. What a class says of itself here is what rewrites and analyses ask for, by no list of classes.
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An equality of a join: `left` over the left input, `right` over the right one, of one type.
 
-    grows: its rows only come where those of its inputs only come.
-    keeps_times: a row changes only when one of the input with the same times does, so that the input's watermarks hold.
+    null_safe: IS NOT DISTINCT FROM.
+    """
+
+    left: Scalar
+    right: Scalar
+    null_safe: bool = False
+
+
+_NONE: Final = frozenset[str]()
+
+
+class Relation:
+    """Base of all nodes. Rewrites and analyses ask a node for the traits below instead of listing classes.
+
+    A default is always safe: it allows nothing that not every node allows.
+
+    grows: no row is ever deleted if none is deleted from the inputs.
+    keeps_times: a row changes only when a row of the first input with the same times does, so all watermarks of that
+        input hold for the node too.
     """
 
     grows: ClassVar[bool] = False
     keeps_times: ClassVar[bool] = False
+
+    @property
+    def revises(self) -> str:
+        """Why rows may be deleted even if none is deleted from the inputs, as a clause of an error text."""
+        return "rows may be taken back"
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -54,7 +78,42 @@ class Relation:
     @property
     def reads(self) -> frozenset[str]:
         """The ids of the columns that the node itself reads, of its inputs or of the query around it."""
-        return frozenset[str]().union(*[s.columns for s in self.scalars])
+        return _NONE.union(*[s.columns for s in self.scalars])
+
+    @property
+    def preserved(self) -> tuple[Relation, ...]:
+        """The inputs of which every row of the node has exactly one row, with its columns unchanged."""
+        return ()
+
+    @property
+    def at_most_one(self) -> bool:
+        """Whether each row of the first input gives at most one row, and no other row comes out."""
+        return False
+
+    @property
+    def grows_with(self) -> tuple[Relation, ...] | None:
+        """The inputs that must not delete rows for the node to delete none; None: it may delete rows in any case."""
+        return self.inputs if self.grows else None
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The ids of input columns whose watermarks hold for the node too."""
+        return self.inputs[0].ids if self.keeps_times else _NONE
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        """The ids of columns of the first input: a condition on them alone may be tested below the node as well."""
+        return _NONE
+
+    @property
+    def rejected(self) -> frozenset[str]:
+        """The ids of columns of the first input: a row with NULL in one of them gives no row."""
+        return _NONE
+
+    @property
+    def together(self) -> tuple[tuple[Scalar, ...], ...]:
+        """For each input, the values by which its rows have to be in one place; empty if rows may be anywhere."""
+        return ()
 
     def over(self, inputs: Sequence[Relation]) -> Self:
         """The node over other inputs."""
@@ -69,14 +128,13 @@ class Relation:
     @cached_property
     def free(self) -> frozenset[str]:
         """The ids of columns that the tree reads and that none of its nodes gives: those of the query around it."""
-        none = frozenset[str]()
-        own = none.union(*[s.columns for s in self.scalars]) - none.union(*[i.ids for i in self.inputs])
+        own = _NONE.union(*[s.columns for s in self.scalars]) - _NONE.union(*[i.ids for i in self.inputs])
         return own.union(*[i.free for i in self.inputs])
 
 
 @dataclass(frozen=True)
 class Unary(Relation):
-    """A node with one input. Its columns are the input's where it does not say otherwise."""
+    """A node with one input. Unless it says otherwise, each row has the columns of one row of the input."""
 
     input: Relation
 
@@ -87,6 +145,10 @@ class Unary(Relation):
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.input.columns
+
+    @property
+    def preserved(self) -> tuple[Relation, ...]:
+        return (self.input,)
 
     def over(self, inputs: Sequence[Relation]) -> Self:
         (below,) = inputs
@@ -100,23 +162,104 @@ class PassThrough(Unary):
     So its columns are the input's, and what holds for any choice of the input's rows holds for it.
     """
 
+    @property
+    def at_most_one(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Partitioned(Unary):
+    """A node that computes the rows of each partition (the input rows equal in `partition`) by themselves.
+
+    Its rows have the partition's values: a condition on these takes away whole partitions.
+    """
+
+    revises: ClassVar[str] = "a window function or LIMIT revises rows"
+    partition: tuple[Scalar, ...]
+
+    @property
+    def held(self) -> frozenset[str]:
+        """A row may change with any other row of its partition, so only times that are equal in all of it are bound."""
+        return frozenset(k.column for k in self.partition if k.column is not None)
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return frozenset(k.column for k in self.partition if k.column is not None and k.type.is_identity)
+
+    @property
+    def together(self) -> tuple[tuple[Scalar, ...], ...]:
+        return (self.partition,)
+
 
 @dataclass(frozen=True)
 class Binary(Relation):
-    """A node with a left and a right input."""
+    """A node with a left and a right input, which pairs rows of both.
 
+    kind: inner: the pairs. left, right, full: also rows of that side (of either side) without a pair, with NULLs in the
+    other side's columns. Any other kind (semi, anti, mark) has the left columns only.
+    span: its place in the statement's text.
+    called: its name in error texts.
+    """
+
+    called: ClassVar[str] = "a join"
     left: Relation
     right: Relation
+    kind: str
+    span: Span | None = field(default=None, compare=False, kw_only=True)
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
         return (self.left, self.right)
+
+    @property
+    def gives_right(self) -> bool:
+        """Whether it gives the right input's columns."""
+        return self.kind in ("inner", "left", "right", "full")
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether every row has a row of the left input."""
+        return self.kind not in ("right", "full")
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether every row has a row of the right input."""
+        return self.kind in ("inner", "right")
+
+    @property
+    def preserved(self) -> tuple[Relation, ...]:
+        return (self.left,) * self.keeps_left + (self.right,) * self.keeps_right
+
+    @property
+    def at_most_one(self) -> bool:
+        return not self.gives_right
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        left = _padded(self.left.columns, not self.keeps_left)
+        return left + _padded(self.right.columns, not self.keeps_right) if self.gives_right else left
 
     def over(self, inputs: Sequence[Relation]) -> Self:
         left, right = inputs
         return replace(self, left=left, right=right)
 
 
-def extended(columns: tuple[Column, ...], outer: bool) -> tuple[Column, ...]:
-    """The columns as they are where rows may be extended by NULLs, if `outer`."""
-    return tuple(Column(c.id, c.name, c.type, c.nullable or outer) for c in columns)
+@dataclass(frozen=True)
+class KeyedJoin(Binary):
+    """A join of rows with equal `keys`."""
+
+    keys: tuple[KeyPair, ...]
+
+    @property
+    def key_scalars(self) -> tuple[Scalar, ...]:
+        """Both sides of all keys."""
+        return tuple(s for k in self.keys for s in (k.left, k.right))
+
+    @property
+    def together(self) -> tuple[tuple[Scalar, ...], ...]:
+        return tuple(k.left for k in self.keys), tuple(k.right for k in self.keys)
+
+
+def _padded(columns: tuple[Column, ...], lacking: bool) -> tuple[Column, ...]:
+    """The columns of a side; `lacking`: rows may have NULLs in their place."""
+    return tuple(replace(c, nullable=True) for c in columns) if lacking else columns

@@ -10,18 +10,15 @@ from sqlglot import exp
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
-    AsofJoin,
     Column,
     Filter,
     Join,
     KeyPair,
-    PassThrough,
     Project,
     Relation,
     Scan,
     TopN,
     Values,
-    Window,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
@@ -55,14 +52,11 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
         and all(k.column in fixed or not k.columns & node.input.ids for k in node.partition)
     ):
         return True
-    if isinstance(node, (PassThrough, Window)):
-        return is_single_row(node.input, fixed & node.input.ids)
+    if node.at_most_one:
+        first = node.inputs[0]
+        return is_single_row(first, fixed & first.ids)
     if isinstance(node, Apply):
-        return is_single_row(node.left, fixed & node.left.ids) and (
-            node.kind not in ("inner", "left") or is_single_row(node.right, fixed & node.right.ids)
-        )
-    if isinstance(node, AsofJoin):
-        return is_single_row(node.left, fixed & node.left.ids)
+        return all(is_single_row(i, fixed & i.ids) for i in node.inputs)
     if isinstance(node, Join):
         return _join(node, fixed)
     return False
@@ -76,12 +70,11 @@ def constants(node: Relation) -> _Ids:
         return _passed(node.outputs, node.exprs, node.input)
     if isinstance(node, Aggregate):
         return _passed(node.outputs, node.keys, node.input)
+    known = _NONE.union(*map(constants, node.preserved))
     if isinstance(node, Join) and node.kind == "inner":
         parts = [*conjuncts(node.residual), *[_equality(k) for k in node.keys]]
-        return _closure(parts, constants(node.left) | constants(node.right), node.left.ids | node.right.ids)
-    if isinstance(node, Join) and node.kind in ("semi", "anti", "left"):
-        return constants(node.left)
-    return constants(node.input) if isinstance(node, (PassThrough, Window)) else _NONE
+        return _closure(parts, known, node.left.ids | node.right.ids)
+    return known
 
 
 def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation) -> _Ids:
@@ -90,8 +83,6 @@ def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation)
 
 
 def _join(node: Join, fixed: _Ids) -> bool:
-    if node.kind in ("semi", "anti"):
-        return is_single_row(node.left, fixed)
     if node.kind == "full" or node.partners is not None:
         return False
     parts = [*conjuncts(node.residual), *[_equality(k) for k in node.keys]]

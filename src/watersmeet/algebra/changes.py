@@ -44,6 +44,16 @@ class LateRowFilter(PassThrough):
     age: tuple[str, ...] = ()
 
     @property
+    def held(self) -> frozenset[str]:
+        """Those of other columns; that of its own column is another one."""
+        return self.input.ids - {self.column}
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        """None if the order of rows counts: rows that a condition drops decide about others."""
+        return frozenset() if self.age else self.input.ids
+
+    @property
     def reads(self) -> frozenset[str]:
         return frozenset([self.column, *self.age])
 
@@ -64,6 +74,23 @@ class Records(Unary):
     made: tuple[Column, Column]
     time: str | None = None
     clock: Watermark = ()
+
+    @property
+    def preserved(self) -> tuple[Relation, ...]:
+        return ()
+
+    @property
+    def grows_with(self) -> tuple[Relation, ...]:
+        return ()
+
+    @property
+    def held(self) -> frozenset[str]:
+        return self.input.ids if self.key is None else frozenset()
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        """None of a table's: every change of it is a record, told from others by the row's key."""
+        return self.input.ids if self.key is None else frozenset()
 
     @property
     def own(self) -> tuple[Column, ...]:
@@ -98,7 +125,7 @@ class Changes(Relation):
     """The rows of the input that come and go, as `circuit.operators.Changes`: none is ever taken back.
 
     made: whether the row went (boolean), and the time of what caused that (timestamp), by `causes`. All of them match
-    by the same columns first, as many as `together` has. whole: all columns of the input are kept, because another
+    by the same columns first, as many as `matched` has. whole: all columns of the input are kept, because another
     reader of it has just these.
     """
 
@@ -117,7 +144,11 @@ class Changes(Relation):
         return replace(self, input=inputs[0], causes=causes)
 
     @property
-    def together(self) -> tuple[str, ...]:
+    def grows_with(self) -> tuple[Relation, ...]:
+        return ()
+
+    @property
+    def matched(self) -> tuple[str, ...]:
         """The ids of the columns by which rows and their causes have to be in one place."""
         first = self.causes[0]
         return first.match[: first.partners or len(first.match)]
@@ -144,3 +175,7 @@ class Repartition(PassThrough):
     grows: ClassVar[bool] = True
     keeps_times: ClassVar[bool] = True
     partitions: int
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return self.input.ids

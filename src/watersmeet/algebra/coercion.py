@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.oracle import ORACLE
 from watersmeet.algebra.relations import Column
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, INTERVAL, SqlType
+from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, SqlType
 
 _MAX_DIGITS: Final = 38
 _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
@@ -55,11 +55,6 @@ def is_exact(source: SqlType, target: SqlType) -> bool:
     if target.name == "double precision":
         return source.name in ("real", "smallint", "integer")
     return source.name in _TIMES
-
-
-def is_identity(kind: SqlType) -> bool:
-    """True if equal values of the type are the same value (of floats, -0.0 = 0.0; of intervals, 1 month = 30 days)."""
-    return not (kind.is_float or kind.is_nested or kind == INTERVAL)
 
 
 def cast(scalar: Scalar, target: SqlType) -> Scalar:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, Self
 
-from watersmeet.algebra.base import Column, PassThrough, Unary
+from watersmeet.algebra.base import Column, Partitioned, PassThrough
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import SqlType
 
@@ -90,7 +90,7 @@ class WindowCall:
 
 
 @dataclass(frozen=True)
-class Window(Unary):
+class Window(Partitioned):
     """Each input row with the value of each call over the rows that are equal in `partition`.
 
     Outputs: the calls' columns.
@@ -102,13 +102,30 @@ class Window(Unary):
     below it.
     """
 
-    partition: tuple[Scalar, ...]
     calls: tuple[WindowCall, ...]
     outputs: tuple[Column, ...]
     keeps_time: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.calls)
+
+    @property
+    def at_most_one(self) -> bool:
+        return True
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The partition's, and the time by which rows are ordered if a row changes with those before it only."""
+        further = {c.order[0].value.column for c in self.calls} if self.keeps_time else {self._looking_back()}
+        return super().held | {i for i in further if i is not None}
+
+    def _looking_back(self) -> str | None:
+        """The column by which all functions order their rows first, rising, if none reads rows behind a row's peers."""
+        first = {
+            c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None
+            for c in self.calls
+        }
+        return first.pop() if len(first) == 1 and all(c.looks_back for c in self.calls) else None
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -124,13 +141,12 @@ class Window(Unary):
 
 
 @dataclass(frozen=True)
-class TopN(PassThrough):
+class TopN(Partitioned, PassThrough):
     """Of the rows that are equal in `partition`, in `order`: those after `offset`, at most `limit` (None: all) of them.
 
     with_ties: and those that are equal in `order` to the last one. Equal rows are ordered as in `Window`.
     """
 
-    partition: tuple[Scalar, ...]
     order: tuple[SortKey, ...]
     limit: int | None
     offset: int = 0

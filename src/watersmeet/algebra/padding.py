@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watersmeet.algebra.relations import (
-    Aggregate,
-    Apply,
-    AsofJoin,
-    Column,
-    Join,
-    Project,
-    Relation,
-    TemporalJoin,
-    Union,
-    Unnest,
-)
+from watersmeet.algebra.relations import Aggregate, Binary, Column, Project, Relation, Union, Unnest
 from watersmeet.algebra.scalars import Scalar
 
 _NONE = frozenset[str]()
@@ -45,17 +34,15 @@ def paddings(node: Relation) -> Paddings:
     if isinstance(node, Unnest) and node.outer:
         made = frozenset(c.id for c in node.elements)
         return _greatest(p | made for p in paddings(node.input))
-    if isinstance(node, (Join, AsofJoin, TemporalJoin, Apply)):
+    if isinstance(node, Binary) and node.gives_right:
         return _joined(node)
     return paddings(node.inputs[0]) if node.inputs else frozenset([_NONE])
 
 
-def _joined(node: Join | AsofJoin | TemporalJoin | Apply) -> Paddings:
+def _joined(node: Binary) -> Paddings:
     left, right = paddings(node.left), paddings(node.right)
-    if node.kind in ("semi", "anti", "mark"):
-        return left
-    found = [p | node.right.ids for p in left] if node.kind in ("left", "full") else []
-    if node.kind in ("right", "full"):
+    found = [] if node.keeps_right else [p | node.right.ids for p in left]
+    if not node.keeps_left:
         found += [p | node.left.ids for p in right]
     return _greatest(found or [a | b for a in left for b in right])
 

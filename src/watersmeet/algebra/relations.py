@@ -8,16 +8,18 @@ depth: `free` tells which. Multiplicities count: every node is a multiset.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
+from watersmeet.algebra.base import KeyedJoin as KeyedJoin
+from watersmeet.algebra.base import KeyPair as KeyPair
+from watersmeet.algebra.base import Partitioned as Partitioned
 from watersmeet.algebra.base import PassThrough as PassThrough
 from watersmeet.algebra.base import Relation as Relation
 from watersmeet.algebra.base import Unary as Unary
-from watersmeet.algebra.base import extended
 from watersmeet.algebra.changes import Cause as Cause
 from watersmeet.algebra.changes import Changes as Changes
 from watersmeet.algebra.changes import Cut as Cut
@@ -31,11 +33,11 @@ from watersmeet.algebra.ordered import Window as Window
 from watersmeet.algebra.ordered import WindowCall as WindowCall
 from watersmeet.algebra.ordered import WindowFrame as WindowFrame
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.errors import Span
 from watersmeet.types import SqlType
 from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+_KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL JOIN", "anti": "an anti join"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class Values(Relation):
 
     rows: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Column, ...]
+
+    @property
+    def grows_with(self) -> tuple[Relation, ...]:
+        return ()
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -116,6 +122,10 @@ class Project(Unary):
         assert len(self.outputs) == len(self.exprs)
 
     @property
+    def preserved(self) -> tuple[Relation, ...]:
+        return ()
+
+    @property
     def scalars(self) -> tuple[Scalar, ...]:
         return self.exprs
 
@@ -124,26 +134,12 @@ class Project(Unary):
         return self.outputs
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """An equality of a join: `left` over the left input, `right` over the right one, of one type.
-
-    null_safe: IS NOT DISTINCT FROM.
-    """
-
-    left: Scalar
-    right: Scalar
-    null_safe: bool = False
-
-
 @dataclass(frozen=True)
-class Join(Binary):
+class Join(KeyedJoin):
     """A join: pairs with equal `keys` for which `residual` (over both inputs) is true.
 
-    `kind` semi and anti give the left columns only. Outer kinds null-extend and make the
-    other side's columns nullable. Without keys the right input must be `single_row` or small:
-    it is then copied to every bucket (`broadcast`); the planner refuses all else, at `span`
-    of the statement's text if that is known. spread: which keys say where rows that have to move go; none: all.
+    Without keys the right input must be `single_row` or small: it is then copied to every bucket (`broadcast`); the
+    planner refuses all else. spread: which keys say where rows that have to move go; none: all.
     scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
     arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL).
     partners: of an outer join, which of its pairs make a left (right) row one with a partner; a row without one comes
@@ -151,10 +147,8 @@ class Join(Binary):
     """
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
     residual: Scalar | None = None
     broadcast: bool = False
-    span: Span | None = field(default=None, compare=False)
     spread: tuple[int, ...] = ()
     scatter: tuple[Scalar, ...] = ()
     arrival: bool = False
@@ -165,19 +159,17 @@ class Join(Binary):
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        sides = tuple(s for k in self.keys for s in (k.left, k.right))
-        return (*sides, *(() if self.residual is None else (self.residual,)), *(self.partners or ()))
+        return (*self.key_scalars, *(() if self.residual is None else (self.residual,)), *(self.partners or ()))
 
-    @cached_property
-    def columns(self) -> tuple[Column, ...]:
-        if self.kind in ("semi", "anti"):
-            return self.left.columns
+    @property
+    def revises(self) -> str:
+        return f"{_KINDS[self.kind]} revises rows"
 
-        left, right = (
-            extended(s.columns, self.kind in kinds)
-            for s, kinds in ((self.left, ("right", "full")), (self.right, ("left", "full")))
-        )
-        return left + right
+    @property
+    def grows_with(self) -> tuple[Relation, ...] | None:
+        if self.arrival:
+            return self.inputs if self.gives_right else (self.left,)
+        return self.inputs if self.kind in ("inner", "semi") else None
 
 
 ApplyKind = Literal["inner", "left", "semi", "anti", "mark"]
@@ -192,14 +184,13 @@ class Apply(Binary):
     `mark`, true where semi passes the row and false elsewhere. null_aware (anti, mark): SQL's rule for IN: without
     an equal row the result is NULL if a comparison was NULL; anti passes a row only where it is false.
     arrival: `right` is evaluated when the left row comes, and what changes in it later changes nothing.
-    span: the place of the subquery in the statement's text.
     """
 
+    revises: ClassVar[str] = "a subquery revises rows"
     kind: ApplyKind
     pairs: tuple[KeyPair, ...] = ()
     mark: Column | None = None
     null_aware: bool = False
-    span: Span | None = field(default=None, compare=False)
     arrival: bool = False
 
     def __post_init__(self) -> None:
@@ -216,18 +207,11 @@ class Apply(Binary):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        if self.mark is not None:
-            return (*self.left.columns, self.mark)
-        if self.kind in ("semi", "anti"):
-            return self.left.columns
-        nullable = self.kind == "left"
-        return self.left.columns + tuple(
-            Column(c.id, c.name, c.type, c.nullable or nullable) for c in self.right.columns
-        )
+        return super().columns if self.mark is None else (*self.left.columns, self.mark)
 
 
 @dataclass(frozen=True)
-class TemporalJoin(Binary):
+class TemporalJoin(KeyedJoin):
     """Each left row with the right rows of its key as they are when it comes; later changes of the right side change
     nothing.
 
@@ -241,26 +225,29 @@ class TemporalJoin(Binary):
     None: every row asks.
     """
 
+    called: ClassVar[str] = "a temporal join"
     kind: Literal["inner", "left"]
-    keys: tuple[KeyPair, ...]
     residual: Scalar | None
     looked_up: tuple[tuple[str, ...], ...] | None
-    span: Span | None = field(default=None, compare=False)
     waits: bool = False
     ttl_us: int | None = None
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        sides = tuple(s for k in self.keys for s in (k.left, k.right))
-        return sides if self.residual is None else (*sides, self.residual)
+        return self.key_scalars if self.residual is None else (*self.key_scalars, self.residual)
 
     @property
     def reads(self) -> frozenset[str]:
         return super().reads.union(*(self.looked_up or ()))
 
-    @cached_property
-    def columns(self) -> tuple[Column, ...]:
-        return self.left.columns + extended(self.right.columns, self.kind == "left")
+    @property
+    def grows_with(self) -> tuple[Relation, ...]:
+        return (self.left,)
+
+    @property
+    def held(self) -> frozenset[str]:
+        """A row that waited comes out however old it is."""
+        return frozenset() if self.waits else self.left.ids
 
 
 @dataclass(frozen=True)
@@ -277,6 +264,7 @@ class TimeFilter(PassThrough):
     which no later row is below `bound` either.
     """
 
+    revises: ClassVar[str] = "time takes rows back"
     column: str
     comparison: Comparison
     bound: Watermark
@@ -291,6 +279,20 @@ class TimeFilter(PassThrough):
         assert not self.stays or self.comparison[0] == "<"
         assert self.column in self.input.ids
         assert self.bound
+
+    @property
+    def grows_with(self) -> tuple[Relation, ...] | None:
+        if self.final or self.stays:
+            return ()
+        return None if self.comparison[0] == ">" else self.inputs
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return self.input.ids
+
+    @property
+    def rejected(self) -> frozenset[str]:
+        return frozenset() if self.untimed else frozenset([self.column])
 
     @property
     def reads(self) -> frozenset[str]:
@@ -336,6 +338,7 @@ class Arrivals(Relation):
     then.
     """
 
+    keeps_times: ClassVar[bool] = True
     scan: Scan
     age: tuple[Column, Column]
     moment: int = 0
@@ -355,7 +358,7 @@ class Arrivals(Relation):
 
 
 @dataclass(frozen=True)
-class AsofJoin(Binary):
+class AsofJoin(KeyedJoin):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 
     At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type.
@@ -366,13 +369,13 @@ class AsofJoin(Binary):
     arrival: which row is the nearest is decided when the left row comes, and never revised (EMIT ON ARRIVAL).
     """
 
+    revises: ClassVar[str] = "an ASOF join revises partners"
+    called: ClassVar[str] = "an ASOF join"
     kind: Literal["inner", "left"]
-    keys: tuple[KeyPair, ...]
     comparison: Comparison
     left_value: Scalar
     right_value: Scalar
     ties: tuple[str, ...] = ()
-    span: Span | None = field(default=None, compare=False)
     residual: Scalar | None = None
     arrival: bool = False
 
@@ -383,15 +386,19 @@ class AsofJoin(Binary):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         condition = () if self.residual is None else (self.residual,)
-        return (*[s for k in self.keys for s in (k.left, k.right)], self.left_value, self.right_value, *condition)
+        return (*self.key_scalars, self.left_value, self.right_value, *condition)
 
     @property
     def reads(self) -> frozenset[str]:
         return super().reads.union(self.ties)
 
-    @cached_property
-    def columns(self) -> tuple[Column, ...]:
-        return self.left.columns + extended(self.right.columns, self.kind == "left")
+    @property
+    def at_most_one(self) -> bool:
+        return True
+
+    @property
+    def grows_with(self) -> tuple[Relation, ...] | None:
+        return (self.left,) if self.arrival else None
 
 
 AggregateFunction = Literal[
@@ -459,6 +466,7 @@ class Aggregate(Unary):
     present: exactly one row, also for no input.
     """
 
+    revises: ClassVar[str] = "an aggregate revises its groups"
     keys: tuple[Scalar, ...]
     calls: tuple[AggregateCall, ...]
     outputs: tuple[Column, ...]
@@ -466,6 +474,14 @@ class Aggregate(Unary):
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.keys) + len(self.calls)
+
+    @property
+    def preserved(self) -> tuple[Relation, ...]:
+        return ()
+
+    @property
+    def grows_with(self) -> tuple[Relation, ...] | None:
+        return None if self.calls else self.inputs
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -488,6 +504,7 @@ class Unnest(Unary):
     """
 
     grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
     arrays: tuple[Scalar, ...]
     elements: tuple[Column, ...]
     ordinality: Column | None = None
@@ -555,7 +572,12 @@ class Repeat(Unary):
     """Each row of the input `times` times more often: not at all where `times`, a bigint, is NULL or below 1."""
 
     keeps_times: ClassVar[bool] = True
+    revises: ClassVar[str] = "INTERSECT ALL or EXCEPT ALL revises rows"
     times: Scalar
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return self.input.ids
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -581,6 +603,10 @@ class Expand(Unary):
 
     def __post_init__(self) -> None:
         assert len(self.made) == len(self.keys) + 1
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return self.input.ids
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:

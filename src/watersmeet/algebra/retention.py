@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, Relation, TopN, Window
+from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, Partitioned, Relation, Window
 from watersmeet.algebra.revisions import stands_still
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
@@ -84,7 +84,7 @@ def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
     return next(((i, w) for i, k in enumerate(node.keys) if (w := of_scalar(k, below))), None)
 
 
-def of_partition(node: Window | TopN) -> tuple[int, Watermark] | None:
+def of_partition(node: Partitioned) -> tuple[int, Watermark] | None:
     """The number of a key of the partition with a watermark, and that; None if there is none.
 
     Partitions below it change no more.

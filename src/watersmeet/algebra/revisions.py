@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from watersmeet.algebra.arriving import is_by_arrival
-from watersmeet.algebra.relations import (
-    Aggregate,
-    Apply,
-    AsofJoin,
-    Changes,
-    Cut,
-    Join,
-    Records,
-    Relation,
-    Scan,
-    TemporalJoin,
-    TimeFilter,
-    Values,
-    Window,
-)
-
-_KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL JOIN", "anti": "an anti join"}
+from watersmeet.algebra.relations import Apply, Cut, Join, Relation, Scan, TimeFilter, Values, Window
 
 
 def revision(node: Relation) -> str | None:
     """What takes rows of `node` back, as the beginning of a sentence; None if its rows only come."""
     if isinstance(node, Scan):
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
-    if isinstance(node, (Changes, Records, Values)):
+    if isinstance(node, Apply) and asked_on_arrival(node):
         return None
-    if node.grows:
-        return _first(node.inputs)
-    if isinstance(node, TimeFilter):
-        return (
-            None
-            if node.final or node.stays
-            else "time takes rows back"
-            if node.comparison[0] == ">"
-            else revision(node.input)
-        )
-    if isinstance(node, TemporalJoin):
-        return revision(node.left)
-    if isinstance(node, (Join, AsofJoin)):
-        return _join(node)
-    if isinstance(node, Apply):
-        return None if asked_on_arrival(node) else "a subquery revises rows"
-    if isinstance(node, Aggregate):
-        return revision(node.input) if not node.calls else "an aggregate revises its groups"
-    if isinstance(node, Window) and is_by_arrival(node):
-        return revision(node.input)
-    return "a window function or LIMIT revises rows" if node.inputs else None
+    decisive = node.inputs if isinstance(node, Window) and is_by_arrival(node) else node.grows_with
+    if decisive is None:
+        return node.revises
+    return next((found for found in map(revision, decisive) if found is not None), None)
 
 
 def stands_still(node: Relation) -> bool:
@@ -67,11 +31,9 @@ def comes_later(node: Relation) -> bool:
     """True if the first row of `node` comes after the start of the query, when all that stands still is there."""
     if isinstance(node, Cut):
         return node.keeps == "after"
-    if node.grows or isinstance(node, TimeFilter):
-        return all(map(comes_later, node.inputs))
-    if isinstance(node, (Apply, TemporalJoin)) or (isinstance(node, Join) and node.kind in ("left", "semi", "anti")):
-        return comes_later(node.left)
-    return isinstance(node, Join) and (any if node.kind == "inner" else all)(map(comes_later, node.inputs))
+    if node.preserved:
+        return any(map(comes_later, node.preserved))
+    return (node.grows or isinstance(node, Join)) and all(map(comes_later, node.inputs))
 
 
 def asked_on_arrival(node: Apply) -> bool:
@@ -79,20 +41,3 @@ def asked_on_arrival(node: Apply) -> bool:
     be another.
     """
     return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None
-
-
-def decided_by(node: Join | AsofJoin) -> Sequence[Relation]:
-    """The inputs that have to grow only for a join that is decided on arrival to be never revised."""
-    return (node.left,) if isinstance(node, AsofJoin) or node.kind in ("semi", "anti") else node.inputs
-
-
-def _join(node: Join | AsofJoin) -> str | None:
-    if node.arrival:
-        return _first(decided_by(node))
-    if isinstance(node, AsofJoin):
-        return "an ASOF join revises partners"
-    return _first(node.inputs) if node.kind in ("inner", "semi") else f"{_KINDS[node.kind]} revises rows"
-
-
-def _first(inputs: Sequence[Relation]) -> str | None:
-    return next((found for found in map(revision, inputs) if found is not None), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import singledispatch
 from typing import Final
 
 from sqlglot import exp
@@ -18,7 +19,6 @@ from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.relations import (
     Aggregate,
     Apply,
-    Arrivals,
     AsofJoin,
     Join,
     LateRowFilter,
@@ -28,7 +28,6 @@ from watersmeet.algebra.relations import (
     Scan,
     TemporalJoin,
     TimeFilter,
-    TopN,
     Union,
     Unnest,
     Versions,
@@ -50,69 +49,84 @@ Watermarks = Mapping[str, Watermark]
 
 def watermarks(node: Relation) -> Watermarks:
     """The watermarks of the columns of `node` that have one."""
-    if isinstance(node, Scan):
-        return dict(node.watermarks)
-    if node.keeps_times:
-        return watermarks(node.inputs[0])
-    if isinstance(node, LateRowFilter):
-        below = watermarks(node.input)
-        if node.late:
-            return _present((i, w) for i, w in below.items() if i != node.column)
-        return {**below, node.column: both(below[node.column], node.bound) if node.column in below else node.bound}
-    if isinstance(node, Records):
-        if node.key is not None:
-            return {} if node.time is None or not node.clock else {node.time: node.clock}
-        return watermarks(node.input)
-    if isinstance(node, Unnest):
-        return _unnested(node, watermarks(node.input))
-    if isinstance(node, Project):
-        below = watermarks(node.input)
-        return _present((c.id, of_scalar(e, below)) for c, e in zip(node.outputs, node.exprs, strict=True))
-    if isinstance(node, Aggregate):
-        below = watermarks(node.input)
-        return _present((c.id, of_scalar(k, below)) for c, k in zip(node.outputs, node.keys, strict=False))
-    if isinstance(node, Window) and is_by_arrival(node):
-        return watermarks(node.input)
-    if isinstance(node, (Window, TopN)):
-        # A row's rank may change with any row of its partition: what is equal in all of it is bound, and the time by
-        # which
-        # rows are ordered if they look back only.
-        below = watermarks(node.input)
-        bound = [k.column for k in node.partition] + ([_looking_back(node)] if isinstance(node, Window) else [])
-        if isinstance(node, Window) and node.keeps_time:
-            bound += [c.order[0].value.column for c in node.calls]
-        ahead = (
-            [(c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True)]
-            if isinstance(node, Window)
-            else []
-        )
-        return _present([*((c, below.get(c, ())) for c in bound if c is not None), *ahead])
-    if isinstance(node, TimeFilter):
-        # Rows wait, or go, by their time alone: of other columns old values come late.
-        below = watermarks(node.input)
-        own = node.bound if node.final or node.comparison[0] == ">" else both(below.get(node.column, ()), node.bound)
-        further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
-        further += [(i, node.bound) for i in node.promised]
-        return _present([*further, *([] if node.untimed else [(node.column, own)])])
-    if isinstance(node, Arrivals):
-        return watermarks(node.scan)
-    if isinstance(node, TemporalJoin):  # a row that waited comes out however old it is
-        return {} if node.waits else watermarks(node.left)
-    if isinstance(node, Versions):
-        return {node.made[0].id: (Term(node.scan.relation_id),)}
-    if isinstance(node, AsofJoin):
-        return _nearest(node)
-    if isinstance(node, Apply):  # what stands still has the same answer whenever it is asked
-        return watermarks(node.left) if asked_on_arrival(node) or stands_still(node.right) else {}
-    if isinstance(node, Join):
-        return _joined(node)
-    if isinstance(node, Union):
-        parts = [watermarks(p) for p in node.parts]
-        return _present(
-            (c.id, both(*[below.get(p.columns[i].id, ()) for p, below in zip(node.parts, parts, strict=True)]))
-            for i, c in enumerate(node.outputs)
-        )
+    below = [watermarks(i) for i in node.inputs]
+    held = node.held
+    return {**{i: w for marks in below for i, w in marks.items() if i in held}, **_own(node, *below)}
+
+
+@singledispatch
+def _own(node: Relation, *below: Watermarks) -> Watermarks:  # noqa: ARG001 - the signature of all
+    """The watermarks that `node` has beside those that it holds, from those of its inputs."""
     return {}
+
+
+@_own.register
+def _(node: Scan) -> Watermarks:
+    return dict(node.watermarks)
+
+
+@_own.register
+def _(node: LateRowFilter, below: Watermarks) -> Watermarks:
+    if node.late:
+        return {}
+    return {node.column: both(below[node.column], node.bound) if node.column in below else node.bound}
+
+
+@_own.register
+def _(node: Records, below: Watermarks) -> Watermarks:  # noqa: ARG001
+    return {node.time: node.clock} if node.key is not None and node.time is not None and node.clock else {}
+
+
+@_own.register
+def _(node: Unnest, below: Watermarks) -> Watermarks:
+    """Those of elements that begin with the least one, such as the windows of HOP."""
+    first = [(c.id, least_of(a.expression)) for c, a in zip(node.elements, node.arrays, strict=True)]
+    return _present((i, _rising(e, below)) for i, e in first if e is not None)
+
+
+@_own.register
+def _(node: Project, below: Watermarks) -> Watermarks:
+    return _present((c.id, of_scalar(e, below)) for c, e in zip(node.outputs, node.exprs, strict=True))
+
+
+@_own.register
+def _(node: Aggregate, below: Watermarks) -> Watermarks:
+    return _present((c.id, of_scalar(k, below)) for c, k in zip(node.outputs, node.keys, strict=False))
+
+
+@_own.register
+def _(node: Window, below: Watermarks) -> Watermarks:
+    if is_by_arrival(node):
+        return below
+    return _present((c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True))
+
+
+@_own.register
+def _(node: TimeFilter, below: Watermarks) -> Watermarks:
+    """Rows wait, or go, by their time alone: of other columns old values come late."""
+    own = node.bound if node.final or node.comparison[0] == ">" else both(below.get(node.column, ()), node.bound)
+    further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
+    further += [(i, node.bound) for i in node.promised]
+    return _present([*further, *([] if node.untimed else [(node.column, own)])])
+
+
+@_own.register
+def _(node: Versions, below: Watermarks) -> Watermarks:  # noqa: ARG001
+    return {node.made[0].id: (Term(node.scan.relation_id),)}
+
+
+@_own.register
+def _(node: Apply, left: Watermarks, right: Watermarks) -> Watermarks:  # noqa: ARG001
+    """A right side that stands still has the same answer whenever it is asked."""
+    return left if asked_on_arrival(node) or stands_still(node.right) else {}
+
+
+@_own.register
+def _(node: Union, *below: Watermarks) -> Watermarks:
+    return _present(
+        (c.id, both(*[marks.get(p.columns[i].id, ()) for p, marks in zip(node.parts, below, strict=True)]))
+        for i, c in enumerate(node.outputs)
+    )
 
 
 def clocks(node: Relation) -> Watermarks:
@@ -128,22 +142,20 @@ def clocks(node: Relation) -> Watermarks:
     return watermarks(transform_up(node, unpromised))
 
 
-def _nearest(node: AsofJoin) -> Watermarks:
-    """A left row is revised by right rows that come at or before its value: not when the right watermark has passed
-    that.
-    """
+@_own.register
+def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
+    """A left row is revised by right rows at or before its value, so no more once the right watermark has passed it."""
     column = node.left_value.column
     if node.comparison not in (">=", ">") or column is None:
         return {}
-    left = watermarks(node.left).get(column, ())
-    return _present([(column, both(left, of_scalar(node.right_value, watermarks(node.right))))])
+    return _present([(column, both(left.get(column, ()), of_scalar(node.right_value, right)))])
 
 
-def _joined(node: Join) -> Watermarks:
+@_own.register
+def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
     """Of a time that bounds the other side's: a row comes out, or is revised, when it changes or one that it can meet
     does.
     """
-    left, right = watermarks(node.left), watermarks(node.right)
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
     if node.kind == "inner":
@@ -157,18 +169,6 @@ def _joined(node: Join) -> Watermarks:
             found.setdefault(bound.left.column, both(of_scalar(bound.left, own), shifted(met, bound.lo_us)))
     given = {c.id for c in node.columns}
     return _present((i, w) for i, w in found.items() if i in given)
-
-
-def _looking_back(node: Window) -> str | None:
-    """The column by which all functions order their rows first, rising, if none reads rows behind a row's peers."""
-    for call in node.calls:
-        if not call.looks_back:
-            return None
-    first = {
-        c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None
-        for c in node.calls
-    }
-    return first.pop() if len(first) == 1 else None
 
 
 def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
@@ -210,12 +210,6 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         return floored(_rising(time, below), size_us, origin_us)
     months = months_floor_of(node)
     return () if months is None else by_months(_rising(months[0], below), "floor_months", months[1])
-
-
-def _unnested(node: Unnest, below: Watermarks) -> Watermarks:
-    """Besides the input's, those of elements that begin with the least one, such as the windows of HOP."""
-    first = [(c.id, least_of(a.expression)) for c, a in zip(node.elements, node.arrays, strict=True)]
-    return {**below, **_present((i, _rising(e, below)) for i, e in first if e is not None)}
 
 
 def _moved(node: exp.Add | exp.Sub, below: Watermarks) -> Watermark:

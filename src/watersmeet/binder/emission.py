@@ -18,13 +18,13 @@ from watersmeet.algebra.relations import (
     Column,
     Filter,
     Join,
+    KeyedJoin,
     Project,
     Relation,
     Scan,
-    TemporalJoin,
     TimeFilter,
 )
-from watersmeet.algebra.revisions import decided_by, revision
+from watersmeet.algebra.revisions import revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
@@ -99,7 +99,7 @@ def check_request(request: Request, tree: Relation, text: str) -> None:
     """
     if change_kind(tree) != "append":
         return
-    if request.emission.mode == "changelog" and any(isinstance(n, (AsofJoin, Join, TemporalJoin)) for n in walk(tree)):
+    if request.emission.mode == "changelog" and any(isinstance(n, KeyedJoin) for n in walk(tree)):
         raise error(
             "FEATURE_NOT_SUPPORTED",
             "Not implemented for emit changelog from non-changelog join results",
@@ -280,7 +280,7 @@ def _decided(node: Relation) -> Relation:
         return node
     if isinstance(node, AsofJoin) or node.kind != "inner":
         node = replace(node, arrival=True)
-    for side in decided_by(node):
+    for side in node.grows_with or ():
         why = revision(side)
         if why is not None:
             raise error(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, JoinKind, KeyPair
 from watersmeet.algebra.retention import Retention, of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
@@ -262,7 +261,7 @@ def _output(
         same = {
             InputColumn(1, r): InputColumn(0, p)
             for p, r, k in zip(left.keys, right.keys, pairs, strict=True)
-            if is_identity(k.left.type)
+            if k.left.type.is_identity
         }
         kept = set(places.values())
         places = {i: same[c] if same.get(c) in kept else c for i, c in places.items()}

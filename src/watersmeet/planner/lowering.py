@@ -259,8 +259,8 @@ class Lowering:
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op = emit_exactly(self.builder, below, [below.values[c.id] for c in columns])
         places = {c.id: i for i, c in enumerate(columns)}
-        width = len(node.together)
-        sides: list[tuple[Operator, Sequence[int]]] = [(op, [places[i] for i in node.together])]
+        width = len(node.matched)
+        sides: list[tuple[Operator, Sequence[int]]] = [(op, [places[i] for i in node.matched])]
         for cause in node.causes:
             if cause.changes is not None:
                 told = self._told(cause.changes, [op.schema[places[i]].type for i in cause.match])

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.relations import Join, Relation
 from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
@@ -93,7 +92,7 @@ class MultiwayLowering(JoinLowering):
             InputColumn(n, k): InputColumn(0, first)
             for n, side in enumerate(sides)
             for k, first, key in zip(side.keys, sides[0].keys, cluster.keys[0], strict=True)
-            if is_identity(key.type)
+            if key.type.is_identity
         }
         chosen = {i: same.get(read[i], read[i]) for i in needed if i in read}
         filtered = {InputColumn.of(c) for p in pending for c in p.columns}

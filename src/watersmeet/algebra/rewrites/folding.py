@@ -68,9 +68,9 @@ def _without_constants(node: Relation) -> Relation:
             return empty(node.columns)
         return filtered(node.input, [p for p in parts if truth(p) is None])
     one_row = isinstance(node, Aggregate) and not node.keys
-    if (isinstance(node, Unary) and is_empty(node.input) and not one_row) or (
-        isinstance(node, TopN) and node.limit == 0
-    ):
+    if (isinstance(node, Unary) and is_empty(node.input) and not one_row) or any(map(is_empty, node.preserved)):
+        return empty(node.columns)
+    if isinstance(node, TopN) and node.limit == 0:
         return empty(node.columns)
     if isinstance(node, Union) and any(is_empty(p) for p in node.parts):
         return _shorter(node)
@@ -92,9 +92,7 @@ def _join(node: Join) -> Relation:
     parts = conjuncts(node.residual)
     never = any(truth(p) is False for p in parts)
     left_gone, right_gone = is_empty(node.left) or (never and node.kind == "right"), is_empty(node.right) or never
-    if (left_gone and node.kind in ("inner", "left", "semi", "anti")) or (
-        right_gone and node.kind in ("inner", "right", "semi") and not (node.kind == "right" and never)
-    ):
+    if right_gone and node.kind in ("inner", "semi"):
         return empty(node.columns)
     if right_gone and node.kind == "anti":
         return node.left

@@ -20,30 +20,21 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import is_identity
 from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
     Changes,
     Cut,
-    Expand,
     Filter,
     Join,
     JoinKind,
     KeyPair,
-    LateRowFilter,
     Project,
-    Records,
     Relation,
-    Repartition,
-    Repeat,
     TemporalJoin,
-    TimeFilter,
-    TopN,
     Union,
     Unnest,
-    Window,
 )
 from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
@@ -74,9 +65,12 @@ def _rejections(parts: list[Scalar]) -> _Ids:
 
 
 @singledispatch
-def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:  # noqa: ARG001 - the signature of all
-    """Nothing goes below a node that does not say otherwise."""
-    return filtered(with_inputs(node, [_push(i, [], _NONE) for i in node.inputs]), parts)
+def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:
+    """Conditions on columns that are `filterable` go below, to the first input."""
+    pushed = [p for p in parts if p.columns and p.columns <= node.filterable and not is_volatile(p)]
+    below = node.rejected | ((rejected | _rejections(parts)) & node.filterable)
+    inputs = [_push(i, [] if n else pushed, _NONE if n else below) for n, i in enumerate(node.inputs)]
+    return filtered(with_inputs(node, inputs), [p for p in parts if p not in pushed])
 
 
 @_push.register
@@ -121,13 +115,6 @@ def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
         below = below.union(strict_columns(node.left_value.expression))
     joined = replace(node, kind=kind, left=_push(node.left, pushed, below), right=_push(node.right, [], _NONE))
     return filtered(joined, [p for p in parts if p not in pushed])
-
-
-@_push.register
-def _(node: Expand, parts: list[Scalar], rejected: _Ids) -> Relation:
-    pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
-    inner = _push(node.input, pushed, (rejected | _rejections(parts)) & node.input.ids)
-    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
 @_push.register
@@ -195,37 +182,11 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
 
 
 @_push.register
-def _(node: LateRowFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """Not below one that goes by the order of rows: those that are dropped above it decide who is late."""
-    if node.age:
-        return filtered(replace(node, input=_push(node.input, [], _NONE)), parts)
-    return replace(node, input=_push(node.input, parts, rejected))
-
-
-@_push.register(Repeat)
-@_push.register(Repartition)
-def _(node: Repeat | Repartition, parts: list[Scalar], rejected: _Ids) -> Relation:
-    return node.over([_push(node.input, parts, rejected)])
-
-
-@_push.register
-def _(node: Records, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of records is said of the rows of a stream; of a table, every change is a record that others tell
-    from its key.
-    """
-    if node.key is not None:
-        return filtered(replace(node, input=_push(node.input, [], _NONE)), parts)
-    pushed = [p for p in parts if p.columns and p.columns <= node.input.ids and not is_volatile(p)]
-    inner = _push(node.input, pushed, (rejected | _rejections(parts)) & node.input.ids)
-    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
-
-
-@_push.register
 def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Relation:
     """What is said of rows that come and go is said of the rows, unless those that it leaves out are what gives others
     their time.
     """
-    may = frozenset(node.together) if node.alone else node.input.ids
+    may = frozenset(node.matched) if node.alone else node.input.ids
     pushed = [p for p in parts if p.columns and p.columns <= may and not is_volatile(p)]
     below = _NONE if node.alone else (rejected | _rejections(parts)) & node.input.ids
     inputs = [_push(node.input, pushed, below), *(_push(i, [], _NONE) for i in node.inputs[1:])]
@@ -237,17 +198,6 @@ def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
     """What time decides about stays above: it keeps rows, and history gives a cut nothing to keep."""
     timed = [p for p in parts if mentions_time(p)]
     return filtered(replace(node, input=_push(node.input, [p for p in parts if p not in timed], rejected)), timed)
-
-
-@_push.register
-def _(node: TimeFilter, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """A filter like others: what is said of its rows can be said before.
-
-    A NULL in its column never passes, unless it is said to.
-    """
-    pushed = [p for p in parts if not is_volatile(p)]
-    inner = _push(node.input, pushed, rejected | _rejections(parts) | (_NONE if node.untimed else {node.column}))
-    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
 @_push.register
@@ -274,16 +224,6 @@ def _(node: Aggregate, parts: list[Scalar], rejected: _Ids) -> Relation:
     pushed = [p for p in parts if p.columns and p.columns <= keys.keys() and not is_volatile(p)]
     below = [strict_columns(keys[i]) for i in (rejected | _rejections(parts)) & keys.keys()]
     inner = _push(node.input, _split([p.substitute(keys) for p in pushed]), _NONE.union(*below))
-    return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
-
-
-@_push.register(Window)
-@_push.register(TopN)
-def _(node: Window | TopN, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """A condition on the keys takes away all rows of a key or none; any other one would change what the rest gets."""
-    keys = {k.column for k in node.partition if k.column is not None and is_identity(k.type)}
-    pushed = [p for p in parts if p.columns and p.columns <= keys and not is_volatile(p)]
-    inner = _push(node.input, pushed, (rejected | _rejections(parts)) & keys)
     return filtered(replace(node, input=inner), [p for p in parts if p not in pushed])
 
 
@@ -321,7 +261,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
         _push(node.left, places.left, left_dropped & node.left.ids),
         _push(node.right, places.right, right_dropped & node.right.ids),
         kind, tuple(dict.fromkeys(keys)), conjunction(list(dict.fromkeys(residual))),
-        node.broadcast and not keys, node.span, arrival=node.arrival and kind != "inner",
+        node.broadcast and not keys, span=node.span, arrival=node.arrival and kind != "inner",
         partners=partners,
     )  # fmt: skip
     return filtered(joined, places.above)
@@ -341,9 +281,9 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
     for part in above:
         if is_volatile(part) or join.kind == "full":
             places.above.append(part)
-        elif part.columns <= join.left.ids and join.kind != "right":
+        elif part.columns <= join.left.ids and join.keeps_left:
             places.left.append(part)
-        elif part.columns <= join.right.ids and join.kind in ("inner", "right"):
+        elif part.columns <= join.right.ids and join.keeps_right:
             places.right.append(part)
         elif join.kind == "inner" and not mentions_time(part):
             places.inside.append(part)
@@ -381,7 +321,7 @@ def _copy_across(kind: JoinKind, keys: list[KeyPair], places: _Places) -> None:
 
     Only for types in which equal values can't be told apart.
     """
-    same = [k for k in keys if k.left.column and k.right.column and is_identity(k.left.type)]
+    same = [k for k in keys if k.left.column and k.right.column and k.left.type.is_identity]
     to_right = {k.left.column: k.right.expression for k in same if k.left.column}
     to_left = {k.right.column: k.left.expression for k in same if k.right.column}
     here, there = list(places.left), list(places.right)

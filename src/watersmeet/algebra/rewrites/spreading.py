@@ -15,19 +15,16 @@ from dataclasses import replace
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.relations import (
     Aggregate,
-    AsofJoin,
     Changes,
     Column,
     Join,
+    Partitioned,
     PassThrough,
     Project,
     Records,
     Relation,
-    TemporalJoin,
     TimeFilter,
-    TopN,
     Union,
-    Window,
 )
 from watersmeet.algebra.rewrites.joingraph import text_of
 from watersmeet.algebra.scalars import Scalar
@@ -47,8 +44,10 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
     """
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
-    if isinstance(node, (TopN, Window)):
-        return with_inputs(node, [_spread(node.input, node.partition)])
+    if isinstance(node, Join):
+        return _join(node, wish) if node.keys else _copying(node, wish)
+    if node.together:
+        return with_inputs(node, [_spread(i, values) for i, values in zip(node.inputs, node.together, strict=True)])
     if isinstance(node, PassThrough):
         return with_inputs(node, [_spread(node.input, wish)])
     if isinstance(node, Project):
@@ -70,19 +69,14 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
         everything = tuple(range(len(node.keys)))
         below = _spread(node.input, tuple(node.keys[i] for i in wanted or everything))
         return replace(node, input=below, spread=() if wanted == everything else wanted)
-    if isinstance(node, Join):
-        return _join(node, wish) if node.keys else _copying(node, wish)
-    if isinstance(node, (AsofJoin, TemporalJoin)):
-        sides = ((node.left, [k.left for k in node.keys]), (node.right, [k.right for k in node.keys]))
-        return with_inputs(node, [_spread(one, tuple(keys)) for one, keys in sides])
     return with_inputs(node, [_spread(i, ()) for i in node.inputs])
 
 
 def _changes(node: Changes) -> Relation:
     by_id = {c.id: read(c) for c in node.input.columns}
     causes = node.inputs[1:]
-    width = len(node.together)
-    below = [_spread(node.input, tuple(by_id[i] for i in node.together))]
+    width = len(node.matched)
+    below = [_spread(node.input, tuple(by_id[i] for i in node.matched))]
     return with_inputs(node, below + [_spread(i, tuple(map(read, i.columns[:width]))) for i in causes])
 
 
@@ -101,7 +95,8 @@ def _join(node: Join, wish: _Scalars) -> Join:
     pairs = [(text_of(k.left), text_of(k.right)) for k in node.keys]
     wished = frozenset(text_of(w) for w in wish)
     chosen = list(range(len(pairs)))
-    for side, texts in ((0, _groups(node.left)), (1, _groups(node.right)), *((s, wished) for s in _kept_sides(node))):
+    sides = [s for s, kept in enumerate((node.keeps_left, node.keeps_right)) if kept]  # whose keys say where a row is
+    for side, texts in ((0, _groups(node.left)), (1, _groups(node.right)), *((s, wished) for s in sides)):
         chosen = [i for i in chosen if pairs[i][side] in texts] or chosen if texts else chosen
     left = _spread(node.left, tuple(dict.fromkeys(node.keys[i].left for i in chosen)))
     right = _spread(node.right, tuple(dict.fromkeys(node.keys[i].right for i in chosen)))
@@ -117,14 +112,9 @@ def _copying(node: Join, wish: _Scalars) -> Join:
     return replace(node, left=left, right=right, scatter=own)
 
 
-def _kept_sides(node: Join) -> tuple[int, ...]:
-    """The sides whose key says where a row of the join is: 0 for left, 1 for right."""
-    return {"inner": (0, 1), "right": (1,), "full": ()}.get(node.kind, (0,))
-
-
 def _groups(node: Relation) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
-    if isinstance(node, (TopN, Window)):
+    if isinstance(node, Partitioned):
         return frozenset(map(text_of, node.partition))
     if isinstance(node, PassThrough):
         return _groups(node.input)

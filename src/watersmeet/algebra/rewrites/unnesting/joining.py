@@ -163,10 +163,19 @@ class Joining:
         """
         condition = conjunction(list(parts))
         if self.arrival and kind in ("inner", "left"):
-            return TemporalJoin(left, right, "left" if kind == "left" else "inner", (), condition, None, self.node.span)
+            return TemporalJoin(
+                left, right, "left" if kind == "left" else "inner", (), condition, None, span=self.node.span
+            )
         arrival = self.arrival and kind in ("semi", "anti")
         return Join(
-            left, right, kind, (), condition, broadcast or isinstance(right, Values), self.node.span, arrival=arrival
+            left,
+            right,
+            kind,
+            (),
+            condition,
+            broadcast or isinstance(right, Values),
+            span=self.node.span,
+            arrival=arrival,
         )
 
     def _existence(self, left: Relation, right: Relation, kind: JoinKind, parts: Sequence[Scalar]) -> Relation:

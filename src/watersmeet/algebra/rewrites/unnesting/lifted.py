@@ -10,7 +10,7 @@ from typing import Literal
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import cast, part_of
-from watersmeet.algebra.relations import Aggregate, Column, Filter, Join, Project, Relation, Values
+from watersmeet.algebra.relations import Aggregate, Binary, Column, Filter, Project, Relation, Values
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk
 from watersmeet.types import BOOLEAN, INTEGER, SqlType
@@ -158,11 +158,8 @@ def source_of(left: Relation, ids: Ids) -> Relation:
     if isinstance(left, Filter):
         below = source_of(left.input, ids)
         return left if below is left.input else below
-    if isinstance(left, Join):
-        if ids <= left.left.ids and left.kind in ("inner", "left", "semi", "anti"):
-            return source_of(left.left, ids)
-        if ids <= left.right.ids and left.kind in ("inner", "right"):
-            return source_of(left.right, ids)
+    if isinstance(left, Binary):
+        return next((source_of(side, ids) for side in left.preserved if ids <= side.ids), left)
     return left
 
 

@@ -22,24 +22,24 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.coercion import cast, is_identity
+from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.nulls import rejected_columns
 from watersmeet.algebra.relations import (
     Aggregate,
     AsofJoin,
+    Binary,
     Column,
     Filter,
     Join,
     JoinKind,
     KeyPair,
+    Partitioned,
     Project,
     Relation,
-    TemporalJoin,
     TopN,
     Unary,
     Union,
     Values,
-    Window,
 )
 from watersmeet.algebra.rewrites.unnesting.lifted import (
     Equality,
@@ -86,14 +86,16 @@ class Lifting:
 
     @singledispatchmethod
     def _lift(self, node: Relation) -> Lifted:
-        if isinstance(node, TemporalJoin):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "a temporal join that reads columns of the query around it is not supported",
-                span=node.span,
-                hint="Join the two relations without them, and compare with them outside.",
-            )
         raise AssertionError(type(node).__name__)
+
+    @_lift.register
+    def _(self, node: Binary) -> Lifted:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"{node.called} that reads columns of the query around it is not supported",
+            span=node.span,
+            hint="Join the two relations without them, and compare with them outside.",
+        )
 
     # -- the domain ---------------------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class Lifting:
                 found is not None
                 and column in self.domain_ids
                 and found.inner.type == types[column]
-                and is_identity(types[column])
+                and types[column].is_identity
             ):
                 bound.setdefault(column, found)
         return bound
@@ -271,7 +273,7 @@ class Lifting:
                     tuple(KeyPair(k.right, k.left, k.null_safe) for k in node.keys),
                     node.residual,
                     node.broadcast,
-                    node.span,
+                    span=node.span,
                 )
             )
         left, right = self._settled(self.lift(node.left)), self._settled(self.lift(node.right))
@@ -283,7 +285,7 @@ class Lifting:
             mine = [p for p in parts if not p.columns & self.domain_ids]
             theirs = [p for p in parts if p.columns & self.domain_ids]
             mine += self._meeting(left, right)
-            joined = Join(left.relation, right.relation, "inner", (), conjunction(mine), node.broadcast, node.span)
+            joined = Join(left.relation, right.relation, "inner", (), conjunction(mine), node.broadcast, span=node.span)
             return Lifted(joined, (*left.conditions, *right.conditions, *theirs), deferred)
         if node.kind == "full":
             return self._full(left, right, parts)
@@ -293,7 +295,7 @@ class Lifting:
         if self.reads(parts):
             left, mapping = self.grounded(left, self.reads(parts))
             parts = [_mapped(p, mapping) for p in parts]
-        joined = Join(left.relation, right.relation, node.kind, (), conjunction(parts), node.broadcast, node.span)
+        joined = Join(left.relation, right.relation, node.kind, (), conjunction(parts), node.broadcast, span=node.span)
         return Lifted(joined, left.conditions, left.deferred)
 
     @_lift.register
@@ -399,9 +401,8 @@ class Lifting:
         )
         return Lifted(Union(tuple(parts), (*node.outputs, *columns)), conditions)
 
-    @_lift.register(Window)
-    @_lift.register(TopN)
-    def _(self, node: Window | TopN) -> Lifted:
+    @_lift.register
+    def _(self, node: Partitioned) -> Lifted:
         """What equalities with the domain tell apart belongs to the key: each row of the domain has a key of its
         own.
         """
