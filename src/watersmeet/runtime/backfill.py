@@ -9,7 +9,7 @@ the new ones read are replayed, by ranges of key hashes: nothing of them is read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,8 @@ from watersmeet.circuit.operators import (
 )
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import commit_slices
-from watersmeet.sources.base import Slice, Source
+from watersmeet.slices import Slice, SnapshotSlice
+from watersmeet.sources.base import Source
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose
 
@@ -168,13 +169,14 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
         relation_id = relations[0]
         if relation_id in sources and relation_id not in stored:
             history = sources[relation_id].history(cursor, rows, size_bytes)
-            found, cursor = list(history.slices), history.cursor
+            found: Sequence[Slice] = history.slices
+            cursor = history.cursor
         else:
             last = backfill.head if relation_id in stored else backfill.transaction
             found, cursor = _stored_slices(db, backfill.checkpoint, relation_id, cursor, last, rows, size_bytes)
         slices += found
-        rows -= sum(int(s["rows"]) for s in found)
-        size_bytes -= sum(int(s["bytes"]) for s in found)
+        rows -= sum(s.rows for s in found)
+        size_bytes -= sum(s.size_bytes for s in found)
         if cursor is not None:
             break
         relations.pop(0)
@@ -214,13 +216,7 @@ def _stored_slices(
             if slices and (rows < file.rows or size_bytes < file.size_bytes):
                 return slices, ["file", number]
             slices.append(
-                {
-                    "kind": "snapshot",
-                    "relation": relation_id,
-                    "rows": file.rows,
-                    "bytes": file.size_bytes,
-                    "file": [file.name, file.rows, file.size_bytes],
-                }
+                SnapshotSlice(relation=relation_id, rows=file.rows, size_bytes=file.size_bytes, name=file.name)
             )
             rows -= file.rows
             size_bytes -= file.size_bytes
@@ -229,11 +225,11 @@ def _stored_slices(
     for number in range(place[1], last + 1):
         first = place[2] if number == place[1] else 0
         for blob, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
-            if slices and (rows < piece["rows"] or size_bytes < piece["bytes"]):
+            if slices and (rows < piece.rows or size_bytes < piece.size_bytes):
                 return slices, ["commit", number, blob]
             slices.append(piece)
-            rows -= piece["rows"]
-            size_bytes -= piece["bytes"]
+            rows -= piece.rows
+            size_bytes -= piece.size_bytes
     return slices, None
 
 

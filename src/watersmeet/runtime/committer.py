@@ -19,6 +19,7 @@ from watersmeet.runtime.limits import Verdict, stopped_operators
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
+from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Progress, RelationChange
 
@@ -122,12 +123,12 @@ def _progress(
     db: Database, circuit: Circuit, intent: Intent, receipts: list[Receipt], before: Progress, verdict: Verdict
 ) -> Progress:
     known = db.catalog().relations
-    taken: dict[str, list[Any]] = {}
+    taken: dict[str, list[SourceSlice]] = {}
     late, left_out = Counter(before.late), Counter(before.left_out)
     if not intent.mode.reads_history:
         for piece in intent.slices:
-            if piece["kind"] not in ("commit", "snapshot"):
-                taken.setdefault(piece["relation"], []).append(piece)
+            if isinstance(piece, SourceSlice):
+                taken.setdefault(piece.relation, []).append(piece)
         for receipt in receipts:
             late.update({i: counts["late"] for i, counts in receipt.sources.items()})
     left_out.update(late_rows(circuit, _summed(receipts)))
@@ -135,7 +136,7 @@ def _progress(
         intent.time_us,
         _numbers(circuit, intent, receipts, before.watermarks, known),
         waiting(circuit, intent, receipts, before.waiting),
-        taken,
+        {i: tuple(pieces) for i, pieces in taken.items()},
         verdict.held,
         verdict.failed,
         {i: n for i, n in late.items() if n and i in known},

@@ -27,7 +27,7 @@ from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared
 from watersmeet.runtime.status import state_sizes
 from watersmeet.runtime.ticks import clocked, is_due
-from watersmeet.sources.base import Slice
+from watersmeet.slices import ChangeSlice, Slice, SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
 from watersmeet.store.readers import Reader
@@ -317,8 +317,8 @@ class Coordinator:
     ) -> Intent:
         """The next intent. everywhere: as in `Intent`."""
         known = self._db.catalog().relations
-        specs = {s["relation"]: {"fills": f} for s in slices if (f := _fills(s, known))}
-        specs |= {s["relation"]: self._spec(s, circuit, known) for s in slices if s["kind"] != "commit"}
+        specs: dict[str, dict[str, Any]] = {s.relation: {"fills": f} for s in slices if (f := _fills(s, known))}
+        specs |= {s.relation: self._spec(s, circuit, known) for s in slices if not isinstance(s, ChangeSlice)}
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
@@ -353,8 +353,8 @@ class Coordinator:
         return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
 
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
-        relation_id = piece["relation"]
-        if piece["kind"] != "snapshot":
+        relation_id = piece.relation
+        if isinstance(piece, SourceSlice):
             arrivals = [c.name for c in known[relation_id].columns if c not in known[relation_id].written]
             return {**self.inputs.sources[relation_id].spec(), "arrivals": arrivals}
         columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
@@ -390,7 +390,7 @@ class Coordinator:
 
 
 def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:
-    relation = known.get(piece["relation"])
+    relation = known.get(piece.relation)
     return {} if relation is None else relation.fills
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.runtime.eventtimes import Numbers, risen
-from watersmeet.sources.base import Slice
+from watersmeet.slices import Slice
 
 Idle = Mapping[str, tuple[str, ...]]
 """By idle relation, the others with an event time that are not idle and share a view with it."""
@@ -27,7 +27,7 @@ class Idleness:
     def note(self, slices: Iterable[Slice], now_us: int) -> None:
         """These are read at `now_us`."""
         for piece in slices:
-            self._last_us[piece["relation"]] = now_us
+            self._last_us[piece.relation] = now_us
 
     def idle(self, circuit: Circuit, known: Mapping[str, Relation], now_us: int) -> dict[str, tuple[str, ...]]:
         """Who is idle at `now_us`, and for whose sake that matters."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Relation
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.saved import Saved
 from watersmeet.runtime.sourcestatus import SourceStatus
-from watersmeet.sources.base import Slice, Source
+from watersmeet.slices import ChangeSlice, Slice
+from watersmeet.sources.base import Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
@@ -77,8 +77,8 @@ class Inputs:
         is larger than the budget comes alone.
         """
         slices, transaction, more = self._transactions(rows, size_bytes)
-        rows -= sum(s["rows"] for s in slices)
-        size_bytes -= sum(s["bytes"] for s in slices)
+        rows -= sum(s.rows for s in slices)
+        size_bytes -= sum(s.size_bytes for s in slices)
         positions = dict(self.frontier.sources)
         next_us: int | None = None
         moved = transaction > self.frontier.transaction
@@ -98,7 +98,7 @@ class Inputs:
                 source.accept(poll.slices)
                 slices += poll.slices
                 rows -= poll.rows
-                size_bytes -= sum(int(s["bytes"]) for s in poll.slices)
+                size_bytes -= poll.size_bytes
                 positions[relation_id] = poll.position
                 moved = True
         self._status.publish(self.sources, now_us)
@@ -142,8 +142,8 @@ class Inputs:
         head = log.head()
         for commit in log.transactions(self._looked_at, head):
             found = list(commit_slices(commit, self._tables))
-            rows -= sum(s["rows"] for s in found)
-            size_bytes -= sum(s["bytes"] for s in found)
+            rows -= sum(s.rows for s in found)
+            size_bytes -= sum(s.size_bytes for s in found)
             if slices and found and (rows < 0 or size_bytes < 0):
                 return slices, transaction, True
             slices += found
@@ -179,27 +179,19 @@ class Inputs:
         return found[::-1]
 
 
-def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -> Iterator[Slice]:
-    """The changes of `tables` in a commit, as slices; blobs are counted over all of these tables.
-
-    first: how many rows of the relation's change in that commit come before the slice.
-    """
+def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -> Iterator[ChangeSlice]:
+    """The changes of `tables` in a commit, as slices; blobs are counted over all of these tables."""
     blobs = []
     for relation_id, change in commit.relations.items():
         if relation_id in tables:
             starts = accumulate((b.rows for b in change.blobs), initial=0)
             blobs += [(relation_id, blob, first) for blob, first in zip(change.blobs, starts, strict=False)]
     for relation_id, blob, first in blobs[first_blob:]:
-        yield {
-            "kind": "commit",
-            "relation": relation_id,
-            "blob": blob.to_json(),
-            "first": first,
-            "rows": blob.rows,
-            "bytes": blob.length_bytes,
-        }
-
-
-def blob_of(piece: Slice) -> BlobRef:
-    """The blob that a slice of kind `commit` names."""
-    return BlobRef.from_json(piece["blob"])
+        yield ChangeSlice(
+            relation=relation_id,
+            rows=blob.rows,
+            size_bytes=blob.length_bytes,
+            file=blob.file,
+            offset_bytes=blob.offset_bytes,
+            first=first,
+        )

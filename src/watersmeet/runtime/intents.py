@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.circuit.epochs import Live, Mode
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, to_json
-from watersmeet.sources.base import Slice
+from watersmeet.slices import ChangeSlice, Slice
 from watersmeet.store.manifests import Frontier
 
 #: A task is not worth starting for less.
@@ -58,17 +58,17 @@ class Intent:
     @property
     def slices(self) -> list[Slice]:
         """All slices, in order of arrival."""
-        return sorted((s for task in self.tasks for s in task), key=lambda s: int(s["seq"]))
+        return sorted((s for task in self.tasks for s in task), key=lambda s: s.seq)
 
     @property
     def rows(self) -> int:
         """The estimated number of input rows."""
-        return sum(int(s["rows"]) for task in self.tasks for s in task)
+        return sum(s.rows for task in self.tasks for s in task)
 
     @property
     def bytes(self) -> int:
         """The estimated number of input bytes."""
-        return sum(int(s["bytes"]) for task in self.tasks for s in task)
+        return sum(s.size_bytes for task in self.tasks for s in task)
 
     def to_text(self) -> str:
         """Its JSON form as text."""
@@ -90,17 +90,17 @@ def divide(slices: Sequence[Slice], buckets: int) -> tuple[tuple[Slice, ...], ..
     """
     numbered: list[Slice] = []
     for number, piece in enumerate(slices):
-        follows = numbered and piece.get("first", 0) > 0
-        numbered.append({**piece, "seq": numbered[-1]["seq"] if follows else number})
-    total = sum(int(s["bytes"]) for s in numbered)
+        follows = numbered and isinstance(piece, ChangeSlice) and piece.first > 0
+        numbered.append(replace(piece, seq=numbered[-1].seq if follows else number))
+    total = sum(s.size_bytes for s in numbered)
     count = max(1, min(buckets, len(numbered), -(-total // _TASK_BYTES)))
     if count == 1:
         return (tuple(numbered),)
     loads = [0] * count
     groups: list[list[Slice]] = [[] for _ in range(count)]
     # The largest first, each to the task with the least so far.
-    for piece in sorted(numbered, key=lambda s: (-int(s["bytes"]), s["seq"])):
+    for piece in sorted(numbered, key=lambda s: (-s.size_bytes, s.seq)):
         least = loads.index(min(loads))
-        loads[least] += int(piece["bytes"])
+        loads[least] += piece.size_bytes
         groups[least].append(piece)
-    return tuple(tuple(sorted(g, key=lambda s: int(s["seq"]))) for g in groups)
+    return tuple(tuple(sorted(g, key=lambda s: s.seq)) for g in groups)

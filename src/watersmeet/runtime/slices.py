@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
 from watersmeet.errors import error
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
-from watersmeet.runtime.inputs import blob_of
 from watersmeet.runtime.intents import Intent
-from watersmeet.sources.base import Slice
+from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import read_slice
 from watersmeet.store.changes import decode_change, fitted
@@ -84,16 +84,16 @@ def read_slices(
         by_relation.setdefault(scan.relation_id, []).append(scan)
     found = ScanInput()
     for piece in slices:
-        readers = by_relation.get(piece["relation"])
+        readers = by_relation.get(piece.relation)
         if not readers:
             continue
         fields = {f.name: f for scan in readers for f in _columns(scan)}
-        event_time = _event_time(intent, piece["relation"], fields)
-        counts = found.counts.setdefault(piece["relation"], SourceCounts())
-        counts.bytes += int(piece["bytes"])
+        event_time = _event_time(intent, piece.relation, fields)
+        counts = found.counts.setdefault(piece.relation, SourceCounts())
+        counts.bytes += piece.size_bytes
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
-        late_below_us = watermarks.get(piece["relation"]) if _drops(intent, piece["relation"]) else None
-        clocks = intent.live.clocks.get(piece["relation"], {})
+        late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
+        clocks = intent.live.clocks.get(piece.relation, {})
         for table, diff, ordinals in _punctual(parts, event_time, late_below_us, intent.time_us, counts):
             _tell(clocks, table, diff, intent.time_us, counts)
             for scan in readers:
@@ -148,36 +148,41 @@ def _read(
     layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts
 ) -> Iterable[_Part]:
     """The rows of a slice, in parts."""
-    kind = piece["kind"]
     schema = arrow_schema(tuple(fields), positional=False)
-    if kind == "commit":
-        table, diff = decode_change(packs.read_blob(blob_of(piece), "DATABASE_DAMAGED"))
-        first = int(piece.get("first", 0))
-        yield fitted(table, schema, _fills(intent, piece)), diff, np.arange(first, first + len(diff), dtype=np.int64)
-    elif kind == "snapshot":
+    if isinstance(piece, ChangeSlice):
+        blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
+        table, diff = decode_change(packs.read_blob(blob, "DATABASE_DAMAGED"))
+        ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
+        yield fitted(table, schema, _fills(intent, piece)), diff, ordinals
+    elif isinstance(piece, SnapshotSlice):
         first = 0
+        file = SnapshotFile(piece.name, piece.rows, piece.size_bytes)
         whole = arrow_schema(
-            tuple(Field.from_json(c) for c in intent.specs[piece["relation"]]["columns"]), positional=False
+            tuple(Field.from_json(c) for c in intent.specs[piece.relation]["columns"]), positional=False
         )
-        for table, diff in read_snapshot(layout, SnapshotFile(*piece["file"]), whole, _fills(intent, piece)):
+        for table, diff in read_snapshot(layout, file, whole, _fills(intent, piece)):
             yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
             first += len(diff)
-    else:
+    elif isinstance(piece, SourceSlice):
         yield _read_source(layout, intent, piece, fields, counts)
+    else:
+        raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind}")
 
 
 def _fills(intent: Intent, piece: Slice) -> dict[str, str]:
     """What rows have in columns that were added after them."""
-    found: dict[str, str] = intent.specs.get(piece["relation"], {}).get("fills", {})
+    found: dict[str, str] = intent.specs.get(piece.relation, {}).get("fills", {})
     return found
 
 
-def _read_source(layout: Layout, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts) -> _Part:
-    spec = intent.specs[piece["relation"]]
+def _read_source(
+    layout: Layout, intent: Intent, piece: SourceSlice, fields: list[Field], counts: SourceCounts
+) -> _Part:
+    spec = intent.specs[piece.relation]
     # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
     again = intent.mode.reads_history
-    directory = None if again else layout.dead(piece["relation"])
-    with DeadLetterWriter(directory, intent.epoch, piece["ordinal"]) as dead:
+    directory = None if again else layout.dead(piece.relation)
+    with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
         arrivals = [f for f in fields if f.name in spec.get("arrivals", ())]
         rows = read_slice(piece, spec, [f for f in fields if f not in arrivals], dead)
     if dead.count and not again:
@@ -207,5 +212,5 @@ def _stopped(first: dict[str, Any]) -> Exception:
 def _delta(scan: Scan, piece: Slice, table: pa.Table, diff: Diff, ordinals: Diff) -> Delta:
     columns = [table.column(name) for name in scan.names]
     if scan.ordered:
-        columns.append(pa.chunked_array([pa.array((int(piece["seq"]) << SEQ_ROW_BITS) | ordinals, pa.int64())]))
+        columns.append(pa.chunked_array([pa.array((piece.seq << SEQ_ROW_BITS) | ordinals, pa.int64())]))
     return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), diff)

@@ -30,7 +30,7 @@ from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
 from watersmeet.runtime.slices import SourceCounts, read_slices
-from watersmeet.sources.base import Slice
+from watersmeet.slices import Slice
 from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import RelationChange

@@ -1,8 +1,6 @@
-"""What the runtime knows of a source: slices, polls and the protocol `Source`.
+"""What the runtime knows of a source: polls and the protocol `Source`.
 
-A *slice* is a JSON object that names a piece of input (a byte range of a file, row groups, rows of a
-generator). The driver cuts slices (`Source.poll`), workers read them (`reading.read_slice`). A slice
-that is read again gives the same rows with the same ordinals, or dead letters that say why not.
+The driver cuts slices (`Source.poll`), workers read them (`reading.read_slice`).
 """
 
 from __future__ import annotations
@@ -16,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Slice = dict[str, Any]
-"""JSON. Every slice has `kind`, `relation`, `ordinal` (0, 1, 2 … in the life of the source: the order of
-arrival), `rows` (an estimate, never below the truth) and `bytes`."""
+from watersmeet.slices import SourceSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,7 @@ class Poll:
     finished: the source will never give anything again.
     """
 
-    slices: tuple[Slice, ...]
+    slices: tuple[SourceSlice, ...]
     position: Any
     more: bool = False
     pending: int = 0
@@ -42,14 +38,19 @@ class Poll:
     @property
     def rows(self) -> int:
         """The estimated number of rows of all slices."""
-        return sum(int(s["rows"]) for s in self.slices)
+        return sum(s.rows for s in self.slices)
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimated bytes of all slices."""
+        return sum(s.size_bytes for s in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """A piece of what a source gave up to a position. cursor: where the next piece starts, None at the end."""
 
-    slices: tuple[Slice, ...]
+    slices: tuple[SourceSlice, ...]
     cursor: Any
 
 
@@ -74,7 +75,7 @@ class Source(Protocol):
         the accepted slices end.
         """
 
-    def accept(self, slices: Iterable[Slice]) -> None:
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
         """Takes note that `slices` are committed. Idempotent; raises DATABASE_DAMAGED on a gap in the ordinals."""
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:

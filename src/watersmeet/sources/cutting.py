@@ -12,10 +12,10 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from watersmeet.sources.base import Slice
+from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.csvscan import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.sources.fileoptions import FileOptions
-from watersmeet.sources.filestate import FileState, Print, print_at
+from watersmeet.sources.filestate import FileState, print_at
 from watersmeet.sources.listing import FileStat
 from watersmeet.sources.parquetfooter import read_footer
 from watersmeet.sources.rows import DamagedError
@@ -31,13 +31,27 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The next slice of a file (without relation and ordinal), or why there is none now.
+    """The next slice of a file (without its ordinal), or why there is none now.
 
     piece None: nothing complete to read. waits: there is something that is not complete.
     """
 
-    piece: Slice | None
+    piece: FileSlice | AsideSlice | None
     waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file as it was when it was looked at. relation: id of the relation whose source it is part of."""
+
+    relation: str
+    name: str
+    stat: FileStat
+
+    @property
+    def version(self) -> FileVersion:
+        """By what slices of it know it."""
+        return FileVersion(self.stat.size, self.stat.mtime_ns, self.stat.inode)
 
 
 def text_rows(data: bytes, options: FileOptions, *, final: bool) -> RowIndex:
@@ -49,8 +63,7 @@ def text_rows(data: bytes, options: FileOptions, *, final: bool) -> RowIndex:
 
 def next_cut(
     file: BinaryIO,
-    name: str,
-    stat: FileStat,
+    listed: ListedFile,
     state: FileState,
     options: FileOptions,
     *,
@@ -63,17 +76,16 @@ def next_cut(
     settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
     a single row, row group or gzip file is larger.
     """
-    if name.endswith(".gz") and options.format != "parquet":
-        return _gzip_cut(file, name, stat, settled=settled)
+    if listed.name.endswith(".gz") and options.format != "parquet":
+        return _gzip_cut(file, listed, settled=settled)
     if options.format == "parquet":
-        return _parquet_cut(file, name, stat, state, budget_rows, budget_bytes, settled=settled)
-    return text_cut(file, name, stat, state, options, budget_rows, budget_bytes, end=stat.size, settled=settled)
+        return _parquet_cut(file, listed, state, budget_rows, budget_bytes, settled=settled)
+    return text_cut(file, listed, state, options, budget_rows, budget_bytes, end=listed.stat.size, settled=settled)
 
 
 def text_cut(
     file: BinaryIO,
-    name: str,
-    stat: FileStat,
+    listed: ListedFile,
     state: FileState,
     options: FileOptions,
     budget_rows: int,
@@ -88,7 +100,7 @@ def text_cut(
         try:
             found = _beginning(file, options, end, settled=settled)
         except DamagedError:
-            return Cut(aside_piece(name, stat, "damaged", end))
+            return Cut(aside_piece(listed, "damaged", end))
         if found is None:
             return Cut(None, waits=True)
         begin, line, header = found
@@ -119,15 +131,22 @@ def text_cut(
             return Cut(None, waits=True)
         rows, size, terminated = 1, long[0] - begin, long[1]
         lines = int(terminated)
-    piece = _piece(name, stat, [begin, begin + size], rows, size, line, lines)
-    piece["head"] = print_at(file, begin + size, tail=False)
-    piece["tail"] = print_at(file, begin + size, tail=True)
-    if header is not None:
-        piece["header"] = list(header)
-    if not terminated:
-        piece["unterminated"] = True
-    if not index.complete:
-        piece["long"] = True
+    piece = FileSlice(
+        relation=listed.relation,
+        rows=rows,
+        size_bytes=size,
+        path=listed.name,
+        version=listed.version,
+        begin=begin,
+        end=begin + size,
+        line=line,
+        lines=lines,
+        head=print_at(file, begin + size, tail=False),
+        tail=print_at(file, begin + size, tail=True),
+        header=header,
+        unterminated=not terminated,
+        long=not index.complete,
+    )
     return Cut(piece, waits=not settled and at_end and index.complete < len(data))
 
 
@@ -191,31 +210,26 @@ def header_names(row: bytes, options: FileOptions) -> tuple[str, ...]:
     return tuple(name.strip() for name in names)
 
 
-def _gzip_cut(file: BinaryIO, name: str, stat: FileStat, *, settled: bool) -> Cut:
+def _gzip_cut(file: BinaryIO, listed: ListedFile, *, settled: bool) -> Cut:
     """A gzip file is one slice; only time shows that it is complete."""
     if not settled:
         return Cut(None, waits=True)
-    piece = _piece(name, stat, [0, 1], max(1, stat.size // GZIP_ROW_BYTES), stat.size, 1, 0)
-    piece["total"] = 1
-    _print_whole(piece, file, stat.size)
-    return Cut(piece)
+    size = listed.stat.size
+    return Cut(_whole_piece(file, listed, (0, 1), 1, rows=max(1, size // GZIP_ROW_BYTES), size_bytes=size))
 
 
 def _parquet_cut(
-    file: BinaryIO, name: str, stat: FileStat, state: FileState, budget_rows: int, budget_bytes: int, *, settled: bool
+    file: BinaryIO, listed: ListedFile, state: FileState, budget_rows: int, budget_bytes: int, *, settled: bool
 ) -> Cut:
     """Row groups; rows and bytes are those of the footer. `line` is the number of the slice's first row."""
-    footer = read_footer(file, stat.size)
+    footer = read_footer(file, listed.stat.size)
     if footer is None:
         if not settled:
             return Cut(None, waits=True)
-        return Cut(aside_piece(name, stat, "damaged", stat.size))
+        return Cut(aside_piece(listed, "damaged", listed.stat.size))
     first, total = state.consumed, len(footer.rows)
     if total == 0:
-        piece = _piece(name, stat, [0, 0], 0, 0, 1, 0)
-        piece["total"] = 0
-        _print_whole(piece, file, stat.size)
-        return Cut(piece)
+        return Cut(_whole_piece(file, listed, (0, 0), 0))
     rows = size = 0
     group = first
     while group < total:
@@ -223,46 +237,49 @@ def _parquet_cut(
         if group > first and (rows + more_rows > budget_rows or size + more_bytes > min(budget_bytes, GROUP_BYTES)):
             break
         rows, size, group = rows + more_rows, size + more_bytes, group + 1
-    piece = _piece(name, stat, [first, group], rows, size, state.lines + 1, rows)
-    piece["total"] = total
-    _print_whole(piece, file, stat.size)
-    return Cut(piece)
+    return Cut(
+        _whole_piece(file, listed, (first, group), total, rows=rows, size_bytes=size, line=state.lines + 1, lines=rows)
+    )
 
 
-def aside_piece(name: str, stat: FileStat, reason: str, lost_bytes: int) -> Slice:
-    """A slice without rows that puts a file aside: its reader writes the dead letter."""
-    piece = _piece(name, stat, [0, 0], 0, 0, 1, 0)
-    piece["aside"] = reason
-    piece["lost_bytes"] = lost_bytes
-    return piece
+def _whole_piece(
+    file: BinaryIO,
+    listed: ListedFile,
+    part: tuple[int, int],
+    total: int,
+    *,
+    rows: int = 0,
+    size_bytes: int = 0,
+    line: int = 1,
+    lines: int = 0,
+) -> FileSlice:
+    """A slice of a file that does not grow: `part` of `total` parts. Its fingerprints are those of the whole file."""
+    return FileSlice(
+        relation=listed.relation,
+        rows=rows,
+        size_bytes=size_bytes,
+        path=listed.name,
+        version=listed.version,
+        begin=part[0],
+        end=part[1],
+        line=line,
+        lines=lines,
+        head=print_at(file, listed.stat.size, tail=False),
+        tail=print_at(file, listed.stat.size, tail=True),
+        total=total,
+    )
 
 
-def renaming_piece(names: Mapping[str, str]) -> Slice:
-    """A slice without rows that says which files have new names. names: the new one by the old one."""
-    piece = _piece("", FileStat(0, 0, 0), [0, 0], 0, 0, 1, 0)
-    piece["renamed"] = sorted(names.items())
-    return piece
+def aside_piece(listed: ListedFile, reason: Aside, lost_bytes: int) -> AsideSlice:
+    """A slice that puts a file aside: its reader writes the dead letter."""
+    return AsideSlice(
+        relation=listed.relation, path=listed.name, version=listed.version, reason=reason, lost_bytes=lost_bytes
+    )
 
 
-def _piece(name: str, stat: FileStat, place: list[int], rows: int, size: int, line: int, lines: int) -> Slice:
-    zero: Print = (0, "")
-    return {
-        "kind": "file",
-        "path": name,
-        "range": place,
-        "rows": rows,
-        "bytes": size,
-        "line": line,
-        "lines": lines,
-        "file": [stat.size, stat.mtime_ns, stat.inode],
-        "head": zero,
-        "tail": zero,
-    }
-
-
-def _print_whole(piece: Slice, file: BinaryIO, size: int) -> None:
-    piece["head"] = print_at(file, size, tail=False)
-    piece["tail"] = print_at(file, size, tail=True)
+def renaming_piece(relation: str, names: Mapping[str, str]) -> RenamingSlice:
+    """A slice that says which files have new names. names: the new one by the old one."""
+    return RenamingSlice(relation=relation, names=tuple(sorted(names.items())))
 
 
 def open_file(root: str, name: str) -> BinaryIO:

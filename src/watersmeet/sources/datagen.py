@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.sources.base import Slice, SourceRows
+from watersmeet.slices import DatagenSlice
+from watersmeet.sources.base import SourceRows
 from watersmeet.sources.generators import Generator, Moment, generator, least, split_options
 from watersmeet.sources.options import Options
 from watersmeet.sources.paced import PacedSource
@@ -33,7 +34,7 @@ class DatagenSource(PacedSource):
     The source ends with its shortest sequence, or after `datagen.max.rows`.
     """
 
-    kind = "datagen"
+    slice_kind = DatagenSlice
 
     def __init__(self, relation: Relation) -> None:
         options = Options(relation.connector)
@@ -60,25 +61,24 @@ class DatagenSource(PacedSource):
 
     def spec(self) -> dict[str, Any]:
         return {
-            "kind": "datagen",
             "columns": [c.to_json() for c in self._columns],
             "fields": self._fields,
             "rate": self._rate,
         }
 
 
-def read_datagen_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
+def read_datagen_slice(piece: DatagenSlice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
     """The rows of a slice of a datagen source."""
     fields = [Field.from_json(f) for f in spec["columns"]]
     made = generators_of(fields, spec["fields"])
-    rows = np.arange(piece["from"], piece["to"], dtype=np.int64)
-    starts = np.array([s[0] for s in piece["segments"]], np.int64)
-    bases = np.array([s[1] for s in piece["segments"]], np.int64)
+    rows = np.arange(piece.begin, piece.end, dtype=np.int64)
+    starts = np.array([s[0] for s in piece.segments], np.int64)
+    bases = np.array([s[1] for s in piece.segments], np.int64)
     segment = np.searchsorted(starts, rows, side="right") - 1
     since = rows - starts[segment]
     # In two parts: a product of microseconds would overflow after some years at a high rate.
     times_us = bases[segment] + since // spec["rate"] * 1_000_000 + since % spec["rate"] * 1_000_000 // spec["rate"]
-    moment = Moment(rows, times_us, piece["started_us"])
+    moment = Moment(rows, times_us, piece.started_us)
     arrays = [made[column.name].make(moment) for column in columns]
     schema = pa.schema([pa.field(c.name, c.type.arrow) for c in columns])
-    return SourceRows(pa.Table.from_arrays(arrays, schema=schema), rows - piece["from"])
+    return SourceRows(pa.Table.from_arrays(arrays, schema=schema), rows - piece.begin)

@@ -63,10 +63,6 @@ class DeadLetterWriter:
         for line, reason, text in zip(lines, reasons, texts, strict=True):
             self.add(file, int(line), reason, text)
 
-    def receipt(self) -> dict[str, Any]:
-        """JSON for the epoch's receipt: `count`, `rows`, `first`."""
-        return {"count": self.count, "rows": self.rows, "first": self.first}
-
     def close(self) -> None:
         """Writes the file, atomically."""
         if self._directory is None:

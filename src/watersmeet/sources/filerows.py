@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Final
 
 from watersmeet.errors import error
-from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
+from watersmeet.slices import Aside, AsideSlice, FileSlice, RenamingSlice
+from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.cutting import SLICE_BYTES, header_names, open_file, text_rows
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.filestate import identity_key, print_at
@@ -23,7 +24,7 @@ from watersmeet.sources.rows import DamagedError, concat, nothing
 from watersmeet.sources.textrows import LETTER_BYTES, TextReader
 from watersmeet.types import Field
 
-_ASIDE: Final = {
+_ASIDE: Final[dict[Aside, str]] = {
     "vanished": "vanished: the file was gone before it was read",
     "damaged": "damaged: the file is not complete, or not of its format",
     "replaced": "replaced: another file has this name now",
@@ -35,16 +36,18 @@ _UNREADABLE: Final = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EINVAL, errn
 
 
 def read_file_slice(
-    piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field], dead_letters: DeadLetterSink
+    piece: FileSlice | AsideSlice | RenamingSlice,
+    spec: Mapping[str, Any],
+    columns: Sequence[Field],
+    dead_letters: DeadLetterSink,
 ) -> SourceRows:
     """The rows of a slice of a file (`reading.read_slice`)."""
+    if isinstance(piece, RenamingSlice):
+        return nothing(columns)
+    if isinstance(piece, AsideSlice):
+        dead_letters.add(piece.path, None, _ASIDE[piece.reason], f"{piece.lost_bytes} bytes", 1)
+        return nothing(columns)
     options = FileOptions(**spec["options"])
-    if "renamed" in piece:
-        return nothing(columns)
-    name = piece["path"]
-    if "aside" in piece:
-        dead_letters.add(name, None, _ASIDE[piece["aside"]], f"{piece['lost_bytes']} bytes", 1)
-        return nothing(columns)
     try:
         with _open_planned(options, piece) as file:
             return _read(file, piece, spec, options, columns, dead_letters)
@@ -52,7 +55,7 @@ def read_file_slice(
         reason = f"{_ASIDE['damaged']}: {problem}"
     except _LostError as problem:
         reason = str(problem)
-    dead_letters.add(name, None, reason, _place(piece), max(1, piece["rows"]))
+    dead_letters.add(piece.path, None, reason, f"from {piece.begin} to {piece.end}", max(1, piece.rows))
     return nothing(columns)
 
 
@@ -60,7 +63,7 @@ class _LostError(Exception):
     """What a slice names is not there any more. The message says why."""
 
 
-def _open_planned(options: FileOptions, piece: Slice) -> BinaryIO:
+def _open_planned(options: FileOptions, piece: FileSlice) -> BinaryIO:
     """The file that was meant, also if it got a new name in the meantime. Raises _LostError.
 
     Other failures than those that say what is there now (a network that is away) are raised as OSError: the slice
@@ -80,7 +83,7 @@ def _open_planned(options: FileOptions, piece: Slice) -> BinaryIO:
         if _is_as_planned(file, piece):
             return file
         file.close()
-        if name == piece["path"]:
+        if name == piece.path:
             reason = _ASIDE["replaced"]
     if not os.path.isdir(options.root):
         raise error(
@@ -91,14 +94,14 @@ def _open_planned(options: FileOptions, piece: Slice) -> BinaryIO:
     raise _LostError(reason)
 
 
-def _names(options: FileOptions, piece: Slice) -> Iterator[str]:
+def _names(options: FileOptions, piece: FileSlice) -> Iterator[str]:
     """The name of the slice's file, then those that it may have by now."""
-    yield piece["path"]
-    size, mtime_ns, inode = (*piece["file"], 0)[:3]
+    yield piece.path
+    size, mtime_ns, inode = piece.version
     meant = identity_key(options.path_identity, inode, size, mtime_ns)
     if meant is not None:
         for name, stat in _listed(options, int(time.monotonic())).items():
-            if name != piece["path"] and key_of(options, stat) == meant:
+            if name != piece.path and key_of(options, stat) == meant:
                 yield name
 
 
@@ -112,30 +115,30 @@ def _listed(options: FileOptions, second: int) -> dict[str, FileStat]:  # noqa: 
 
 def _read(
     file: BinaryIO,
-    piece: Slice,
+    piece: FileSlice,
     spec: Mapping[str, Any],
     options: FileOptions,
     columns: Sequence[Field],
     dead_letters: DeadLetterSink,
 ) -> SourceRows:
     fields = [Field.from_json(f) for f in spec["columns"]]
-    name = piece["path"]
+    name = piece.path
     if options.format == "parquet":
         file.seek(0)
         return ParquetReader(fields, spec["key"], columns, name, dead_letters).read(file, piece)
     if name.endswith(".gz"):
         return _read_gzip(file, name, spec, fields, options, columns, dead_letters)
-    reader = TextReader(options, fields, spec["key"], columns, piece.get("header"), name, dead_letters)
+    reader = TextReader(options, fields, spec["key"], columns, piece.header, name, dead_letters)
     problem = reader.schema_problem()
     if problem is not None:
-        dead_letters.add(name, None, problem, ",".join(piece["header"]), max(1, piece["rows"]))
+        dead_letters.add(name, None, problem, ",".join(piece.header or ()), max(1, piece.rows))
         return nothing(columns)
-    begin, end = piece["range"]
-    file.seek(begin)
-    if piece.get("long"):
-        reader.set_aside_long(file.read(min(LETTER_BYTES, end - begin)), end - begin, piece["line"])
+    length = piece.end - piece.begin
+    file.seek(piece.begin)
+    if piece.long:
+        reader.set_aside_long(file.read(min(LETTER_BYTES, length)), length, piece.line)
         return nothing(columns)
-    return reader.read(file.read(end - begin), piece["line"])[0]
+    return reader.read(file.read(length), piece.line)[0]
 
 
 def _read_gzip(
@@ -205,18 +208,11 @@ def _skip_line(unpacked: gzip.GzipFile, length: int) -> tuple[bytes, int]:
     return b"", length
 
 
-def _is_as_planned(file: BinaryIO, piece: Slice) -> bool:
+def _is_as_planned(file: BinaryIO, piece: FileSlice) -> bool:
     """True if the file's fingerprints are those of the slice."""
     size = os.fstat(file.fileno()).st_size
-    whole = "total" in piece
-    end = piece["file"][0] if whole else piece["range"][1]
+    whole = piece.total is not None
+    end = piece.version.size_bytes if whole else piece.end
     if size < end or (whole and size != end):
         return False
-    return print_at(file, end, tail=False) == tuple(piece["head"]) and print_at(file, end, tail=True) == tuple(
-        piece["tail"]
-    )
-
-
-def _place(piece: Slice) -> str:
-    begin, end = piece["range"]
-    return f"from {begin} to {end}"
+    return print_at(file, end, tail=False) == piece.head and print_at(file, end, tail=True) == piece.tail

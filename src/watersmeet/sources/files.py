@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
-from watersmeet.sources.base import History, Poll, Slice
-from watersmeet.sources.cutting import Cut, aside_piece, next_cut, open_file, renaming_piece, text_cut
+from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
+from watersmeet.sources.base import History, Poll
+from watersmeet.sources.cutting import Cut, ListedFile, aside_piece, next_cut, open_file, renaming_piece, text_cut
 from watersmeet.sources.fileoptions import file_options
 from watersmeet.sources.filestate import FileState, Key
 from watersmeet.sources.identity import is_same_file, key_of, other_names, renamed_files
@@ -62,7 +64,7 @@ class FileSource:
         """Further names of files, with the names by which they are read."""
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": "file", "columns": self._columns, "key": self._key, "options": self.options.to_json()}
+        return {"columns": self._columns, "key": self._key, "options": self.options.to_json()}
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         self._check(position)
@@ -70,13 +72,12 @@ class FileSource:
             self._look(now_us, full=fresh)
         if self._renamed:
             # Alone: what is read next depends on it.
-            piece = renaming_piece(self._renamed)
-            self._stamp(piece, self.seen.slices)
-            return Poll((piece,), self._position([piece]), more=True)
+            renaming = renaming_piece(self.relation_id, self._renamed).at(self.seen.slices)
+            return Poll((renaming,), self._position([renaming]), more=True)
         if self.options.max_rows_per_epoch is not None:
             budget_rows = min(budget_rows, self.options.max_rows_per_epoch)
-        pieces = [
-            aside_piece(name, stat, "vanished", self._unread(name, stat))
+        pieces: list[FileSlice | AsideSlice] = [
+            aside_piece(self._listed(name, stat), "vanished", self._unread(name, stat))
             for name, stat in list(self._vanished.items())[:MAX_SLICES]
         ]
         more = len(self._vanished) > len(pieces)
@@ -87,27 +88,26 @@ class FileSource:
                     break
                 continue
             for piece in self._cuts(name, now_us, budget_rows, budget_bytes):
-                fits = piece["rows"] <= budget_rows and piece["bytes"] <= budget_bytes
+                fits = piece.rows <= budget_rows and piece.size_bytes <= budget_bytes
                 if (pieces and not fits) or len(pieces) >= MAX_SLICES:
                     more, budget_rows = True, 0
                     break
                 pieces.append(piece)
-                budget_rows -= piece["rows"]
-                budget_bytes -= piece["bytes"]
-        for ordinal, piece in enumerate(pieces, self.seen.slices):
-            self._stamp(piece, ordinal)
+                budget_rows -= piece.rows
+                budget_bytes -= piece.size_bytes
+        pieces = [piece.at(ordinal) for ordinal, piece in enumerate(pieces, self.seen.slices)]
         waiting = [again for _, waits, again in self._blocked.values() if waits]
         times = [again for again in waiting if again is not None]
         return Poll(tuple(pieces), self._position(pieces), more, len(waiting), min(times, default=None))
 
-    def accept(self, slices: Iterable[Slice]) -> None:
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
         pieces = list(slices)
         self.seen.apply(pieces)
         for piece in pieces:
-            if "renamed" in piece:
+            if isinstance(piece, RenamingSlice):
                 self._renamed, self._looks_again = {}, True
-                self._unchecked.update(name for names in piece["renamed"] for name in names)
-        for name in {piece["path"] for piece in pieces if "renamed" not in piece}:
+                self._unchecked.update(name for names in piece.names for name in names)
+        for name in {piece.path for piece in pieces if isinstance(piece, (FileSlice, AsideSlice))}:
             self._vanished.pop(name, None)
             stat = self._listing.files.get(name)
             state = self.seen.files.get(name)  # None: a later slice of these says that it was renamed
@@ -122,24 +122,23 @@ class FileSource:
         run, consumed, lines, ordinal = cursor or (0, None, 0, 0)
         runs = self.seen.runs(run)
         now = next(runs, None)
-        pieces: list[Slice] = []
+        pieces: list[FileSlice | AsideSlice] = []
         while now is not None and len(pieces) < MAX_SLICES:
             piece = self._history_piece(now, consumed, lines, budget_rows, budget_bytes)
             if piece is None:
                 run, consumed, now = run + 1, None, next(runs, None)
                 continue
-            if pieces and (piece["rows"] > budget_rows or piece["bytes"] > budget_bytes):
+            if pieces and (piece.rows > budget_rows or piece.size_bytes > budget_bytes):
                 break
-            self._stamp(piece, ordinal)
-            pieces.append(piece)
+            pieces.append(piece.at(ordinal))
             ordinal += 1
-            budget_rows -= piece["rows"]
-            budget_bytes -= piece["bytes"]
-            if "aside" in piece:
+            budget_rows -= piece.rows
+            budget_bytes -= piece.size_bytes
+            if isinstance(piece, AsideSlice):
                 self._lost.add(now.name)
                 run, consumed, now = run + 1, None, next(runs, None)
             else:
-                consumed, lines = piece["range"][1], piece["line"] - 1 + piece["lines"]
+                consumed, lines = piece.end, piece.line - 1 + piece.lines
             if budget_rows <= 0 or budget_bytes <= 0:
                 break
         return History(tuple(pieces), None if now is None else [run, consumed, lines, ordinal])
@@ -184,10 +183,8 @@ class FileSource:
             "problem": None if problem is None else shown_name(problem),
         }
 
-    def _stamp(self, piece: Slice, ordinal: int) -> None:
-        piece["relation"] = self.relation_id
-        piece["format"] = self.options.format
-        piece["ordinal"] = ordinal
+    def _listed(self, name: str, stat: FileStat) -> ListedFile:
+        return ListedFile(self.relation_id, name, stat)
 
     def _check(self, position: Any) -> None:
         expected = 0 if position is None else position["slices"]
@@ -198,11 +195,11 @@ class FileSource:
                 f"its list of files read ends at {self.seen.slices}",
             )
 
-    def _position(self, pieces: list[Slice]) -> dict[str, int]:
+    def _position(self, pieces: Sequence[SourceSlice]) -> dict[str, int]:
         return {
             "slices": self.seen.slices + len(pieces),
-            "rows": self.seen.rows + sum(p["rows"] for p in pieces),
-            "bytes": self.seen.bytes + sum(p["bytes"] for p in pieces),
+            "rows": self.seen.rows + sum(p.rows for p in pieces),
+            "bytes": self.seen.bytes + sum(p.size_bytes for p in pieces),
         }
 
     def _look(self, now_us: int, *, full: bool) -> None:
@@ -303,7 +300,7 @@ class FileSource:
             return True
         return blocked[2] is not None and now_us >= blocked[2]
 
-    def _cuts(self, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[Slice]:
+    def _cuts(self, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[FileSlice | AsideSlice]:
         """The next slices of a file, as long as the caller asks (at most its own budget for each)."""
         if not self._is_ready(name, now_us):
             return
@@ -322,7 +319,9 @@ class FileSource:
             self._problems[name] = f"{type(problem).__name__}: {problem}"
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
 
-    def _cuts_of(self, file: BinaryIO, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[Slice]:
+    def _cuts_of(
+        self, file: BinaryIO, name: str, now_us: int, budget_rows: int, budget_bytes: int
+    ) -> Iterator[FileSlice | AsideSlice]:
         now = os.fstat(file.fileno())
         listed, known = self._work[name], self.seen.files.get(name)
         stat = listed._replace(mtime_ns=now.st_mtime_ns, size=now.st_size, inode=now.st_ino, device=now.st_dev)
@@ -341,46 +340,50 @@ class FileSource:
         while True:
             cut: Cut = next_cut(
                 file,
-                name,
-                stat,
+                self._listed(name, stat),
                 state,
                 self.options,
                 budget_rows=max(1, budget_rows),
                 budget_bytes=max(1, budget_bytes),
                 settled=settled,
             )
-            if cut.piece is None:
+            piece = cut.piece
+            if piece is None:
                 self._block(name, waits=cut.waits, again_us=settles_us if cut.waits and not settled else None)
                 return
             self._blocked.pop(name, None)
-            if not state.is_read and (lacks := self._lacking(file, cut.piece)):
-                cut.piece["lacks"] = lacks
-            yield cut.piece
-            state.advance(cut.piece)
-            budget_rows -= cut.piece["rows"]
-            budget_bytes -= cut.piece["bytes"]
-            if "aside" in cut.piece or (state.is_done and state.total is not None) or state.consumed >= stat.size:
+            if isinstance(piece, FileSlice) and not state.is_read:
+                piece = replace(piece, lacks=self._lacking(file, piece))
+            yield piece
+            state.advance(piece)
+            budget_rows -= piece.rows
+            budget_bytes -= piece.size_bytes
+            if (
+                isinstance(piece, AsideSlice)
+                or (state.is_done and state.total is not None)
+                or state.consumed >= stat.size
+            ):
                 return
 
-    def _lacking(self, file: BinaryIO, piece: Slice) -> list[str]:
+    def _lacking(self, file: BinaryIO, piece: FileSlice) -> tuple[str, ...]:
         """Declared columns that a file whose first slice is `piece` lacks. JSON may lack any, and so says nothing.
 
         A file that has none of them is set aside, and is not meant here.
         """
-        found: Iterable[str] | None = piece.get("header")
-        if self.options.format == "parquet" and "aside" not in piece:
-            footer = read_footer(file, piece["file"][0])
+        found: Iterable[str] | None = piece.header
+        if self.options.format == "parquet":
+            footer = read_footer(file, piece.version.size_bytes)
             found = None if footer is None else footer.names
         known = None if found is None else {n.lower() for n in found}
-        lacks = [] if known is None else [n for n in self._names if n.lower() not in known]
-        return lacks if len(lacks) < len(self._names) else []
+        lacks = () if known is None else tuple(n for n in self._names if n.lower() not in known)
+        return lacks if len(lacks) < len(self._names) else ()
 
     def _block(self, name: str, *, waits: bool, again_us: int | None) -> None:
         self._blocked[name] = (self._work[name], waits, again_us)
 
     def _history_piece(
         self, run: RunOf, consumed: int | None, lines: int, budget_rows: int, budget_bytes: int
-    ) -> Slice | None:
+    ) -> FileSlice | AsideSlice | None:
         """The next slice of a run from `consumed` (None: its beginning), None at its end."""
         name, end = run.name, run.consumed
         known = self.seen.files[name]
@@ -388,24 +391,22 @@ class FileSource:
             consumed, lines = run.before or (known.start, known.start_line)
         elif consumed >= end:
             return None
-        stat = FileStat(known.mtime_ns, known.size, known.inode)
+        listed = self._listed(name, FileStat(known.mtime_ns, known.size, known.inode))
         state = known.copy()
         state.consumed, state.lines, state.unterminated = consumed, lines, False
         try:
             with open_file(self.options.root, name) as file:
                 if not is_same_file(file, os.fstat(file.fileno()).st_size, known):
-                    return aside_piece(name, stat, "replaced", known.size)
+                    return aside_piece(listed, "replaced", known.size)
                 rows, size = max(1, budget_rows), max(1, budget_bytes)
                 if known.total is None:
-                    cut = text_cut(file, name, stat, state, self.options, rows, size, end=end, settled=True)
+                    cut = text_cut(file, listed, state, self.options, rows, size, end=end, settled=True)
                 else:
-                    cut = next_cut(
-                        file, name, stat, state, self.options, budget_rows=rows, budget_bytes=size, settled=True
-                    )
+                    cut = next_cut(file, listed, state, self.options, budget_rows=rows, budget_bytes=size, settled=True)
         except FileNotFoundError:
-            return aside_piece(name, stat, "vanished", known.size)
-        if cut.piece is not None and known.total is not None:
-            cut.piece["range"][1] = min(cut.piece["range"][1], end)
+            return aside_piece(listed, "vanished", known.size)
+        if isinstance(cut.piece, FileSlice) and known.total is not None:
+            return replace(cut.piece, end=min(cut.piece.end, end))
         return cut.piece
 
 

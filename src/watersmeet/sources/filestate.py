@@ -6,14 +6,11 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final
 
-from watersmeet.sources.base import Slice
+from watersmeet.slices import Aside, AsideSlice, FileSlice, Print
 from watersmeet.sources.fileoptions import Identity
 
 PRINT_BYTES: Final = 4096
 """Bytes at the beginning and before the place read that tell whether a file is still the same."""
-
-Print = tuple[int, str]
-"""(length in bytes, fingerprint of these bytes)."""
 
 Run = tuple[int, int, int]
 """What a run of slices of one file ends with: (ordinal, consumed, lines)."""
@@ -58,7 +55,7 @@ class FileState:
     header: tuple[str, ...] | None = None
     runs: int = 0
     run: Run = (0, 0, 0)
-    aside: str | None = None
+    aside: Aside | None = None
     lacks: tuple[str, ...] = ()
     inode: int = 0
 
@@ -79,27 +76,24 @@ class FileState:
             return True
         return self.consumed >= (self.size if self.total is None else self.total)
 
-    def advance(self, piece: Slice) -> None:
+    def advance(self, piece: FileSlice | AsideSlice) -> None:
         """Takes note of the file's next slice."""
-        self.size, self.mtime_ns, self.inode = (*piece["file"], 0)[:3]
-        self.aside = piece.get("aside")
-        if self.aside is not None:
+        self.size, self.mtime_ns, self.inode = piece.version
+        if isinstance(piece, AsideSlice):
+            self.aside = piece.reason
             return
-        begin, end = piece["range"]
+        self.aside = None
         if not self.is_read:
-            self.start, self.start_line = begin, piece["line"] - 1
-            self.header = tuple(piece["header"]) if piece.get("header") is not None else None
-            self.lacks = tuple(piece.get("lacks", ()))
-        self.consumed = end
-        self.total = piece.get("total")
-        self.lines = piece["line"] - 1 + piece["lines"]
-        self.unterminated = piece.get("unterminated", False)
-        self.head = (piece["head"][0], piece["head"][1])
-        self.tail = (piece["tail"][0], piece["tail"][1])
-        ordinal = piece.get("ordinal", 0)
-        if not self.is_read or self.run[0] != ordinal - 1:
+            self.start, self.start_line = piece.begin, piece.line - 1
+            self.header, self.lacks = piece.header, piece.lacks
+        self.consumed = piece.end
+        self.total = piece.total
+        self.lines = piece.line - 1 + piece.lines
+        self.unterminated = piece.unterminated
+        self.head, self.tail = piece.head, piece.tail
+        if not self.is_read or self.run[0] != piece.ordinal - 1:
             self.runs += 1
-        self.run = (ordinal, end, self.lines)
+        self.run = (piece.ordinal, self.consumed, self.lines)
 
     def copy(self) -> FileState:
         """A state of its own with the same content."""

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import did_you_mean
-from watersmeet.sources.base import Slice, SourceRows
+from watersmeet.slices import NexmarkSlice
+from watersmeet.sources.base import SourceRows
 from watersmeet.sources.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from watersmeet.sources.options import Options, refuse
 from watersmeet.sources.paced import PacedSource
@@ -31,7 +32,7 @@ class NexmarkSource(PacedSource):
     `nexmark.max.chunk.size` is taken and means nothing: rows are made as many at a time as an epoch takes.
     """
 
-    kind = "nexmark"
+    slice_kind = NexmarkSlice
 
     def __init__(self, relation: Relation) -> None:
         options = Options(relation.connector)
@@ -64,7 +65,7 @@ class NexmarkSource(PacedSource):
         )
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": "nexmark", "chosen": self._chosen, "settings": self._settings.to_json()}
+        return {"chosen": self._chosen, "settings": self._settings.to_json()}
 
     def _rows_of(self, begin: int, end: int) -> int:
         if self._chosen is None:
@@ -94,10 +95,10 @@ def check_columns(columns: Sequence[Field], chosen: str | None) -> None:
             )
 
 
-def read_nexmark_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
+def read_nexmark_slice(piece: NexmarkSlice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
     """The rows of a slice of a nexmark source."""
     settings = Settings(**spec["settings"])
-    events = np.arange(piece["from"], piece["to"], dtype=np.int64)
+    events = np.arange(piece.begin, piece.end, dtype=np.int64)
     kinds = settings.kinds(events)
     schema = pa.schema([pa.field(c.name, c.type.arrow) for c in columns])
     if spec["chosen"] is not None:
@@ -111,7 +112,7 @@ def read_nexmark_slice(piece: Slice, spec: Mapping[str, Any], columns: Sequence[
         else _combined(KINDS.index(c.name), kinds, events, settings).cast(c.type.arrow)
         for c in columns
     ]
-    return SourceRows(pa.Table.from_arrays(arrays, schema=schema), events - piece["from"])
+    return SourceRows(pa.Table.from_arrays(arrays, schema=schema), events - piece.begin)
 
 
 def _combined(number: int, kinds: np.ndarray[Any, Any], events: np.ndarray[Any, Any], settings: Settings) -> pa.Array:

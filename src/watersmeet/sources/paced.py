@@ -11,13 +11,11 @@ from typing import Any, Final
 
 from watersmeet import files
 from watersmeet.errors import error
-from watersmeet.sources.base import History, Poll, Slice
+from watersmeet.slices import EventSlice, Segments, SourceSlice
+from watersmeet.sources.base import History, Poll
 from watersmeet.types import Field
 
 LEAST_SPLIT_ROWS: Final = 10_000
-
-Segments = list[list[int]]
-"""[first event, time in microseconds]: from that event on, events are made at the source's pace from that time on."""
 
 
 class PacedSource:
@@ -30,7 +28,8 @@ class PacedSource:
     Subclasses say how many rows a range of events gives, and how many events give so many rows at most.
     """
 
-    kind: str
+    slice_kind: type[EventSlice]
+    """The slices that it gives."""
 
     def __init__(
         self,
@@ -48,8 +47,8 @@ class PacedSource:
         self._rows = 0
         self._slices = 0
         self._started_us: int | None = None
-        self._segments: Segments = []
-        self._anchor: list[int] | None = None
+        self._segments: Segments = ()
+        self._anchor: tuple[int, int] | None = None
         """The segment that begins with this process's first poll."""
 
     def _rows_of(self, begin: int, end: int) -> int:
@@ -68,39 +67,40 @@ class PacedSource:
                 f"the position of source {self.relation_id} is row {expected}, its accepted slices end at {self._rows}",
             )
         if self._anchor is None:
-            self._anchor = [self._rows, now_us]
-        segments = list(self._segments)
+            self._anchor = (self._rows, now_us)
+        segments = self._segments
         if not segments or segments[-1] != self._anchor:
-            segments = [*(s for s in segments if s[0] < self._anchor[0]), self._anchor]
+            segments = (*(s for s in segments if s[0] < self._anchor[0]), self._anchor)
         started_us = now_us if self._started_us is None else self._started_us
         most = self._rows + self._budget(budget_rows, budget_bytes)
         ends = [end for end in (self._due(now_us), self._limit) if end is not None]
         until = min([most, *ends])
         pieces = self._pieces(self._rows, until, started_us, segments, self._slices)
         finished = self._limit is not None and until >= self._limit
-        last = pieces[-1]["to"] if pieces else self._rows
+        last = pieces[-1].end if pieces else self._rows
         where = {"rows": last, "slices": self._slices + len(pieces), "started_us": started_us}
         more = until == most if not ends else until < min(ends)
         return Poll(
             tuple(pieces), where, more=more, finished=finished, next_us=None if finished else self._made_us(until)
         )
 
-    def accept(self, slices: Iterable[Slice]) -> None:
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
-            if piece["ordinal"] < self._slices:
+            assert isinstance(piece, EventSlice)
+            if piece.ordinal < self._slices:
                 continue
-            if piece["ordinal"] > self._slices:
+            if piece.ordinal > self._slices:
                 raise error(
                     "DATABASE_DAMAGED",
-                    f"slices {self._slices} to {piece['ordinal'] - 1} of source {self.relation_id} are missing",
+                    f"slices {self._slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
                     detail="Rows would be made twice or never.",
                 )
             self._slices += 1
-            self._rows = piece["to"]
-            self._started_us = piece["started_us"]
-            for segment in piece["segments"]:
+            self._rows = piece.end
+            self._started_us = piece.started_us
+            for segment in piece.segments:
                 if segment not in self._segments:
-                    self._segments = [*(s for s in self._segments if s[0] < segment[0]), segment]
+                    self._segments = (*(s for s in self._segments if s[0] < segment[0]), segment)
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         begin, ordinal = cursor or (0, 0)
@@ -117,7 +117,8 @@ class PacedSource:
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
             self._rows, self._slices = state["rows"], state["slices"]
-            self._started_us, self._segments = state["started_us"], state["segments"]
+            self._started_us = state["started_us"]
+            self._segments = tuple((first, time_us) for first, time_us in state["segments"])
         except (OSError, ValueError, KeyError) as problem:
             raise error(
                 "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
@@ -145,27 +146,26 @@ class PacedSource:
             return self._anchor[1]
         return self._anchor[1] - int(-(event - self._anchor[0]) * 1_000_000 // self._per_second)
 
-    def _pieces(self, begin: int, end: int, started_us: int, segments: Segments, ordinal: int) -> list[Slice]:
+    def _pieces(self, begin: int, end: int, started_us: int, segments: Segments, ordinal: int) -> list[EventSlice]:
         """Slices of events [begin, end), as many as there are splits if that pays."""
         rows = self._rows_of(begin, end)
         count = min(self._splits, max(1, rows // LEAST_SPLIT_ROWS)) if end > begin else 0
         bounds = [begin + (end - begin) * i // count for i in range(count + 1)] if count else []
-        pieces: list[Slice] = []
+        pieces: list[EventSlice] = []
         for low, high in itertools.pairwise(bounds):
             earlier = [s for s in segments if s[0] <= low][-1:]
             within = [s for s in segments if low < s[0] < high]
             made = self._rows_of(low, high)
             pieces.append(
-                {
-                    "kind": self.kind,
-                    "relation": self.relation_id,
-                    "ordinal": ordinal + len(pieces),
-                    "from": low,
-                    "to": high,
-                    "rows": made,
-                    "started_us": started_us,
-                    "bytes": made * self._row_bytes,
-                    "segments": earlier + within,
-                }
+                self.slice_kind(
+                    relation=self.relation_id,
+                    rows=made,
+                    size_bytes=made * self._row_bytes,
+                    ordinal=ordinal + len(pieces),
+                    begin=low,
+                    end=high,
+                    started_us=started_us,
+                    segments=(*earlier, *within),
+                )
             )
         return pieces

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
+from watersmeet.slices import FileSlice
+from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.convert import convert
 from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
 from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
@@ -32,7 +33,7 @@ class ParquetReader:
     file: str
     dead_letters: DeadLetterSink
 
-    def read(self, file: BinaryIO, piece: Slice) -> SourceRows:
+    def read(self, file: BinaryIO, piece: FileSlice) -> SourceRows:
         """The rows of the slice.
 
         All declared columns are decoded, whatever is requested: what is wrong with a record is the same for all who
@@ -42,7 +43,7 @@ class ParquetReader:
         try:
             parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
             schema = parquet.schema_arrow
-            footer = checked_footer(parquet.metadata, piece["file"][0])
+            footer = checked_footer(parquet.metadata, piece.version.size_bytes)
         except UNREADABLE as failure:
             raise DamagedError(str(failure)) from failure
         if footer is None:
@@ -52,16 +53,16 @@ class ParquetReader:
             if problem is None and column.name in places:
                 problem = type_problem(column, schema.field(places[column.name]).type)
         if problem is not None:
-            self.dead_letters.add(self.file, None, problem, "", max(1, piece["rows"]))
+            self.dead_letters.add(self.file, None, problem, "", max(1, piece.rows))
             return nothing(self.requested)
         present = {f.name: footer.names[places[f.name]] for f in self.fields if f.name in places}
         parts: list[SourceRows] = []
         first = 0
-        for group in range(*piece["range"]):
+        for group in range(piece.begin, piece.end):
             try:
-                parts.append(self._group(parquet, group, present, footer.rows[group], first, piece["line"]))
+                parts.append(self._group(parquet, group, present, footer.rows[group], first, piece.line))
             except DamagedError as failure:
-                begin, count = piece["line"] + first, footer.rows[group]
+                begin, count = piece.line + first, footer.rows[group]
                 reason, text = f"damaged: row group {group}: {failure}", f"rows {begin} to {begin + count - 1}"
                 self.dead_letters.add(self.file, None, reason, text, max(1, count))
             first += footer.rows[group]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.errors import error
-from watersmeet.sources.base import DeadLetterSink, Slice, SourceRows
+from watersmeet.slices import AsideSlice, DatagenSlice, FileSlice, NexmarkSlice, RenamingSlice, SourceSlice
+from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.datagen import read_datagen_slice
 from watersmeet.sources.filerows import read_file_slice
 from watersmeet.sources.nexmark import read_nexmark_slice
@@ -14,7 +15,7 @@ from watersmeet.types import Field
 
 
 def read_slice(
-    piece: Slice, spec: Mapping[str, Any], columns: Sequence[Field], dead_letters: DeadLetterSink
+    piece: SourceSlice, spec: Mapping[str, Any], columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
     """The rows of a slice: `columns` by name.
 
@@ -22,10 +23,10 @@ def read_slice(
     so views that read different columns of a source see the same rows. Raises OSError if a
     file can't be read for now, RUNTIME_UNAVAILABLE if the directory of a file source is not reachable.
     """
-    if piece["kind"] == "file":
+    if isinstance(piece, (FileSlice, AsideSlice, RenamingSlice)):
         return read_file_slice(piece, spec, columns, dead_letters)
-    if piece["kind"] == "datagen":
+    if isinstance(piece, DatagenSlice):
         return read_datagen_slice(piece, spec, columns)
-    if piece["kind"] == "nexmark":
+    if isinstance(piece, NexmarkSlice):
         return read_nexmark_slice(piece, spec, columns)
-    raise error("INTERNAL_ERROR", f"no source has slices of kind {piece['kind']}")
+    raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind}")

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from watersmeet import files
 from watersmeet.errors import Error, error
-from watersmeet.sources.base import Slice
+from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
 from watersmeet.sources.fileoptions import Identity
 from watersmeet.sources.filestate import FileState, Key, Run, identity_key
 
@@ -119,7 +119,7 @@ class SeenFiles:
         for name, consumed, before, lines in found:
             yield RunOf(_text(name), None if before is None else (before, lines), consumed)
 
-    def apply(self, slices: Iterable[Slice]) -> None:
+    def apply(self, slices: Iterable[SourceSlice]) -> None:
         """Takes note of slices, in order. Slices known already are ignored; a gap raises DATABASE_DAMAGED. DISK_FULL.
 
         After an error this is of no more use.
@@ -127,36 +127,35 @@ class SeenFiles:
         try:
             with _transaction(self._database):
                 for piece in slices:
-                    ordinal = piece["ordinal"]
-                    if ordinal < self.slices:
+                    if piece.ordinal < self.slices:
                         continue
-                    if ordinal > self.slices:
+                    if piece.ordinal > self.slices:
                         raise error(
                             "DATABASE_DAMAGED",
-                            f"slices {self.slices} to {ordinal - 1} of source {piece['relation']} are missing",
+                            f"slices {self.slices} to {piece.ordinal - 1} of source {piece.relation} are missing",
                             detail="A slice would be read twice or never.",
                         )
                     self._apply(piece)
         except sqlite3.Error as cause:
             raise _problem(cause, Path(tempfile.gettempdir())) from cause
 
-    def _apply(self, piece: Slice) -> None:
+    def _apply(self, piece: SourceSlice) -> None:
         self.slices += 1
-        self.rows += piece["rows"]
-        self.bytes += piece["bytes"]
-        reason = piece.get("aside")
-        if reason is not None:
-            self.aside[reason] = self.aside.get(reason, 0) + 1
-        if "renamed" in piece:
-            self._rename(dict(piece["renamed"]))
+        self.rows += piece.rows
+        self.bytes += piece.size_bytes
+        if isinstance(piece, RenamingSlice):
+            self._rename(dict(piece.names))
             return
-        state = self.files.get(piece["path"], FileState())
+        assert isinstance(piece, (FileSlice, AsideSlice))
+        state = self.files.get(piece.path, FileState())
         was_read = state.is_read
         state.advance(piece)
         self.read += state.is_read and not was_read
-        self._put(piece["path"], state)
-        if state.is_read and reason is None:
-            self._put_run(piece["path"], state.runs - 1, state.run)
+        self._put(piece.path, state)
+        if isinstance(piece, AsideSlice):
+            self.aside[piece.reason] = self.aside.get(piece.reason, 0) + 1
+        elif state.is_read:
+            self._put_run(piece.path, state.runs - 1, state.run)
 
     def _rename(self, names: Mapping[str, str]) -> None:
         """All at once: two files may have changed names with each other."""

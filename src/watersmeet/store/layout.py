@@ -15,8 +15,8 @@ from watersmeet import files
 from watersmeet.errors import error
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
-#: form of what is said of backfills, 3 one form for all relations of the catalog.
-DATABASE_FORMAT_VERSION: Final = 4
+#: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write.
+DATABASE_FORMAT_VERSION: Final = 5
 
 #: Whose a new database is: of its user alone, or of whom the process' umask says.
 FilePermissions = Literal["private", "umask"]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, kinds
+from watersmeet.slices import SourceSlice
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
@@ -117,7 +118,7 @@ class Progress:
     time_us: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
-    taken: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    taken: dict[str, tuple[SourceSlice, ...]] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent, divide
+from watersmeet.slices import ChangeSlice
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
 
 
@@ -63,13 +64,13 @@ def test_budget_is_bounded_by_the_memory_of_a_worker():
 
 @given(st.lists(st.integers(0, 5 << 20), max_size=30), st.integers(1, 5))
 def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
-    slices = [{"kind": "commit", "rows": 1, "bytes": s, "relation": "t1"} for s in sizes]
+    slices = [ChangeSlice(relation="t1", rows=1, size_bytes=s, file="f.pack", offset_bytes=64) for s in sizes]
     tasks = divide(slices, buckets)
     assert 1 <= len(tasks) <= buckets
-    numbers = sorted(s["seq"] for t in tasks for s in t)
+    numbers = sorted(s.seq for t in tasks for s in t)
     assert numbers == list(range(len(sizes)))
-    assert all(slices[s["seq"]]["bytes"] == s["bytes"] for t in tasks for s in t)
-    loads = [sum(s["bytes"] for s in t) for t in tasks]
+    assert all(slices[s.seq].size_bytes == s.size_bytes for t in tasks for s in t)
+    loads = [sum(s.size_bytes for s in t) for t in tasks]
     assert max(loads) <= sum(sizes) / len(tasks) + max(sizes, default=0)
 
 
@@ -86,7 +87,7 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
     ],
 )
 def test_an_intent_survives_as_text(mode, purpose):
-    slices = [{"kind": "commit", "relation": "t1", "blob": ["f.pack", 64, 10, 1], "rows": 1, "bytes": 10}]
+    slices = [ChangeSlice(relation="t1", rows=1, size_bytes=10, file="f.pack", offset_bytes=64)]
     intent = Intent(
         7,
         "abc",

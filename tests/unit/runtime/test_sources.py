@@ -157,6 +157,6 @@ def test_slices_are_in_the_commit(tmp_path):
     kit.view("counted", counted, SQL)
     write(tmp_path, "0.csv", (1, "x"))
     commit = kit.engine.flush()
-    assert [s["path"] for s in commit.progress.taken["s1"]] == ["0.csv"]
+    assert [s.path for s in commit.progress.taken["s1"]] == ["0.csv"]
     assert json.loads(json.dumps(to_json(commit.frontier)))["sources"]["s1"]["slices"] == 1
     kit.close()

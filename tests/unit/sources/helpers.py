@@ -8,7 +8,9 @@ from typing import Any
 
 from watersmeet import types as t
 from watersmeet.catalog import Source as CatalogSource
-from watersmeet.sources.base import Slice, Source
+from watersmeet.serialization import from_json, to_json
+from watersmeet.slices import SourceSlice
+from watersmeet.sources.base import Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import read_slice
@@ -39,6 +41,11 @@ def put(path: Path, text: str | bytes, at_us: int = T0 - 60 * S, append: bool = 
     return path
 
 
+def stored(slices: Sequence[SourceSlice]) -> tuple[SourceSlice, ...]:
+    """The slices as intents and commits have them."""
+    return from_json(tuple[SourceSlice, ...], json.loads(json.dumps(to_json(tuple(slices)))))
+
+
 class Driver:
     """Polls a source, reads the slices, accepts them: what the runtime does."""
 
@@ -47,7 +54,7 @@ class Driver:
         self.position: Any = None
         self.budget = (budget_rows, budget_bytes)
         self.dead: list[dict[str, Any]] = []
-        self.slices: list[Slice] = []
+        self.slices: list[SourceSlice] = []
         self.last: Any = None
 
     def once(
@@ -61,11 +68,11 @@ class Driver:
         self.position = json.loads(json.dumps(poll.position))
         return rows
 
-    def read(self, slices: Sequence[Slice], columns: Sequence[Field] | None = None) -> list[tuple[Any, ...]]:
+    def read(self, slices: Sequence[SourceSlice], columns: Sequence[Field] | None = None) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         spec = json.loads(json.dumps(self.source.spec()))
         wanted = columns if columns is not None else [Field.from_json(c) for c in spec["columns"]]
-        for piece in json.loads(json.dumps(slices)):
+        for piece in stored(slices):
             letters = DeadLetterWriter(None)
             got = read_slice(piece, spec, wanted, letters)
             got.table.validate(full=True)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
-from tests.unit.sources.helpers import T0, Driver, S, relation
+from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet import types as t
 from watersmeet.errors import Error
@@ -195,7 +195,7 @@ def test_restart_goes_on_with_the_next_row_and_history_repeats_all(tmp_path: Pat
     later = first.all(T0 + S + S // 50)
     again = Driver(datagen(columns, **options))
     again.source.load(tmp_path / "seen.json")
-    again.source.accept(json.loads(json.dumps(first.slices)))
+    again.source.accept(stored(first.slices))
     again.position = first.position
     after = again.all(T0 + 3600 * S)
     assert after[0][1] == dt.datetime.fromtimestamp(T0 / S + 3600, dt.UTC).replace(tzinfo=None)

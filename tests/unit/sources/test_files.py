@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation
+from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation, stored
 
 from watersmeet.errors import Error
 from watersmeet.sources import files, listing
@@ -94,7 +93,7 @@ def test_a_last_line_without_newline_is_taken_when_the_file_has_settled(tmp_path
     assert driver.all(T0 + 2 * S) == [(2, "end")]
     put(file, "\n3,z\n", T0 + 3 * S, append=True)
     assert driver.all(T0 + 3 * S) == [(3, "z")]
-    assert driver.slices[-1]["line"] == 4
+    assert driver.slices[-1].line == 4
 
 
 def test_settling_does_not_need_the_clock_of_the_file(tmp_path: Path) -> None:
@@ -246,8 +245,8 @@ def test_parquet_is_cut_by_row_groups(tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", 45)
     driver = Driver(file_source(tmp_path, format="parquet"), budget_rows=20)
     assert [len(driver.once()) for _ in range(4)] == [20, 20, 5, 0]
-    assert [s["range"] for s in driver.slices] == [[0, 2], [2, 4], [4, 5]]
-    assert [s["line"] for s in driver.slices] == [1, 21, 41]
+    assert [(s.begin, s.end) for s in driver.slices] == [(0, 2), (2, 4), (4, 5)]
+    assert [s.line for s in driver.slices] == [1, 21, 41]
     small = Driver(file_source(tmp_path, format="parquet"), budget_rows=1)
     assert len(small.once()) == 10
 
@@ -298,7 +297,7 @@ def test_restart_from_a_save_and_later_slices(tmp_path: Path, saved_after: int) 
             driver.source.save(save)
     again = Driver(file_source(root), budget_rows=1)
     again.source.load(save)
-    again.source.accept(json.loads(json.dumps(driver.slices)))
+    again.source.accept(stored(driver.slices))
     again.position = driver.position
     assert rows + again.all() == [(1, "x"), (2, "y"), (3, "z"), (4, "x"), (5, "y")]
     assert again.history() == [(1, "x"), (2, "y"), (3, "z"), (4, "x"), (5, "y")]

@@ -47,7 +47,7 @@ def test_a_directory_is_read_once_by_whatever_ways_it_can_be_reached(tmp_path: P
             (tmp_path / name / f"to_{other}").symlink_to(tmp_path / other)
     driver = Driver(file_source(tmp_path, recursive="true"))
     assert driver.all() == [(1, "a"), (1, "b"), (1, "c")]
-    assert {s["path"] for s in driver.slices} == {"a/a.csv", "b/b.csv", "c/c.csv"}
+    assert {s.path for s in driver.slices} == {"a/a.csv", "b/b.csv", "c/c.csv"}
     assert len(unreadable(driver)) == 9
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.sources.helpers import T0, Driver, S, relation
+from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet import types as t
 from watersmeet.errors import Error
@@ -51,8 +50,8 @@ def test_events_do_not_depend_on_how_they_are_cut(kind: str, budget: int) -> Non
     numbers = np.arange(2003)
     whole = events_of(kind, numbers[Settings().kinds(numbers) == KINDS.index(kind)], Settings())
     assert found == list(zip(*(c.to_pylist() for c in whole.columns), strict=True))
-    assert all(piece["rows"] <= max(budget, 50) for piece in driver.slices)
-    assert sum(piece["rows"] for piece in driver.slices) == len(found)
+    assert all(piece.rows <= max(budget, 50) for piece in driver.slices)
+    assert sum(piece.rows for piece in driver.slices) == len(found)
     assert driver.last.finished
 
 
@@ -110,7 +109,7 @@ def test_history_repeats_all_and_a_restart_goes_on(tmp_path) -> None:
     found += first.once(columns=columns("bid"))
     again = Driver(nexmark(**fast("bid", 500)))
     again.source.load(tmp_path / "seen.json")
-    again.source.accept(json.loads(json.dumps(first.slices)))
+    again.source.accept(stored(first.slices))
     again.position = first.position
     history = [
         row for piece in (again.source.history(None, 50, 1 << 40),) for row in again.read(piece.slices, columns("bid"))

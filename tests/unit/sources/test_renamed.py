@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.sources.helpers import T0, Driver, S, file_source, put
+from tests.unit.sources.helpers import T0, Driver, S, file_source, put, stored
 
 from watersmeet.sources import identity
 
@@ -172,7 +171,7 @@ def test_renamed_while_nobody_looked(tmp_path: Path, identity: str) -> None:
     third.load(tmp_path / "seen.json")
     assert third.status()["renamed_files"] == 1
     replayed = file_source(root, path_identity=identity)
-    replayed.accept(json.loads(json.dumps(driver.slices + again.slices)))
+    replayed.accept(stored(driver.slices + again.slices))
     assert replayed.status()["renamed_files"] == 1
 
 
@@ -182,10 +181,10 @@ def test_a_poll_that_is_not_accepted_says_it_again(tmp_path: Path) -> None:
     driver.all()
     file.rename(tmp_path / "b.csv")
     first = driver.source.poll(driver.position, 100, 100, T0, fresh=True)
-    assert first.slices[0]["renamed"] == [("a.csv", "b.csv")]
+    assert first.slices[0].names == (("a.csv", "b.csv"),)
     (tmp_path / "b.csv").rename(tmp_path / "c.csv")
     second = driver.source.poll(driver.position, 100, 100, T0 + S, fresh=True)
-    assert second.slices[0]["renamed"] == [("a.csv", "c.csv")]
+    assert second.slices[0].names == (("a.csv", "c.csv"),)
     assert driver.all() == []
     assert status(driver) == (1, 0, 0)
 

@@ -18,6 +18,7 @@ from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
 from watersmeet import types as t
 from watersmeet.sources import cutting, filerows, files, textrows
+from watersmeet.sources.cutting import ListedFile
 from watersmeet.types import Field
 
 COLUMNS = (Field("n", t.INTEGER), Field("s", t.VARCHAR), Field("u", t.VARCHAR))
@@ -173,10 +174,10 @@ def test_an_error_that_nobody_thought_of_keeps_no_other_file_back(monkeypatch: A
     put(tmp_path / "b.csv", "n,s,u\n2,a,b\n")
     real = files.next_cut
 
-    def fails(file: Any, name: str, *rest: Any, **how: Any) -> Any:
-        if name == "a.csv":
+    def fails(file: Any, listed: ListedFile, *rest: Any, **how: Any) -> Any:
+        if listed.name == "a.csv":
             raise ZeroDivisionError("of the test")
-        return real(file, name, *rest, **how)
+        return real(file, listed, *rest, **how)
 
     monkeypatch.setattr(files, "next_cut", fails)
     driver = Driver(file_source(tmp_path, COLUMNS))

@@ -11,24 +11,35 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import Error
+from watersmeet.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.seen import SeenFiles
 
 
-def piece(ordinal, name, begin=0, end=100, inode=0, **more):
-    return {
-        "relation": "s1",
-        "ordinal": ordinal,
-        "path": name,
-        "rows": 10,
-        "bytes": end - begin,
-        "range": [begin, end],
-        "file": [end, 5, inode or ordinal + 1],
-        "line": 1 + begin // 10,
-        "lines": (end - begin) // 10,
-        "head": [end, "a" * 16],
-        "tail": [end, "b" * 16],
+def piece(ordinal, name, begin=0, end=100, **more):
+    return FileSlice(
+        relation="s1",
+        ordinal=ordinal,
+        path=name,
+        rows=10,
+        size_bytes=end - begin,
+        begin=begin,
+        end=end,
+        version=FileVersion(end, 5, ordinal + 1),
+        line=1 + begin // 10,
+        lines=(end - begin) // 10,
+        head=(end, "a" * 16),
+        tail=(end, "b" * 16),
         **more,
-    }
+    )
+
+
+def renaming(ordinal, *names):
+    return RenamingSlice(relation="s1", ordinal=ordinal, names=names)
+
+
+def aside(ordinal, name):
+    version = FileVersion(100, 5, ordinal + 1)
+    return AsideSlice(relation="s1", ordinal=ordinal, path=name, version=version, reason="damaged", lost_bytes=100)
 
 
 def content(seen):
@@ -61,9 +72,9 @@ def test_slices_that_follow_each_other_are_one_run():
 def test_what_is_saved_is_what_is_known(tmp_path, saves):
     """However often it was saved before: also what went, and two files that changed names with each other."""
     steps = [
-        [piece(0, "a"), piece(1, "b", lacks=["x"]), piece(2, "c\udce9", aside="damaged")],
-        [piece(3, "a", 100, 200), {**piece(4, ""), "rows": 0, "bytes": 0, "renamed": [["a", "b"], ["b", "a"]]}],
-        [{**piece(5, ""), "rows": 0, "bytes": 0, "renamed": [["a", "d"]]}, piece(6, "b", 200, 300)],
+        [piece(0, "a"), piece(1, "b", lacks=("x",)), aside(2, "c\udce9")],
+        [piece(3, "a", 100, 200), renaming(4, ("a", "b"), ("b", "a"))],
+        [renaming(5, ("a", "d")), piece(6, "b", 200, 300)],
     ]
     seen, path = SeenFiles(), tmp_path / "in" / "s1.saved"
     for number, step in enumerate(steps):
@@ -140,6 +151,7 @@ MANY = """
 import resource, sys
 sys.path.insert(0, {tests!r})
 from test_seen import piece
+from watersmeet.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.seen import SeenFiles
 seen = SeenFiles(cache_bytes=100_000)
 ordinal = 0

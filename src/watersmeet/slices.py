@@ -1,0 +1,171 @@
+"""Slices: the pieces of input that epochs read, by kind.
+
+The driver cuts slices, tasks read them. Intents, jobs and commits have them in the form of `serialization`. A slice
+that is read again gives the same rows with the same ordinals, or the same dead letters.
+
+A new kind of slice is a class here. Its reader is in `runtime.slices` if the database stores what it names, otherwise
+in `sources.reading`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+
+from watersmeet.serialization import kinds
+
+Print = tuple[int, str]
+"""(length in bytes, fingerprint of these bytes)."""
+
+Aside = Literal["vanished", "damaged", "replaced"]
+"""Why a file is set aside: it was gone, it is not complete or not of its format, another one has its name."""
+
+Segments = tuple[tuple[int, int], ...]
+"""(first event, time in microseconds): from that event on, events are made at the source's pace from that time on."""
+
+#: The classes of slices by their kind.
+KINDS: Final[dict[str, type[Slice]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """Base: a piece of input.
+
+    relation: id of the relation whose rows it has. rows, size_bytes: of what it names; estimates, with rows never below
+    the truth. seq: its place in the epoch's order of arrival, which the intent gives it; what one transaction did to a
+    relation has one place.
+    """
+
+    kind: ClassVar[str]
+    relation: str
+    rows: int = 0
+    size_bytes: int = 0
+    seq: int = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Every class of slices with a `kind` is one of its own."""
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls):
+            assert cls.kind not in KINDS, f"two kinds of slices are called {cls.kind}"
+            KINDS[cls.kind] = cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeSlice(Slice):
+    """A blob of what one commit changed of a relation.
+
+    file, offset_bytes: where the blob is (`BlobRef`). first: how many rows of the change come before it.
+    """
+
+    kind: ClassVar[str] = "change"
+    file: str
+    offset_bytes: int
+    first: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotSlice(Slice):
+    """A data file of a snapshot (`SnapshotFile`), by its name."""
+
+    kind: ClassVar[str] = "snapshot"
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSlice(Slice):
+    """Base of the slices of connectors.
+
+    ordinal: 0, 1, 2 … in the life of the source: the order of arrival. A history has ordinals of its own.
+    """
+
+    ordinal: int = 0
+
+    def at(self, ordinal: int) -> Self:
+        """The same slice with that ordinal."""
+        return replace(self, ordinal=ordinal)
+
+
+class FileVersion(NamedTuple):
+    """By what a file is known to be as it was. inode: 0 if it isn't known."""
+
+    size_bytes: int
+    mtime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSlice(SourceSlice):
+    """Part of a file.
+
+    path: the file's name, relative to the directory of the source. version: the file as it was when the slice was cut.
+    begin, end: bytes of a text file, row groups of a Parquet file, 0 and 1 of a gzip file. line: the number of the
+    first line (Parquet: row), from 1; lines: how many newlines (Parquet: rows) there are in it. total: the row groups
+    of a Parquet file, 1 of a gzip file; None if the file may grow. head, tail: fingerprints of the first and the last
+    bytes, up to `end` or, with `total`, of the whole file. header: the names in the header of a CSV file, None without
+    one. lacks: of a file's first slice, the declared columns that the file does not have. unterminated: it ends without
+    a newline. long: it is one line that is longer than records may be.
+    """
+
+    kind: ClassVar[str] = "file"
+    path: str
+    version: FileVersion
+    begin: int
+    end: int
+    line: int
+    lines: int
+    head: Print
+    tail: Print
+    total: int | None = None
+    header: tuple[str, ...] | None = None
+    lacks: tuple[str, ...] = ()
+    unterminated: bool = False
+    long: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsideSlice(SourceSlice):
+    """A file that is set aside as a whole, as it was then: no rows, a dead letter."""
+
+    kind: ClassVar[str] = "aside"
+    path: str
+    version: FileVersion
+    reason: Aside
+    lost_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenamingSlice(SourceSlice):
+    """Files of a source that have new names: no rows. names: (the old one, the new one), sorted."""
+
+    kind: ClassVar[str] = "renaming"
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventSlice(SourceSlice):
+    """Base: the events [begin, end) of a source that makes them. started_us: when the source began.
+
+    segments: when the events are made: the newest segment that begins at or before the first of them, and all within.
+    """
+
+    begin: int
+    end: int
+    started_us: int
+    segments: Segments
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatagenSlice(EventSlice):
+    """Rows of a datagen source."""
+
+    kind: ClassVar[str] = "datagen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NexmarkSlice(EventSlice):
+    """Events of a nexmark source, of which those of one kind may be its rows."""
+
+    kind: ClassVar[str] = "nexmark"
+
+
+kinds(Slice, KINDS)
