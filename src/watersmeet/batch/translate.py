@@ -28,10 +28,10 @@ from watersmeet.binder.scope import Scope
 from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.nodes import kind_of
 from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.dialects.schemas import with_current_names
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.errors import error

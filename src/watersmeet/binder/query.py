@@ -22,9 +22,9 @@ from watersmeet.binder.sources import (
 )
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.nodes import kind_of
-from watersmeet.dialects.registry import DEFAULT_DIALECT
 from watersmeet.errors import error
 from watersmeet.types import Field
 

@@ -35,6 +35,10 @@ Sourced = tuple[Relation, Scope]
 BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
 
+#: A row of DESCRIBE: name, type or value, whether it is never NULL; None for what is no column.
+Described = tuple[str, str, bool | None]
+
+
 def _as_it_is(bound: Bound) -> Bound:
     return bound
 
@@ -162,6 +166,20 @@ class DialectRules:
         Law: they begin with the query's columns.
         """
         return query.tree
+
+    def records_of(self, query: BoundQuery) -> Relation:
+        """The records that a processor writes to its topic: the changes of its query.
+
+        Law: what they make of the topic, read as the query's nature says, is the query's result.
+        """
+        raise NotImplementedError(f"{self.name} has no processors: {query.columns}")
+
+    def described(self, relation: CatalogRelation, plain: Callable[[], list[Described]]) -> list[Described]:
+        """What DESCRIBE shows of a relation: its columns, then what else there is to say of it.
+
+        Law: what SELECT can name comes under that name.
+        """
+        return plain()
 
     def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
         """Raises for a whole query, or that of a view, whose parts have a meaning and which as a whole has none.

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.serialization import kinds
 from watersmeet.types import Field, Schema
 from watersmeet.units import DAY_US
@@ -23,6 +24,11 @@ RelationKind = Literal["table", "source", "view", "materialized view", "index"]
 #: last row of each primary key; versioned_kv also older ones where a join asks for them, changelog_kv takes rows away
 #: by `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
 StreamMode = Literal["append", "changelog", "mutable", "versioned_kv", "changelog_kv"]
+
+#: The column with the time at which a row came, of every stream of Timeplus (TP-61).
+TIME_COLUMN: Final = "_tp_time"
+#: The column of a stream that has the time of each row (SQLstream, "JOIN clause").
+ROWTIME: Final = "ROWTIME"
 
 #: In rows that are written to a changelog stream: 1 for a row that comes, -1 for one that goes (ruling D-003-09).
 DELTA_COLUMN: Final = "_tp_delta"
@@ -157,7 +163,7 @@ class Relation:
     append_only: bool = False
     sql: str = ""
     depends_on: tuple[str, ...] = ()
-    dialect: str = "risingwave"
+    dialect: str = DEFAULT_DIALECT
     schema: str = COMMON_SCHEMA
     path: tuple[str, ...] = (COMMON_SCHEMA,)
     hidden: bool = False
@@ -306,6 +312,16 @@ class Relation:
         return self.columns if self.event_time is not None and self.event_time.ordered else self.written
 
     @property
+    def always_there(self) -> tuple[str, ...]:
+        """The columns that every record of a topic with a value has; of what is no topic none."""
+        return () if self.topic is None else (*self.topic.required, KEY_COLUMN)
+
+    @property
+    def written_by(self) -> str:
+        """What writes its rows, in words."""
+        return self.kind
+
+    @property
     def is_stored(self) -> bool:
         """True if commits carry its changes, so that its content can be read."""
         return self.kind in ("table", "materialized view")
@@ -419,6 +435,10 @@ class TopicTable(Table):
     entry: ClassVar[str] = "topic"
 
     topic: Topic = field(kw_only=True)
+
+    @property
+    def written_by(self) -> str:
+        return "stopped processor" if RECORD_NUMBER in [c.name for c in self.columns] else "INSERT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,6 +561,10 @@ class Processor(MaterializedView):
     entry: ClassVar[str] = "processor"
 
     topic: Topic = field(kw_only=True)
+
+    @property
+    def written_by(self) -> str:
+        return "processor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ import io
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import watersmeet
 from watersmeet.cli import consoles
 from watersmeet.cli.failures import read_script, read_scripts, reporting, write_text
+from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.errors import Error
 from watersmeet.late import late, never
 
@@ -38,9 +39,6 @@ else:
     texttests = late("watersmeet.cli.texttests")
     engines = late("watersmeet.database.engines")
     harness = late("watersmeet.testing.harness")
-
-DIALECT_NAMES: Final = "risingwave, lenses, sqlstream, timeplus"
-"""Those of the registry, which needs the grammars."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -78,7 +76,7 @@ PathOption = Annotated[
         "--path", help="Directory of a persistent database. Without it everything is gone at the end.", file_okay=False
     ),
 ]
-DialectOption = Annotated[str, typer.Option("--dialect", help=f"SQL that is spoken at first: {DIALECT_NAMES}.")]
+DialectOption = Annotated[str, typer.Option("--dialect", help=f"SQL that is spoken at first: {', '.join(DIALECTS)}.")]
 ParallelismOption = Annotated[
     int | None,
     typer.Option("--parallelism", min=1, help="State buckets, fixed when a database is made (default: cores)."),
@@ -120,7 +118,7 @@ def run(
         ),
     ] = None,
     path: PathOption = None,
-    dialect: DialectOption = "risingwave",
+    dialect: DialectOption = DEFAULT_DIALECT,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
@@ -158,7 +156,7 @@ def run(
 @app.command()
 def shell(
     path: PathOption = None,
-    dialect: DialectOption = "risingwave",
+    dialect: DialectOption = DEFAULT_DIALECT,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     permissions: PermissionsOption = PermissionsName.private,
@@ -173,7 +171,7 @@ def shell(
 def query(
     sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.")],
     path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
-    dialect: DialectOption = "risingwave",
+    dialect: DialectOption = DEFAULT_DIALECT,
     as_json: JsonOption = False,
 ) -> None:
     """Read a database, also while another process runs it. Needs no Spark."""
@@ -196,7 +194,7 @@ def query(
 @app.command()
 def explain(
     file: ScriptArgument,
-    dialect: DialectOption = "risingwave",
+    dialect: DialectOption = DEFAULT_DIALECT,
     parallelism: ParallelismOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -16,6 +16,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer  # type: ignore[import-untyped]
 
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import split_statements
 
 _WORDS: Final = (
@@ -46,7 +47,7 @@ def prompt_session(names: Callable[[], Iterable[str]], dialect: Callable[[], str
     )
 
 
-def is_complete(text: str, dialect: str = "risingwave") -> bool:
+def is_complete(text: str, dialect: str = DEFAULT_DIALECT) -> bool:
     """True if Enter should run the text: nothing, a backslash command, `quit` or `help`, or statements that have
     ended.
     """

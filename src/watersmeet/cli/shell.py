@@ -18,20 +18,18 @@ from watersmeet.cli.failures import REFUSED, Script, print_error, read_script
 from watersmeet.cli.follow import Follower, follow
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.run import print_notices, print_outcome
+from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.dialects import split_statements
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
 
-HELP: Final = r"""Statements end with a semicolon and may have several lines.
+HELP: Final = rf"""Statements end with a semicolon and may have several lines.
   \d            list all relations          \d NAME       describe one
   \x            rows as records, or tables  \timing       show how long statements take
   \i FILE       run a script                \q            quit (also Ctrl-D)
-SET dialect = 'timeplus'; and the like change the SQL that is spoken.
+SET dialect = '{DIALECTS[-1]}'; and the like change the SQL that is spoken.
 Ctrl-C drops the statement that is written, or interrupts the one that runs. Arrow up: earlier statements."""
-
-#: The dialect of a shell that was started without --dialect.
-DEFAULT_DIALECT: Final = "risingwave"
 
 
 class Shell:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from watersmeet.algebra.relations import Relation as Tree
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query, bind_view, closing_us, with_emission
-from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Operator
@@ -36,7 +36,8 @@ def _tree(relation: Relation, catalog: Catalog) -> Tree:
         return _bound(owner, catalog.seen_by(owner)).fills[work.index(relation.id)].tree
     statement = parse(relation.sql, relation.dialect)[-1]
     if isinstance(statement, CreateProcessor):
-        records = records_of(bind_query(statement.query, catalog, statement.text, relation.dialect))
+        query = bind_query(statement.query, catalog, statement.text, relation.dialect)
+        records = rules_of(relation.dialect).records_of(query)
         by_name = {c.name: c for c in records.columns}
         return exactly(records, [by_name[c.name] for c in relation.columns])
     return _bound(relation, catalog).tree

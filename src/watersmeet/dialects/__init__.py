@@ -6,17 +6,18 @@ shared.
 
 from __future__ import annotations
 
+from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.dialects.characters import check_characters
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.queries import Parameters
-from watersmeet.dialects.registry import DIALECTS, language_named
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.switches import read_text, split_statements
 
 __all__ = ["DIALECTS", "language_named", "parse", "split_statements"]
 
 
-def parse(text: str, dialect: str = "risingwave", parameters: Parameters = ()) -> list[Statement]:
+def parse(text: str, dialect: str = DEFAULT_DIALECT, parameters: Parameters = ()) -> list[Statement]:
     """The statements of `text` in order, which begins in `dialect` and may go over to another one (`switches`).
 
     parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become

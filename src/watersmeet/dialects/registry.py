@@ -11,11 +11,12 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import COMMON_SCHEMA
-from watersmeet.dialects import ddl, functions
+from watersmeet.dialects import ddl, functions, variables
 from watersmeet.dialects.alter import read_alter, read_rename
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.lenses.processors import goes_on, read_insert
+from watersmeet.dialects.lenses.variables import LENSES as LENSES_VARIABLES
 from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
@@ -24,10 +25,13 @@ from watersmeet.dialects.sqlstream.grammar import WatersmeetSqlstream
 from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.timeplus import ddl as timeplus
 from watersmeet.dialects.timeplus.codes import CODES
+from watersmeet.dialects.timeplus.columns import read_columns
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
 from watersmeet.dialects.timeplus.subscriptions import read_subscription
 from watersmeet.dialects.tokens import Cursor
+from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
+from watersmeet.types import Schema
 
 
 def _no_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:  # noqa: ARG001 - the signature of all
@@ -43,10 +47,10 @@ class Language:
     """A dialect.
 
     create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for
-    one that only writes
-    rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS (…);`. codes: its numbers
-    of errors, by condition. stop, alter, rename: read what follows STOP, ALTER
-    and RENAME. subscription: reads what follows SUBSCRIBE, RECOVER or UNSUBSCRIBE.
+    one that only writes rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS
+    (…);`. stop, alter, rename: read what follows STOP, ALTER and RENAME. subscription: reads what follows SUBSCRIBE,
+    RECOVER or UNSUBSCRIBE. codes: its numbers of errors, by condition. variables: its session variables. columns:
+    reads `(name type, …)` of what is outside, and which numbers columns take whose types take more.
     """
 
     name: str
@@ -61,6 +65,8 @@ class Language:
     subscription: Callable[[str, Cursor, Dialect, dict[str, Any]], Statement] | None = None
     rename: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     codes: Mapping[str, int] = field(default_factory=dict)
+    variables: tuple[Variable, ...] = ()
+    columns: Callable[[Cursor], tuple[Schema, Mapping[str, tuple[int, int]]]] | None = None
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -70,10 +76,24 @@ class Language:
 
 _LANGUAGES: Final[dict[str, Language]] = {
     "risingwave": Language(
-        "risingwave", WatersmeetRisingWave, RISINGWAVE, functions.read_create, functions.read_drop, alter=read_alter
+        "risingwave",
+        WatersmeetRisingWave,
+        RISINGWAVE,
+        functions.read_create,
+        functions.read_drop,
+        alter=read_alter,
+        variables=variables.RISINGWAVE,
     ),
     "lenses": Language(
-        "lenses", WatersmeetLenses, LENSES, lenses.read_create, lenses.read_drop, read_insert, goes_on, lenses.read_stop
+        "lenses",
+        WatersmeetLenses,
+        LENSES,
+        lenses.read_create,
+        lenses.read_drop,
+        read_insert,
+        goes_on,
+        lenses.read_stop,
+        variables=LENSES_VARIABLES,
     ),
     "sqlstream": Language(
         "sqlstream",
@@ -93,12 +113,9 @@ _LANGUAGES: Final[dict[str, Language]] = {
         rename=read_rename,
         subscription=read_subscription,
         codes=CODES,
+        columns=read_columns,
     ),
 }
-#: The names of the dialects that come with Watersmeet.
-DIALECTS: Final = tuple(_LANGUAGES)
-#: The one that is spoken where none is named.
-DEFAULT_DIALECT: Final = "risingwave"
 #: All names of the schema that is always there.
 COMMON_NAMES: Final = tuple(
     dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())])
@@ -109,6 +126,11 @@ def register(language: Language) -> None:
     """Adds a dialect. INVALID_PARAMETER for a name that another one has."""
     if _LANGUAGES.setdefault(language.name, language) is not language:
         raise error("INVALID_PARAMETER", f'there is a dialect "{language.name}" already')
+
+
+def dialect_variables() -> list[Variable]:
+    """The session variables of all dialects."""
+    return [variable for language in _LANGUAGES.values() for variable in language.variables]
 
 
 def language_named(name: str) -> Language:

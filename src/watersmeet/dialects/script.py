@@ -28,6 +28,7 @@ from watersmeet.dialects.statements import (
 from watersmeet.dialects.timeplus.subscriptions import WORDS as SUBSCRIPTIONS
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.types import Schema
 
 _QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
@@ -164,6 +165,16 @@ def _definitions(part: Sequence[Token]) -> set[str]:
         if depth == 0 and token.token_type in (TokenType.WITH, TokenType.COMMA):
             found.add(following.text)
     return found
+
+
+def columns_of(text: str, language: Language) -> Schema:
+    """The columns that `id string, name string` lists; FEATURE_NOT_SUPPORTED in a dialect without what is outside."""
+    if language.columns is None:
+        raise error("FEATURE_NOT_SUPPORTED", f"tables of other systems are not supported in dialect {language.name}")
+    cursor = Cursor(tokenize(f"({text})", language), f"({text})", folding=language.semantics.folding)
+    columns, _ = language.columns(cursor)
+    cursor.end()
+    return columns
 
 
 def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:

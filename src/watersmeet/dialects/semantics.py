@@ -31,7 +31,7 @@ class Semantics:
     tables: what SHOW TABLES lists: all tables, `plain` ones (those that are not called streams), or all that queries
     `read`, as topics.
     changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
-    DELETE writes tombstones, UPDATE is refused, DESCRIBE shows the facets, and a query that runs gives the changes.
+    DELETE writes tombstones, UPDATE is refused, and a query that runs gives the changes.
     processors_have_settings: whether SET with a dotted name is of a processor.
     row_order: by what first_value, last_value, lag and their kin go where no ORDER BY says it: nothing of the rows but
     their values; the order of arrival; ROWTIME, and of equal ones arrival.

@@ -140,9 +140,10 @@ class CreateStream(CreateRelation):
 class CreateExternalTable(CreateRelation):
     """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
 
-    No columns: those of the content.
+    No columns: those of the content. own: it is over a relation of this database.
     """
 
+    own: bool = False
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -160,12 +161,13 @@ class CreateExternalStream(CreateRelation):
 class Clause:
     """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
 
-    span: of the call.
+    span: of the call. own: as a source it is a relation of this database.
     """
 
     name: str
     options: Mapping[str, str]
     span: Span
+    own: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

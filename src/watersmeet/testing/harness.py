@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_written
-from watersmeet.dialects.timeplus.texts import columns_of
+from watersmeet.dialects.script import columns_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.ordering import stream_clock
@@ -54,12 +55,14 @@ class Harness:
     def set_external(self, kind: str, table: str, columns: str, rows: Sequence[Sequence[str | None]]) -> None:
         """Put rows in the place of a table of another system: external tables and dictionaries over it read them.
 
-        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in Timeplus' spelling, `id
-        string, name string`.
+        kind: mysql, clickhouse, …. table: `database.table`. columns: their names and types in the spelling of the
+        dialect that is spoken, `id string, name string`.
         rows: texts, each read as its column's type; they take the place of those of an earlier call.
         """
         self._session.require_writer("setting external content")
-        self._session.database.outside.give(kind, table, columns_of(columns), rows)
+        self._session.database.outside.give(
+            kind, table, columns_of(columns, language_named(self._session.dialect)), rows
+        )
 
     def inject(self, relation: str, rows: pa.Table) -> None:
         """Commit rows to a source or table as if its connector had delivered them.

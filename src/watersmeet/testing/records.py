@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from watersmeet.dialectnames import DEFAULT_DIALECT
+
 _COMMENTED: Final = re.compile(r"^\s*#")
 _HEADER: Final = re.compile(r"^# (name|source|features|note): ?(.*)$")
 _LOOPS: Final = ("loop", "foreach")
@@ -49,7 +51,7 @@ _DIRECTIVES: Final = (
     "watermark",
 )
 #: What `onlyif` and `skipif` may call us.
-_OURSELVES: Final = ("watersmeet", "risingwave")
+_OURSELVES: Final = ("watersmeet", DEFAULT_DIALECT)
 _TRAILING_COMMENT: Final = re.compile(r"\s+#.*$")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named
 from watersmeet.dialects.sqltypes import type_named
 from watersmeet.errors import Error
@@ -94,7 +95,7 @@ class Connect(Protocol):
 def run_script(script: Script, connect: Connect) -> Outcome:
     """Runs `script`, of the rich form without connectors: `insert` takes their place. Stops at the first failure."""
     first = script.records[0] if script.records else None
-    dialect = first.argument_text if first is not None and script.rich else "risingwave"
+    dialect = first.argument_text if first is not None and script.rich else DEFAULT_DIALECT
     records = script.records[1:] if script.rich else script.records
     outcome = Outcome()
     with connect(dialect=dialect, replace_connectors=script.rich) as connection:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import watersmeet
-from watersmeet.cli.commands import DIALECT_NAMES
-from watersmeet.dialects import DIALECTS
+from watersmeet.dialectnames import DIALECTS
+from watersmeet.dialects.registry import language_named
 from watersmeet.late import late
 from watersmeet.session.statements import registry
 
@@ -62,7 +62,7 @@ def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
 
 
 def test_the_dialects_of_help_are_those_of_the_registry():
-    assert DIALECT_NAMES.split(", ") == list(DIALECTS)
+    assert [language_named(name).name for name in DIALECTS] == list(DIALECTS)
 
 
 def test_every_statement_finds_its_handler():

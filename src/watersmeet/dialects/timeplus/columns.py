@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.options import not_supported
@@ -12,9 +11,6 @@ from watersmeet.dialects.timeplus.types import ColumnType, read_column_type
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
 from watersmeet.types import Field
-
-#: The column with the time at which a row came, of every stream (TP-61).
-TIME_COLUMN: Final = "_tp_time"
 
 
 def key_names(cursor: Cursor) -> tuple[Name, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.catalog import ARRIVAL, StreamMode
+from watersmeet.catalog import ARRIVAL, TIME_COLUMN, StreamMode
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import read_expression
@@ -22,7 +22,7 @@ from watersmeet.dialects.statements import (
     Statement,
     StreamIndex,
 )
-from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_column, refuse_default
+from watersmeet.dialects.timeplus.columns import key_names, read_column, refuse_default
 from watersmeet.dialects.timeplus.external import read_dictionary, read_external_stream, read_external_table
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.dialects.typedefaults import type_default

@@ -5,8 +5,9 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "External Table", "Dictionary".
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.statements import (
     Clause,
@@ -16,10 +17,13 @@ from watersmeet.dialects.statements import (
     Name,
     Statement,
 )
-from watersmeet.dialects.timeplus.columns import TIME_COLUMN, key_names, read_columns
+from watersmeet.dialects.timeplus.columns import key_names, read_columns
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
 from watersmeet.types import TIMESTAMP, Field
+
+#: The kind of what is outside that this is itself, unless another host is named.
+_OWN: Final = "timeplus"
 
 
 def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -27,6 +31,7 @@ def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     columns, ranges = read_columns(cursor) if cursor.at("(") else ((), {})
+    options = _settings(cursor, "an external table")
     return CreateExternalTable(
         **base,
         name=name.name,
@@ -35,7 +40,8 @@ def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
         columns=columns,
         if_not_exists=if_not_exists,
         ranges=ranges,
-        options=_settings(cursor, "an external table"),
+        options=options,
+        own=options["type"].lower() == _OWN and "hosts" not in options,
     )
 
 
@@ -149,7 +155,8 @@ def _clause(cursor: Cursor) -> Clause:
         cursor.expect(")")
     span = span_of(cursor.tokens[start : cursor.index])
     cursor.expect(")")
-    return Clause(name=name.name.lower(), options=options, span=span)
+    kind = name.name.lower()
+    return Clause(name=kind, options=options, span=span, own=kind == _OWN and "host" not in options)
 
 
 def _lifetime(cursor: Cursor) -> int:

@@ -16,12 +16,12 @@ from sqlglot.dialects.clickhouse import ClickHouse as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.nodes import FirstName, ImpliedAlias, retyped
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.aliases import with_aliases
-from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable

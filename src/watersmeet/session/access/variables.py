@@ -1,138 +1,52 @@
-"""Session variables: the names that SET and SHOW know, with RisingWave's defaults.
-
-A variable without `effect` is accepted, because scripts written for another system set it, and says so in a
-notice: the results are the same, only that system's way of getting them would differ.
-"""
+"""Session variables: the names that SET and SHOW know. Those of a dialect are told by its `Language`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from watersmeet.algebra.durations import timeout_us
 from watersmeet.binder.settings import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS
-from watersmeet.dialects.registry import DIALECTS, language_named
+from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
+from watersmeet.dialects.registry import dialect_variables, language_named
+from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 
 #: The variable that says which SQL is spoken.
 DIALECT: Final = "dialect"
-#: The variable that says after how long a silent topic holds nobody back; empty for never.
-IDLE_DEFAULT: Final = "defaults.topic.watermark_idle_timeout"
-
-Kind = Literal["boolean", "integer", "text", "interval"]
 
 _TRUE: Final = ("true", "t", "on", "yes", "1")
 _FALSE: Final = ("false", "f", "off", "no", "0")
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer.
+#: Those that all dialects share.
+_SHARED: Final = (
+    Variable("application_name", "text", "", "Name of the program, for the reader of a log.", effect=True),
+    Variable(DIALECT, "text", DEFAULT_DIALECT, "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
+    Variable(
+        JOIN_ROWS_SETTING,
+        "integer",
+        str(MOST_JOIN_ROWS),
+        "Rows that each join of a new view may make in one epoch, or else the view fails; 0 is any number.",
+        effect=True,
+        least=0,
+    ),
+    Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up.", effect=True),
+    Variable(
+        "timezone",
+        "text",
+        "UTC",
+        "Zone in which timestamptz values are shown and computed.",
+        effect=True,
+        choices=("utc", "etc/utc", "gmt", "+00:00", "0"),
+    ),
+)
 
-    system: that has it.
-    """
 
-    name: str
-    kind: Kind
-    default: str
-    description: str
-    effect: bool = False
-    choices: tuple[str, ...] = ()
-    least: int | None = None
-    system: str = "RisingWave"
+def variables() -> dict[str, Variable]:
+    """All variables by name, sorted."""
+    return {v.name: v for v in sorted((*_SHARED, *dialect_variables()), key=lambda v: v.name)}
 
-
-def _flag(name: str, default: bool, description: str, effect: bool = False) -> Variable:
-    return Variable(name, "boolean", "true" if default else "false", description, effect)
-
-
-#: Sorted by name.
-VARIABLES: Final[dict[str, Variable]] = {
-    v.name: v
-    for v in (
-        Variable("application_name", "text", "", "Name of the program, for the reader of a log.", effect=True),
-        Variable("backfill_rate_limit", "text", "default", "Rows per second while a new view reads its history."),
-        _flag("batch_enable_lookup_join", True, "Lookup joins in batch queries."),
-        Variable("client_min_messages", "text", "notice", "Smallest level of message that the client gets."),
-        _flag("defaults.topic.autocreate", False, "A processor makes its target topic (Lenses).", effect=True),
-        Variable(
-            "defaults.topic.partitions",
-            "integer",
-            "1",
-            "Partitions of topics that are made for processors (Lenses).",
-            effect=True,
-            least=1,
-        ),
-        Variable(
-            "defaults.topic.replication",
-            "integer",
-            "1",
-            "Copies of topics that are made for processors (Lenses).",
-            least=1,
-            system="Lenses",
-        ),
-        Variable(
-            IDLE_DEFAULT,
-            "interval",
-            "",
-            "How long a new topic may be silent before it holds nobody back any more; empty: for ever (Lenses).",
-            effect=True,
-        ),
-        Variable(DIALECT, "text", "risingwave", "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
-        _flag("enable_index_selection", True, "Index choice for temporal and lookup joins."),
-        _flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),
-        _flag("enable_locality_backfill", True, "Sort the history of a new view by join key."),
-        _flag("enable_share_plan", True, "Share equal subplans."),
-        Variable("extra_float_digits", "integer", "1", "Digits of floating-point output."),
-        _flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until all views show their rows.", effect=True),
-        Variable(
-            JOIN_ROWS_SETTING,
-            "integer",
-            str(MOST_JOIN_ROWS),
-            "Rows that each join of a new view may make in one epoch, or else the view fails; 0 is any number.",
-            effect=True,
-            least=0,
-        ),
-        Variable("query_mode", "text", "auto", "How batch queries run.", choices=("auto", "local", "distributed")),
-        Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up.", effect=True),
-        _flag("sink_decouple", True, "Log in front of sinks."),
-        Variable("statement_timeout", "integer", "0", "Seconds after which a batch query is ended; 0 is never."),
-        _flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins."),
-        _flag("streaming_enable_bushy_join", True, "Bushy instead of left-deep join trees.", effect=True),
-        _flag("streaming_enable_delta_join", False, "Delta joins over indexes."),
-        _flag(
-            "streaming_enable_multiway_join",
-            True,
-            "Inner joins by one key are one operator without rows in between.",
-            True,
-        ),
-        _flag("streaming_enable_unaligned_join", False, "Let barriers overtake a join."),
-        _flag("streaming_force_filter_inside_join", False, "Keep residual conditions in the join."),
-        Variable(
-            "streaming_join_encoding",
-            "text",
-            "",
-            "Row encoding of join state.",
-            choices=("", "cpu_optimized", "memory_optimized"),
-        ),
-        Variable("streaming_parallelism", "text", "default", "Parallelism of new views."),
-        _flag("streaming_separate_consecutive_join", False, "An exchange between consecutive joins."),
-        _flag(
-            "streaming_share_arrangements", True, "Joins of new views read arrangements that other views keep.", True
-        ),
-        _flag("streaming_use_arrangement_backfill", True, "Arrangement backfill."),
-        _flag("streaming_use_snapshot_backfill", True, "Snapshot backfill."),
-        Variable(
-            "timezone",
-            "text",
-            "UTC",
-            "Zone in which timestamptz values are shown and computed.",
-            effect=True,
-            choices=("utc", "etc/utc", "gmt", "+00:00", "0"),
-        ),
-    )
-}
 
 #: Other spellings. `rw_` before any name is understood too.
 ALIASES: Final = {"time zone": "timezone", "time_zone": "timezone"}
@@ -177,20 +91,21 @@ class Variables:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all variables, sorted by name."""
-        return [(v.name, self.get(v.name), v.description) for v in VARIABLES.values()]
+        return [(v.name, self.get(v.name), v.description) for v in variables().values()]
 
 
 def find(name: str) -> Variable:
     """The variable called `name`, in any of its spellings. Raises UNDEFINED_OBJECT."""
     lowered = name.lower()
     lowered = ALIASES.get(lowered, lowered)
+    known = variables()
     for candidate in (lowered, lowered.removeprefix("rw_")):
-        if candidate in VARIABLES:
-            return VARIABLES[candidate]
+        if candidate in known:
+            return known[candidate]
     raise error(
         "UNDEFINED_OBJECT",
         f'unknown session variable "{name}"',
-        hint=did_you_mean(lowered, VARIABLES) or "SHOW ALL lists the variables.",
+        hint=did_you_mean(lowered, known) or "SHOW ALL lists the variables.",
     )
 
 

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, VALUE_FACET, Input, Relation
+from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, TIME_COLUMN, VALUE_FACET, Input, Relation
 from watersmeet.database.transaction import Change, consolidated, in_one_form
-from watersmeet.dialects.timeplus.columns import TIME_COLUMN
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.ordering import in_order

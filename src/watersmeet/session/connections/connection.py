@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from watersmeet import errors
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named, parse
 from watersmeet.dialects.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
@@ -47,7 +48,7 @@ _RUNTIMES: Final = ("spark", "inprocess")
 
 def connect(
     path: str | Path | None = None,
-    dialect: str = "risingwave",
+    dialect: str = DEFAULT_DIALECT,
     parallelism: int | None = None,
     runtime: Runtime = "spark",
     *,

@@ -74,7 +74,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL TABLE")
     options = dict(statement.options)
-    if options["type"].lower() == "timeplus" and "hosts" not in options:
+    if statement.own:
         _over_stream(session, statement, options)
         return Result("CREATE EXTERNAL TABLE")
     external = _located(
@@ -157,7 +157,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
     dictionary = _layout(session, statement)
     needs = (dictionary.stream,) if dictionary.stream else ()
     source = statement.source
-    if source.name == "timeplus" and "host" not in source.options:
+    if source.own:
         below = _stream(session, statement, source)
         _check_columns_of(below, statement, source.span)
         shown = tuple(below.column(c.name) for c in statement.columns)

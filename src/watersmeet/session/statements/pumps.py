@@ -13,9 +13,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.binder import bind_query
-from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.sources import view_statement
-from watersmeet.catalog import Pump, Relation, StoppedPump, turned_into
+from watersmeet.catalog import ROWTIME, Pump, Relation, StoppedPump, turned_into
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import again, error

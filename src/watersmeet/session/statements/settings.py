@@ -10,7 +10,7 @@ from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.result import Result, text_result
 from watersmeet.session.access.schemas import USER_SCHEMA, set_schema
-from watersmeet.session.access.variables import VARIABLES
+from watersmeet.session.access.variables import variables
 
 #: What SHOW shows beside variables, for hints.
 SHOWN: Final = (
@@ -53,7 +53,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
         failure.condition == "UNDEFINED_OBJECT"
         and session.semantics.processors_have_settings
         and "." in statement.name
-        and did_you_mean(statement.name, VARIABLES) is None
+        and did_you_mean(statement.name, variables()) is None
     ):
         return error_at(
             statement,
@@ -79,6 +79,6 @@ def show_variable(session: Session, statement: ShowVariable) -> Result:
         value = session.variables.get(statement.name)
     except Error as err:
         err.sql, err.span = statement.text, statement.name_span
-        err.hint = did_you_mean(statement.name, (*VARIABLES, *SHOWN)) or err.hint
+        err.hint = did_you_mean(statement.name, (*variables(), *SHOWN)) or err.hint
         raise
     return text_result("SHOW", (statement.name,), [(value,)])

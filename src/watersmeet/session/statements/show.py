@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.rules import Described
 from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.secrets import without_secrets
@@ -16,7 +18,7 @@ from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.session.access.words import LISTED, is_meant
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.like import like
-from watersmeet.session.statements.showtopics import described, processors, required, topics
+from watersmeet.session.statements.showtopics import processors, topics
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
 from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.store.retention import changed_bytes
@@ -379,25 +381,30 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
 
     Of a topic a field is not NULL that every record with a value has: what is stored of a tombstone is nobody's value.
     """
-    rows: list[tuple[Any, ...]] = [
-        (c.name, c.type.sql, not c.nullable or c.name in required(relation)) for c in relation.columns
+    rows: list[Described] = [
+        (c.name, c.type.sql, not c.nullable or c.name in relation.always_there) for c in relation.columns
     ]
-    if command == "DESCRIBE" and relation.topic is not None and session.semantics.changes_topics == "records":
-        rows = [*described(relation)]
-    elif command == "DESCRIBE":
-        if relation.primary_key:
-            rows.append(("primary key", ", ".join(relation.primary_key), None))
-        if relation.append_only:
-            rows.append(("append only", "true", None))
-        if relation.time_columns:
-            rows.append(("watermark", ", ".join(relation.time_columns), None))
-        rows += [
-            (r.name, f"index({', '.join(r.index_columns)})", None)
-            for r in session.catalog.relations.values()
-            if r.kind == "index" and relation.id in r.depends_on
-        ]
-        rows.append(("table description", relation.what, None))
+    if command == "DESCRIBE":
+        rows = rules_of(session.dialect).described(relation, lambda: [*rows, *_facts(session, relation)])
     return typed_result(command, (Field("Name", VARCHAR), Field("Type", VARCHAR), Field("Not Null", BOOLEAN)), rows)
+
+
+def _facts(session: Session, relation: Relation) -> list[Described]:
+    """What there is to say of a relation beside its columns."""
+    rows: list[Described] = []
+    if relation.primary_key:
+        rows.append(("primary key", ", ".join(relation.primary_key), None))
+    if relation.append_only:
+        rows.append(("append only", "true", None))
+    if relation.time_columns:
+        rows.append(("watermark", ", ".join(relation.time_columns), None))
+    rows += [
+        (r.name, f"index({', '.join(r.index_columns)})", None)
+        for r in session.catalog.relations.values()
+        if r.kind == "index" and relation.id in r.depends_on
+    ]
+    rows.append(("table description", relation.what, None))
+    return rows
 
 
 def _is_like(name: str, statement: Show) -> bool:

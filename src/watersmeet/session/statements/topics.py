@@ -16,7 +16,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.binder import BoundQuery, bind_query
-from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import (
     ARRIVAL,
     KEY_COLUMN,
@@ -36,7 +36,6 @@ from watersmeet.session.access.filling import Bound, stop_feeding
 from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.access.variables import IDLE_DEFAULT
 from watersmeet.session.services.views import make, watermarks_of
 from watersmeet.types import BOOLEAN, TIMESTAMP, Field
 
@@ -160,7 +159,9 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             f"the records have no key that could be stored as {statement.key_format}",
             hint="Select one: expression AS _key.",
         )
-    tree = records_of(query if declared is None else _into(session, query, declared, statement))
+    tree = rules_of(session.dialect).records_of(
+        query if declared is None else _into(session, query, declared, statement)
+    )
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
     key_format = statement.key_format or query.layout.key_format
@@ -271,5 +272,5 @@ def _partitions(session: Session) -> int:
 
 
 def _idle_us(session: Session) -> int | None:
-    text = session.variables.get(IDLE_DEFAULT)
+    text = session.variables.get("defaults.topic.watermark_idle_timeout")
     return timeout_us(text) if text else None

@@ -15,6 +15,7 @@ from watersmeet.algebra.relations import Relation
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Part, check_alias_list
 from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.dialects.lenses.describing import described
 from watersmeet.binder.dialects.lenses.metadata import (
     by_key,
     check_decided,
@@ -29,7 +30,7 @@ from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
 from watersmeet.binder.groupkeys import spelled_out
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.order_limit import Item
-from watersmeet.binder.rules import BindQuery, DialectRules, JoinClause, NamedItem, SelectList, Sourced
+from watersmeet.binder.rules import BindQuery, Described, DialectRules, JoinClause, NamedItem, SelectList, Sourced
 from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sources import not_supported, scan
 from watersmeet.binder.timewindows import window_call
@@ -61,6 +62,12 @@ class LensesRules(DialectRules):
                 hint="Select one: expression AS _key.",
             )
         return records_of(query)
+
+    def records_of(self, query: BoundQuery) -> Relation:
+        return records_of(query)
+
+    def described(self, relation: CatalogRelation, plain: Callable[[], list[Described]]) -> list[Described]:
+        return plain() if relation.topic is None else described(relation, relation.topic)
 
     def item(
         self,

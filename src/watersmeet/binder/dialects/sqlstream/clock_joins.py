@@ -24,8 +24,8 @@ from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.binding import Binding, Environment, value_of
 from watersmeet.binder.dialects.sqlstream.join_windows import CURRENT, RangeWindow, RowsWindow, UnitWindow, join_window
 from watersmeet.binder.dialects.sqlstream.row_lifetimes import Framed, framed, moved, timestamp
-from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput
+from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP

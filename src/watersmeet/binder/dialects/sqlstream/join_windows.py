@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.durations import has_months, lengths_us
 from watersmeet.binder.binding import Environment
-from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.context import Context

@@ -18,10 +18,10 @@ from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_o
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.binding import Binding, Bound, Environment
-from watersmeet.binder.dialects.sqlstream.rowtimes import ROWTIME
 from watersmeet.binder.groupkeys import spelled_out
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.stars import star_of
+from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value

@@ -14,6 +14,7 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us
 from watersmeet.binder.dialects.timeplus.date_differences import check_lengths, with_differences
 from watersmeet.binder.scope import Scope
+from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.nodes import retyped
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import RangeJoin
@@ -21,7 +22,6 @@ from watersmeet.errors import Error, error
 from watersmeet.places import own_place, set_place
 
 _NAME: Final = "date_diff_within"
-_TIME_COLUMN: Final = "_tp_time"
 
 
 def with_ranges(node: exp.Join, left: Scope, right: Scope, text: str, settings: Mapping[str, str]) -> exp.Join:
@@ -74,16 +74,16 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
 
 
 def _time_column(scope: Scope, call: exp.Anonymous, text: str) -> exp.Expression:
-    tables = [t for t in scope.tables if t.alias is not None and any(c.name == _TIME_COLUMN for c in t.columns)]
+    tables = [t for t in scope.tables if t.alias is not None and any(c.name == TIME_COLUMN for c in t.columns)]
     if len(tables) == 1:
-        return exp.column(exp.to_identifier(_TIME_COLUMN, quoted=True), exp.to_identifier(tables[0].alias, quoted=True))
+        return exp.column(exp.to_identifier(TIME_COLUMN, quoted=True), exp.to_identifier(tables[0].alias, quoted=True))
     raise _no_one(bool(tables), call, text)
 
 
 def _no_one(several: bool, call: exp.Anonymous, text: str) -> Error:
     return error(
         "AMBIGUOUS_COLUMN" if several else "UNDEFINED_COLUMN",
-        f"{'more than one relation' if several else 'no relation'} of one side has a column {_TIME_COLUMN}",
+        f"{'more than one relation' if several else 'no relation'} of one side has a column {TIME_COLUMN}",
         sql=text,
         span=place_of(call),
         hint=f"Name the columns: {_NAME}(left_stream.time, right_stream.time, 2m).",
