@@ -115,14 +115,14 @@ class Output:
 class Bound:
     """A bound query: its tree, whose columns are those of `outputs` in order.
 
-    nature, layout: of its records, in a dialect of records; the last `facets` of its columns then are not what is
-    selected.
+    nature, layout: of its records, in a dialect of records, where the last `metadata_columns` columns are not in the
+    select list.
     """
 
     relation: Relation
     outputs: tuple[Output, ...]
     nature: RecordKind | None = None
-    facets: int = 0
+    metadata_columns: int = 0
     layout: RecordLayout = PLAIN
 
 
@@ -136,7 +136,7 @@ class BoundQuery:
     depends_on: ids of the catalog relations that the query names, views among them.
     max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
     rows each may make in one epoch, None if the query does not say. fills, delayed: as in
-    `Binding`. nature, facets, layout: of its records, as in
+    `Binding`. nature, metadata_columns, layout: of its records, as in
     `Bound`. functions: ids of the functions of SQL that the query calls.
     """
 
@@ -147,7 +147,7 @@ class BoundQuery:
     max_buffered_bytes: int | None = None
     most_join_rows: int | None = None
     nature: RecordKind | None = None
-    facets: int = 0
+    metadata_columns: int = 0
     rowtime: str | None = None
     hidden: bool = False
     layout: RecordLayout = PLAIN

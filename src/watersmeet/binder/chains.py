@@ -104,12 +104,12 @@ class Chain:
     @property
     def left(self) -> Scope:
         """What can be read to the right of all items."""
-        facets = self._written[0].facets if len(self._written) == 1 else None
+        metadata = self._written[0].metadata if len(self._written) == 1 else None
         return Scope(
             tuple(t for s in self._written for t in s.tables),
             tuple(c for s in self._written for c in s.visible),
             self.env.outer,
-            facets=facets,
+            metadata=metadata,
         )
 
     def result(self) -> Sourced:

@@ -1,11 +1,12 @@
-"""Range joins forget: rows that come too late are left out, so that rows which only they could meet need not be kept
-(TP-31).
+"""Late-row filters of range joins, whose state would otherwise grow for ever (TP-31).
 
 Timeplus, "Multi-JOINs and ASOF JOINs", "Range Bidirectional JOIN"; Proton. Proton drops what is behind the lesser of
 both sides' greatest times by more than a bucket, which is as long as the range. Here a row is late if its time is
 behind the lesser of both sides' greatest times, as of the epochs before, by more than the range: no row within a range
-of the present is ever left out. So windows end (EMIT AFTER WINDOW CLOSE) where a stream has no watermark of its own: a
-row is late for those that were over at the greatest time of the epochs before.
+of the present is ever left out. A row that only late rows could meet is not kept.
+
+Windows close in the same way (EMIT AFTER WINDOW CLOSE) if a stream has no watermark of its own: a row is late for a
+window that had ended by the greatest time of the epochs before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from watersmeet.binder.binding import Binding
 from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 
-def without_latecomers(joined: Join, binding: Binding) -> Join:
+def without_late_rows(joined: Join, binding: Binding) -> Join:
     """The join of two sides without their late rows; as it is where the times of a side can't be followed."""
     for bound in time_bounds(joined):
         left, right = bound.left.column, bound.right.column
@@ -34,7 +35,9 @@ def without_latecomers(joined: Join, binding: Binding) -> Join:
         if all(marks):
             late = shifted(both(*marks), -max(-bound.lo_us, bound.hi_us))
             return replace(
-                joined, left=_punctual(joined.left, left, one, late), right=_punctual(joined.right, right, other, late)
+                joined,
+                left=_late_row_filter(joined.left, left, one, late),
+                right=_late_row_filter(joined.right, right, other, late),
             )
     return joined
 
@@ -87,5 +90,5 @@ def clock_of(side: Relation, column: str, binding: Binding) -> tuple[str, str, s
     return relation.id, name, f"{relation.id}.{name}@{binding.moment}"
 
 
-def _punctual(side: Relation, column: str, clock: tuple[str, str, str] | None, late: Watermark) -> Relation:
+def _late_row_filter(side: Relation, column: str, clock: tuple[str, str, str] | None, late: Watermark) -> Relation:
     return side if clock is None else LateRowFilter(side, column, late, *clock)

@@ -142,10 +142,10 @@ def _of_output(node: exp.Expression, outputs: Sequence[Output], ctx: Context) ->
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The ending of a SELECT: ORDER BY and DISTINCT ON over the rows below its select list.
+class OrderLimit:
+    """ORDER BY, LIMIT, OFFSET and DISTINCT ON of a SELECT, over the rows below its select list.
 
-    keys: of ORDER BY. on: of DISTINCT ON, None if it has none.
+    keys: of ORDER BY. on: of DISTINCT ON, None if it has none. limits: None without LIMIT and OFFSET.
     """
 
     node: exp.Expression
@@ -192,8 +192,8 @@ class Ending:
         return relation if self.limits is None else limited(relation, keys, self.limits)
 
 
-def ending_of(node: exp.Expression, items: Sequence[Item], ctx: Context) -> Ending:
-    """What ends a SELECT whose select list `items` was bound by `ctx`."""
+def order_limit_of(node: exp.Expression, items: Sequence[Item], ctx: Context) -> OrderLimit:
+    """The ORDER BY, LIMIT, OFFSET and DISTINCT ON of a SELECT whose select list `items` was bound by `ctx`."""
     names = [n for _, n, _ in items]
 
     def value(part: exp.Expression, clause: str) -> Value:
@@ -207,6 +207,6 @@ def ending_of(node: exp.Expression, items: Sequence[Item], ctx: Context) -> Endi
     if on is not None:
         parts = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
         scalars = tuple(value(p, "SELECT DISTINCT ON").finish() for p in parts)
-    found = Ending(node, keys, scalars, limits_of(node, ctx))
+    found = OrderLimit(node, keys, scalars, limits_of(node, ctx))
     found.check(ctx)
     return found

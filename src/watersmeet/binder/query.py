@@ -70,7 +70,7 @@ def bind_query(
         limit,
         found.most_join_rows,
         bound.nature,
-        bound.facets,
+        bound.metadata_columns,
         rules.rowtime(tree),
         hidden=len(own) < len(bound.outputs),
         layout=bound.layout,

@@ -80,7 +80,7 @@ PLAIN: Final = RecordLayout()
 
 
 @dataclass(frozen=True)
-class Facets:
+class RecordMetadata:
     """What a query over records gives beside what it selects. key: None where there is none."""
 
     nature: RecordKind
@@ -95,7 +95,7 @@ class Scope:
 
     tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
     merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
-    columns is to a subquery in it, if not itself (above a GROUP BY). facets: of the records, in a dialect of records.
+    columns is to a subquery in it, if not itself (above a GROUP BY). metadata: of the records, in a dialect of records.
     stream: the rowtime of all together, in a dialect with rowtimes; None for what is no stream. order: that of the
     rows of all together, in a dialect that goes by it.
     """
@@ -104,7 +104,7 @@ class Scope:
     visible: tuple[ScopeColumn, ...] = ()
     outer: Scope | None = None
     from_inside: Callable[[Value, str, exp.Column], Value] | None = None
-    facets: Facets | None = None
+    metadata: RecordMetadata | None = None
     stream: StreamInput | None = None
     order: RowOrder | None = None
 

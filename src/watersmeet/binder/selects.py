@@ -17,7 +17,7 @@ from watersmeet.binder.groupingsets import sets_of
 from watersmeet.binder.groupkeys import aliased
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
-from watersmeet.binder.order_limit import Ending, Item, ending_of, note_order, ordered_items
+from watersmeet.binder.order_limit import Item, OrderLimit, note_order, order_limit_of, ordered_items
 from watersmeet.binder.roworder import StreamOrder
 from watersmeet.binder.rules import BindQuery, Groups, SelectList, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
@@ -171,7 +171,7 @@ class Selecting:
             if alias is not None:
                 shown = [*names, *[c.name for c in scope.visible[len(names) :]]]
                 visible = [ScopeColumn(n, c.value) for n, c in zip(shown, scope.visible, strict=True)]
-                scope = replace(single(alias, visible, stream=scope.stream), facets=scope.facets)
+                scope = replace(single(alias, visible, stream=scope.stream), metadata=scope.metadata)
             return relation, scope
         return bind_derived(node, self.env, self.binding, self.bind)
 
@@ -199,37 +199,41 @@ class Selecting:
         if grouping or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
             groups = self.rules.groups(self.node, rows.relation, scope, self.env, self.binding)
             self.node, self.hidden = groups.node, groups.hidden
-            relation, listed, ending = self._grouped(rows, below, windows)
+            relation, listed, order_limit = self._grouped(rows, below, windows)
         else:
             groups = Groups(self.node)
-            listed, ending = self._listed(below, rows.relation, scope, windows)
+            listed, order_limit = self._listed(below, rows.relation, scope, windows)
             relation = subqueries.applied(rows.relation)
         self.hidden = self.hidden or listed.hidden
         relation = self.sets.tree(windows.tree(relation))
-        if ending.limits is None and ending.on is None and not listed.ordered:
+        if order_limit.limits is None and order_limit.on is None and not listed.ordered:
             note_order(sorting, self.binding)
-        if self.node.args.get("distinct") and ending.on is None:
+        if self.node.args.get("distinct") and order_limit.on is None:
             relation, outputs = self._distinct(*self._project(relation, listed.items))
-            found = Bound(ending.above(relation, listed.items, below), outputs)
+            found = Bound(order_limit.above(relation, listed.items, below), outputs)
         else:
-            found = Bound(*self._project(ending.below(relation), listed.items))
+            found = Bound(*self._project(order_limit.below(relation), listed.items))
         return groups.finish(listed.finish(found))
 
-    def _listed(self, ctx: Context, relation: Relation, scope: Scope, windows: Windows) -> tuple[SelectList, Ending]:
+    def _listed(
+        self, ctx: Context, relation: Relation, scope: Scope, windows: Windows
+    ) -> tuple[SelectList, OrderLimit]:
         """The select list and what ends the query, which may call window functions. relation: below groups."""
         ctx.windowing = windows
         listed = self.rules.select_list(self.items(ctx, scope), self.node, relation, scope, ctx)
-        ending = ending_of(self.node, listed.items, ctx)
+        order_limit = order_limit_of(self.node, listed.items, ctx)
         ctx.windowing = None
-        return listed, ending
+        return listed, order_limit
 
-    def _grouped(self, rows: StreamOrder, below: ScopeContext, windows: Windows) -> tuple[Relation, SelectList, Ending]:
+    def _grouped(
+        self, rows: StreamOrder, below: ScopeContext, windows: Windows
+    ) -> tuple[Relation, SelectList, OrderLimit]:
         """The groups that HAVING leaves, and the select list over them."""
         having = self.node.args.get("having")
         ctx = self._grouping(self.node.args.get("group"), below, below.scope)
         inside = replace(below.scope, from_inside=ctx.grouped)
         ctx.subqueries = in_items = self._subqueries(inside)
-        listed, ending = self._listed(ctx, rows.relation, below.scope, windows)
+        listed, order_limit = self._listed(ctx, rows.relation, below.scope, windows)
         parts = [] if having is None else condition_parts(having.this)
         ctx.clause = "HAVING"
         ctx.subqueries = in_having = self._subqueries(inside)
@@ -237,7 +241,7 @@ class Selecting:
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
         grouped = ctx.tree(below.subqueries.applied(rows.relation))
-        return in_items.applied(having_parts(grouped)), listed, ending
+        return in_items.applied(having_parts(grouped)), listed, order_limit
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
         """The select list with stars expanded: value, name (None: it has none), place."""

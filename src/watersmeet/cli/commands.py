@@ -20,7 +20,7 @@ from watersmeet.cli import consoles
 from watersmeet.cli.failures import read_script, read_scripts, reporting, write_text
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.errors import Error
-from watersmeet.late import late, never
+from watersmeet.lazyimport import block_import, lazy_import
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
-    dialects = late("watersmeet.dialects")
-    render = late("watersmeet.cli.render")
-    runner = late("watersmeet.cli.run")
-    prompt = late("watersmeet.cli.shell")
-    texttests = late("watersmeet.cli.texttests")
-    engines = late("watersmeet.database.engines")
-    harness = late("watersmeet.testing.harness")
+    dialects = lazy_import("watersmeet.dialects")
+    render = lazy_import("watersmeet.cli.render")
+    runner = lazy_import("watersmeet.cli.run")
+    prompt = lazy_import("watersmeet.cli.shell")
+    texttests = lazy_import("watersmeet.cli.texttests")
+    engines = lazy_import("watersmeet.database.engines")
+    harness = lazy_import("watersmeet.testing.harness")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -176,7 +176,7 @@ def query(
 ) -> None:
     """Read a database, also while another process runs it. Needs no Spark."""
     # DuckDB and PyArrow import pandas where it is installed, which takes longer than the query; nothing here uses it.
-    never("pandas")
+    block_import("pandas")
     with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
         out = consoles.output()
         try:

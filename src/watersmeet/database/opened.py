@@ -23,7 +23,7 @@ from watersmeet.database.transaction import Change
 from watersmeet.dialects.secrets import has_secrets
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
-from watersmeet.late import late
+from watersmeet.lazyimport import lazy_import
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from watersmeet.database import engines, rebuild
     from watersmeet.planner import names
 else:
-    planner = late("watersmeet.planner")
-    names = late("watersmeet.planner.names")
-    rebuild = late("watersmeet.database.rebuild")
-    engines = late("watersmeet.database.engines")
+    planner = lazy_import("watersmeet.planner")
+    names = lazy_import("watersmeet.planner.names")
+    rebuild = lazy_import("watersmeet.database.rebuild")
+    engines = lazy_import("watersmeet.database.engines")
 
 #: In-process databases are compacted after so many commits, in the thread that made them.
 _INPROCESS_COMPACTION: Final = 256

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from watersmeet.catalog import External
 from watersmeet.database.locks import lock
 from watersmeet.database.problems import Problems
-from watersmeet.late import late
+from watersmeet.lazyimport import lazy_import
 from watersmeet.types import Schema
 
 if TYPE_CHECKING:
     from watersmeet.sources import external as readers
 else:
-    readers = late("watersmeet.sources.external")
+    readers = lazy_import("watersmeet.sources.external")
 
 
 class Outside:

@@ -16,7 +16,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import error
-from watersmeet.late import late
+from watersmeet.lazyimport import lazy_import
 from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, writer_files
@@ -24,7 +24,7 @@ from watersmeet.store.layout import Layout, writer_files
 if TYPE_CHECKING:
     from watersmeet import planner
 else:
-    planner = late("watersmeet.planner")
+    planner = lazy_import("watersmeet.planner")
 
 
 class Plans:

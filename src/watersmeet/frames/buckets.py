@@ -87,7 +87,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
     for index, scan in enumerate(_scans(circuit)):
         delta = _received(shape, index, pieces)
         rows[index] = delta.num_rows
-        delta = _punctual(shape, index, delta, marks.get(SIDES[index]))
+        delta = _without_late_rows(shape, index, delta, marks.get(SIDES[index]))
         late[index] = rows[index] - delta.num_rows
         sources[scan] = [_numbered(shape, delta) if index == 1 and isinstance(shape.match, Newest) else delta]
     marks = _advanced(shape, marks, pieces)
@@ -158,8 +158,8 @@ def _received(shape: JoinShape, index: int, pieces: Sequence[Piece]) -> Delta:
     return Delta.concat(found) if found else Delta.empty(arrow_schema(shape.sides[index].schema, positional=True))
 
 
-def _punctual(shape: JoinShape, index: int, delta: Delta, mark_us: int | None) -> Delta:
-    """Without the rows whose time is before the watermark of earlier micro-batches."""
+def _without_late_rows(shape: JoinShape, index: int, delta: Delta, mark_us: int | None) -> Delta:
+    """The rows whose time is not before the watermark of earlier micro-batches."""
     time = shape.sides[index].time
     if mark_us is None or time is None or not delta.num_rows:
         return delta

@@ -117,18 +117,18 @@ def _(node: Records, names: _Names) -> PlanTree:
 
 @_print.register
 def _(node: Changes, names: _Names) -> PlanTree:
-    told = [_print(i, dict(names)) for i in node.inputs[1:]]
+    changes = [_print(i, dict(names)) for i in node.inputs[1:]]
     below = _print(node.input, names)
     names.update({c.id: c.name for c in node.made})
     causes = listed([listed([names[i] for i in c.match]) for c in node.causes])
-    return PlanTree("LogicalChanges", (("causes", causes),), (below, *told))
+    return PlanTree("LogicalChanges", (("causes", causes),), (below, *changes))
 
 
 @_print.register
 def _(node: LateRowFilter, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     return PlanTree(
-        "LogicalPunctual",
+        "LogicalLateRowFilter",
         (("time", names[node.column]), ("before" if node.late else "not_before", watermark_text(node.bound, {}))),
         (below,),
     )

@@ -263,8 +263,8 @@ class Lowering:
         sides: list[tuple[Operator, Sequence[int]]] = [(op, [places[i] for i in node.matched])]
         for cause in node.causes:
             if cause.changes is not None:
-                told = self._told(cause.changes, [op.schema[places[i]].type for i in cause.match])
-                sides.append((told, range(width)))
+                changes = self._cause(cause.changes, [op.schema[places[i]].type for i in cause.match])
+                sides.append((changes, range(width)))
         specs = tuple(
             operators.CauseSpec(
                 tuple(places[i] for i in c.match), None if c.time is None else places[c.time], c.partners
@@ -283,7 +283,7 @@ class Lowering:
             ],
         )
 
-    def _told(self, node: Relation, types: Sequence[SqlType]) -> Operator:
+    def _cause(self, node: Relation, types: Sequence[SqlType]) -> Operator:
         """All columns of `node`, the first ones in `types`."""
         below = self.lower(node, node.ids)
         kinds = [*types, *(c.type for c in node.columns[len(types) :])]

@@ -167,7 +167,7 @@ class PhysicalPrinter:
             return "StreamCut", (("keeps", op.keeps),)
         if isinstance(op, LateRowFilter):
             time = self._names.columns(op.inputs[0])[op.column]
-            return "StreamPunctual", (
+            return "StreamLateRowFilter", (
                 ("time", time),
                 ("before" if op.late else "not_before", self._names.watermark(op.bound)),
             )

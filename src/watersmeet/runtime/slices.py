@@ -94,7 +94,7 @@ def read_slices(
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})
-        for table, diff, ordinals in _punctual(parts, event_time, late_below_us, intent.time_us, counts):
+        for table, diff, ordinals in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
             _tell(clocks, table, diff, intent.time_us, counts)
             for scan in readers:
                 found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, table, diff, ordinals))
@@ -117,7 +117,7 @@ def _drops(intent: Intent, relation_id: str) -> bool:
     )
 
 
-def _punctual(
+def _without_late_rows(
     parts: Iterable[_Part], event_time: EventTime | None, late_below_us: int | None, now_us: int, counts: SourceCounts
 ) -> Iterator[_Part]:
     """The rows that are not late; all are counted."""

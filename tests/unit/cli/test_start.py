@@ -9,7 +9,7 @@ import sys
 import watersmeet
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.registry import language_named
-from watersmeet.late import late
+from watersmeet.lazyimport import lazy_import
 from watersmeet.session.statements import registry
 
 LOADED = """
@@ -70,9 +70,9 @@ def test_every_statement_finds_its_handler():
 
 
 def test_a_late_module_is_imported_when_it_is_used():
-    module = late("colorsys")
+    module = lazy_import("colorsys")
     assert module.rgb_to_hsv(0, 0, 0) == (0.0, 0.0, 0)
-    assert late("colorsys") is sys.modules["colorsys"]
+    assert lazy_import("colorsys") is sys.modules["colorsys"]
 
 
 def test_a_command_may_be_started_without_standard_streams(tmp_path):

@@ -16,7 +16,7 @@ from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named, parse
 from watersmeet.dialects.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
-from watersmeet.late import late
+from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access import transactions
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Result
@@ -29,10 +29,10 @@ from watersmeet.store.layout import FilePermissions
 if TYPE_CHECKING:
     from watersmeet.session.services import running, status, topology, upkeep
 else:
-    running = late("watersmeet.session.services.running")
-    status = late("watersmeet.session.services.status")
-    topology = late("watersmeet.session.services.topology")
-    upkeep = late("watersmeet.session.services.upkeep")
+    running = lazy_import("watersmeet.session.services.running")
+    status = lazy_import("watersmeet.session.services.status")
+    topology = lazy_import("watersmeet.session.services.topology")
+    upkeep = lazy_import("watersmeet.session.services.upkeep")
 
 Runtime = Literal["spark", "inprocess"]
 

@@ -12,7 +12,7 @@ from watersmeet.catalog import Subscription, turned_into
 from watersmeet.dialects.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
 from watersmeet.kernel.evaluation.duck import rows_of
-from watersmeet.late import late
+from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, described, failed_query, reading, runs_on
 from watersmeet.session.access.result import Result, rows_result, text_result
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from watersmeet.binder import emission, emission_request
     from watersmeet.session.services import changes, refreshing, running, views
 else:
-    emission = late("watersmeet.binder.emission")
-    changes = late("watersmeet.session.services.changes")
-    refreshing = late("watersmeet.session.services.refreshing")
-    running = late("watersmeet.session.services.running")
-    views = late("watersmeet.session.services.views")
+    emission = lazy_import("watersmeet.binder.emission")
+    changes = lazy_import("watersmeet.session.services.changes")
+    refreshing = lazy_import("watersmeet.session.services.refreshing")
+    running = lazy_import("watersmeet.session.services.running")
+    views = lazy_import("watersmeet.session.services.views")
 
 _NUMBERS: Final = itertools.count(1)
 

@@ -15,15 +15,15 @@ from watersmeet.watermarks import Watermark, both
 def records_of(query: BoundQuery) -> Relation:
     """The changes of a query as records: of a table by its key, each a value or, where that is gone, none."""
     tree = query.tree
-    facets = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
+    metadata = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
     made = (
         Column("@deleted", TOMBSTONE, BOOLEAN, nullable=False),
         Column("@offset", RECORD_NUMBER, BIGINT, nullable=False),
     )
-    kept = tuple(c.id for c in facets.values())
+    kept = tuple(c.id for c in metadata.values())
     if query.nature == "stream":
         return Records(tree, None, kept, made)
-    key = facets.get(KEY_COLUMN)
+    key = metadata.get(KEY_COLUMN)
     parts = [] if key is None else key_parts(read(key))
     columns = tuple(Column(f"@key{i}", f"key{i}", p.type, p.nullable) for i, p in enumerate(parts))
     keys, changed = tuple(c.id for c in columns), changes_of(tree)
@@ -31,7 +31,7 @@ def records_of(query: BoundQuery) -> Relation:
     below = Project(
         changed.rows, (*tree.columns, *columns, *added), (*map(read, tree.columns), *parts, *map(read, added))
     )
-    records = Records(below, keys, (*kept, *keys), made, facets[RECORD_TIME].id, _clock(tree))
+    records = Records(below, keys, (*kept, *keys), made, metadata[RECORD_TIME].id, _clock(tree))
     return exactly(records, [c for c in records.columns if c not in columns])
 
 

@@ -10,7 +10,7 @@ from watersmeet.dialects.lenses.ddl import IDLE_TIMEOUT
 
 
 def described(relation: Relation, topic: Topic) -> list[Described]:
-    """The facets of a topic's records, as queries name them, then how they are kept and written."""
+    """The columns and metadata of a topic's records, as queries name them, then how they are kept and written."""
     fields = [
         (c.name, c.type.sql, c.name in relation.always_there)
         for c in relation.columns

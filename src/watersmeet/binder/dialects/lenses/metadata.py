@@ -17,7 +17,7 @@ from watersmeet.binder.binding import Environment, scope_columns
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
 from watersmeet.binder.order_limit import Item
 from watersmeet.binder.rules import NamedItem
-from watersmeet.binder.scope import Facets, RecordKind, RecordLayout, Scope, ScopeColumn, single
+from watersmeet.binder.scope import RecordKind, RecordLayout, RecordMetadata, Scope, ScopeColumn, single
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import RecordSelect
 from watersmeet.dialects.queries import place_of
@@ -29,10 +29,10 @@ from watersmeet.expressions.values import Value, of_scalar
 from watersmeet.types import TIMESTAMP
 
 
-def facets_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: RecordLayout) -> Facets:
+def metadata_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: RecordLayout) -> RecordMetadata:
     """The key and the time among the columns of one item of FROM."""
     by_name = {c.name: c.value for c in columns}
-    return Facets(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
+    return RecordMetadata(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
 
 
 def scope_of_records(
@@ -55,15 +55,15 @@ def scope_of_records(
             )
     shown = scope_columns(tree.columns, item.names)
     lost = [c for c in own if c.name in HIDDEN and c.name not in [s.name for s in shown]]
-    return replace(single(item.alias, [*shown, *lost], item.schema), facets=facets_of(own, kind, layout))
+    return replace(single(item.alias, [*shown, *lost], item.schema), metadata=metadata_of(own, kind, layout))
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
     """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own
     (LS-35).
     """
-    assert scope.facets is not None
-    layout, key = scope.facets.layout, scope.facets.key
+    assert scope.metadata is not None
+    layout, key = scope.metadata.layout, scope.metadata.key
     kept = (
         not groups
         and key is not None
@@ -101,12 +101,12 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
     return fields
 
 
-def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
+def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
     """What is selected, then `_key` and `@time` of the records, unless they are selected.
 
     group: of an aggregate, whose records have what they are grouped by as their key; aliases are spelled out in it.
     """
-    assert scope.facets is not None
+    assert scope.metadata is not None
     _check_names(items, ctx)
     selected = {name for _, name, _ in items}
     key: Value | None
@@ -117,7 +117,7 @@ def with_facets(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Gr
             exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx
         )
     else:
-        key, time = scope.facets.key, scope.facets.time
+        key, time = scope.metadata.key, scope.metadata.time
     return [
         *items,
         *[
@@ -166,8 +166,8 @@ def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Co
 
 def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
-    assert scope.facets is not None
-    if scope.facets.key is None:
+    assert scope.metadata is not None
+    if scope.metadata.key is None:
         raise error(
             "COLUMN_NOT_GROUPED",
             "records without key can't be grouped by it",

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Repartition
 from watersmeet.binder.binding import Environment
-from watersmeet.binder.scope import Facets, RecordLayout, Scope
+from watersmeet.binder.scope import RecordLayout, RecordMetadata, Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
@@ -19,7 +19,7 @@ Sourced = tuple[Relation, Scope]
 
 def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:
     """How the joined records are kept if the join is by their keys. KEY_FORMATS."""
-    one, other = _facets(left), _facets(right)
+    one, other = _metadata(left), _metadata(right)
     formats = one.layout.key_format, other.layout.key_format
     if None not in formats:
         types = [f.key.type.sql for f in (one, other) if f.key is not None]
@@ -43,7 +43,7 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
     """Both sources with as many partitions: the one with fewer is written again (D-004-16)."""
-    one, other = _facets(left[1]).layout.partitions, _facets(right[1]).layout.partitions
+    one, other = _metadata(left[1]).layout.partitions, _metadata(right[1]).layout.partitions
     if one is None or other is None or one == other:
         return left, right
     if one < other:
@@ -51,6 +51,6 @@ def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
     return left, (Repartition(right[0], one), right[1])
 
 
-def _facets(scope: Scope) -> Facets:
-    assert scope.facets is not None, "only sources of records are joined"
-    return scope.facets
+def _metadata(scope: Scope) -> RecordMetadata:
+    assert scope.metadata is not None, "only sources of records are joined"
+    return scope.metadata

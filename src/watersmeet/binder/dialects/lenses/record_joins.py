@@ -22,7 +22,7 @@ from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.rules import JoinClause, Sourced
-from watersmeet.binder.scope import Facets, RecordKind, Scope, ScopeColumn, ScopeContext
+from watersmeet.binder.scope import RecordKind, RecordMetadata, Scope, ScopeColumn, ScopeContext
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import lengths_of
 from watersmeet.dialects.queries import name_of, place_of
@@ -45,7 +45,7 @@ def record_join(clause: JoinClause) -> Sourced:
     """
     left, right, node, env, binding = clause.left, clause.right, clause.node, clause.env, clause.binding
     check_aliases(left[1], right[1], node, env)
-    one, other = left[1].facets, right[1].facets
+    one, other = left[1].metadata, right[1].metadata
     if one is None or other is None:
         raise error(
             "FEATURE_NOT_SUPPORTED",
@@ -63,7 +63,7 @@ def record_join(clause: JoinClause) -> Sourced:
     node = windowed(_conditioned(node, left[1], right[1], env, binding), time_of(left[1]), time_of(right[1]))
     sides = copartitioned(left, right)
     within = None if length_us is None else Within(*sides, length_us, grace_us)
-    left, right = sides if within is None else within.punctual()
+    left, right = sides if within is None else within.without_late_rows()
     relation, scope = join(replace(clause, left=left, right=right, node=node))
     assert isinstance(relation, Join)
     joined: Relation = relation
@@ -80,7 +80,7 @@ def record_join(clause: JoinClause) -> Sourced:
     shown = _once(scope, len(left[1].visible), node, relation.kind)
     layout = layout if _by_key(relation, one, other) else replace(layout, key_format=None)
     return made, replace(
-        scope, visible=shown, facets=Facets(nature, value_of(key_column), value_of(time_column), layout)
+        scope, visible=shown, metadata=RecordMetadata(nature, value_of(key_column), value_of(time_column), layout)
     )
 
 
@@ -183,7 +183,7 @@ def _looked_up(joined: Join, *, turned: bool) -> Relation:
     )
 
 
-def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
+def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
     """The key of the result: by `_key` alone the common one, else an object of what ON equates (LS-35).
 
     Where two tables meet, with both keys: a result for each pair of them (D-004-05). Also by `_key`, if records of one
@@ -201,7 +201,7 @@ def _key(joined: Join, one: Facets, other: Facets) -> Scalar:
     return packed(fields, always=True)
 
 
-def _by_key(joined: Join, one: Facets, other: Facets) -> bool:
+def _by_key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> bool:
     """Whether the join is by the keys of its sources alone, so that they are the keys of the result."""
     if one.nature == other.nature == "table" and joined.kind == "full" and joined.residual is not None:
         return False
@@ -229,7 +229,7 @@ def _merged(kind: JoinKind, left: Scalar, right: Scalar) -> Scalar:
     return right if kind == "right" else left
 
 
-def _time(joined: Join, one: Facets, other: Facets) -> Scalar:
+def _time(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
     """The time of the result: the stream's, where it looks up a table, else the later one, as in Kafka Streams."""
     if one.nature != other.nature:
         return (one if one.nature == "stream" else other).time.finish()

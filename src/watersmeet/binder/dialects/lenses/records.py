@@ -27,7 +27,7 @@ from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
 
 #: Columns that `*` leaves out.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
-#: Names that no field of a record can have: the columns of a topic that nobody writes, and facets that are no columns.
+#: Names that no field of a record can have: the columns of a topic that nobody writes, and metadata that is no column.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
 
 

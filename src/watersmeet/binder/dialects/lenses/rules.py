@@ -23,7 +23,7 @@ from watersmeet.binder.dialects.lenses.metadata import (
     layout_of,
     scope_of_records,
     starred,
-    with_facets,
+    with_metadata,
 )
 from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
@@ -110,7 +110,7 @@ class LensesRules(DialectRules):
     def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         if bound is None or bound.nature is None:
             return super().item_scope(tree, item, env, bound)
-        width = len(bound.outputs) - bound.facets
+        width = len(bound.outputs) - bound.metadata_columns
         check_alias_list(item.names, width, item.shown, env.text, place_of(item.node))
         return scope_of_records(tree, item, bound.nature, bound.layout, env)
 
@@ -151,10 +151,10 @@ class LensesRules(DialectRules):
         self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Relation]:
         """Time decides nothing of a stream. Aggregates without GROUP BY are by the records' key."""
-        if scope.facets is None:
+        if scope.metadata is None:
             return node, relation
         where = node.args.get("where")
-        if where is not None and scope.facets.nature == "stream":
+        if where is not None and scope.metadata.nature == "stream":
             check_decided(condition_parts(where.this), ScopeContext(env.text, scope, "WHERE"))
         ctx = ScopeContext(env.text, scope, "SELECT")
         if node.args.get("group") is None and any(has_aggregate(e, ctx) for e in node.expressions):
@@ -167,17 +167,17 @@ class LensesRules(DialectRules):
         self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
     ) -> SelectList:
         """With the records' key and time behind it."""
-        facets = scope.facets
-        if facets is None:
+        metadata = scope.metadata
+        if metadata is None:
             return SelectList(items)
         group, groups = node.args.get("group"), isinstance(ctx, Grouping)
         group = None if group is None else spelled_out(group, node.expressions, scope)
-        found = with_facets(items, scope, ctx, group)
+        found = with_metadata(items, scope, ctx, group)
         layout = layout_of(found, scope, groups=groups)
 
         def finish(bound: Bound) -> Bound:
-            kind: RecordKind = "table" if groups else facets.nature
-            return replace(bound, nature=kind, facets=len(found) - len(items), layout=layout)
+            kind: RecordKind = "table" if groups else metadata.nature
+            return replace(bound, nature=kind, metadata_columns=len(found) - len(items), layout=layout)
 
         return SelectList(found, finish=finish)
 

@@ -25,7 +25,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
 from watersmeet.binder.binding import Binding, Environment, read
-from watersmeet.binder.scope import Facets, Scope
+from watersmeet.binder.scope import RecordMetadata, Scope
 from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.lenses.nodes import WithinJoin, lengths_of
 from watersmeet.dialects.nodes import plain
@@ -100,13 +100,13 @@ class Within:
         self._sides = (left, right)
         self._accepted_us = length_us + (GRACE_US if grace_us is None else grace_us)
         self._awaited_us = length_us + (grace_us or 0)
-        self._times = [_facets(s).time.finish() for _, s in self._sides]
+        self._times = [_metadata(s).time.finish() for _, s in self._sides]
         self._clocks: list[Watermark] = [
             mark_of(t, clocks(r)) for t, (r, _) in zip(self._times, self._sides, strict=True)
         ]
 
-    def punctual(self) -> tuple[Sourced, Sourced]:
-        """Both sides without what is late."""
+    def without_late_rows(self) -> tuple[Sourced, Sourced]:
+        """Both sides under a late-row filter, where their times are followed."""
         left, right = (
             s if not clock else (self._split(i, late=False), s[1])
             for i, (s, clock) in enumerate(zip(self._sides, self._clocks, strict=True))
@@ -186,6 +186,6 @@ def time_of(scope: Scope) -> exp.Column:
     )
 
 
-def _facets(scope: Scope) -> Facets:
-    assert scope.facets is not None, "only sources of records are joined"
-    return scope.facets
+def _metadata(scope: Scope) -> RecordMetadata:
+    assert scope.metadata is not None, "only sources of records are joined"
+    return scope.metadata

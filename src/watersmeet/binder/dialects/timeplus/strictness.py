@@ -27,7 +27,7 @@ from watersmeet.binder.binding import Binding, Environment
 from watersmeet.binder.change_kinds import change_kind
 from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, dictionary_of, look_up
 from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
-from watersmeet.binder.late_rows import without_latecomers
+from watersmeet.binder.late_rows import without_late_rows
 from watersmeet.binder.newest import newest
 from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import place_of
@@ -103,7 +103,7 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
             "or join with a mutable stream."
         )
     if sides == ("append", "append") and isinstance(node, RangeJoin):
-        return without_latecomers(joined, binding)
+        return without_late_rows(joined, binding)
     if (
         sides == ("changelog", "changelog")
         and joined.kind == "left"

@@ -1,10 +1,10 @@
-"""Modules that are imported when they are first used: what a start does not need must not cost it time.
+"""Imports that wait until a module is first used, so that a command starts without what it does not need.
 
 ```python
 if TYPE_CHECKING:
     from watersmeet import planner
 else:
-    planner = late("watersmeet.planner")
+    planner = lazy_import("watersmeet.planner")
 ```
 """
 
@@ -17,15 +17,15 @@ from types import ModuleType
 from typing import Any
 
 
-def late(name: str) -> ModuleType:
-    """The module `name`, which is imported at the first look at an attribute of it, at once if it is there already."""
-    return sys.modules.get(name) or _Late(name)
+def lazy_import(name: str) -> ModuleType:
+    """The module `name`. It is imported when one of its attributes is first read, unless it is imported already."""
+    return sys.modules.get(name) or _Lazy(name)
 
 
-def never(name: str) -> None:
-    """As if the module `name` were not installed, unless it is there already.
+def block_import(name: str) -> None:
+    """Makes later imports of `name` fail as if it were not installed, unless it is imported already.
 
-    A None in sys.modules is not enough: compiled modules take that for the module.
+    A None in sys.modules is not enough: compiled modules take it for the module itself.
     """
     sys.meta_path.insert(0, _Missing(name))
 
@@ -40,7 +40,7 @@ class _Missing(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
-class _Late(ModuleType):
+class _Lazy(ModuleType):
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(importlib.import_module(self.__name__), attribute)
         setattr(self, attribute, value)
