@@ -8,8 +8,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relation
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Binding, value_of
+from watersmeet.binder.binding import value_of
 from watersmeet.binder.groupingsets import expanded, grouping
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.scope import ScopeContext, SubqueryValues
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error

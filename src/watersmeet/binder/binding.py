@@ -1,10 +1,10 @@
-"""How a query is read, what binding finds on its way, and what comes of it."""
+"""What binding a query finds on its way, and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from sqlglot import exp
 
@@ -12,13 +12,20 @@ from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Rel
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn
-from watersmeet.catalog import Catalog
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER, Schema, SqlType
 
-if TYPE_CHECKING:
-    from watersmeet.binder.rules import DialectRules
+#: A bound item of the select list: its value, its name, its place.
+Item = tuple[Value, str | None, exp.Expression]
+
+
+class NewColumns(Protocol):
+    """Makes columns of a query."""
+
+    def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
+        """A column with an id of its own."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Fill:
     tree: Relation
 
 
-#: Which rows of relations count; see `rules.Reading`; `before`: those that were there at the start.
+#: Which rows of relations count; see `Reading`; `before`: those that were there at the start.
 Part = Literal["all", "new", "new of streams", "before"]
 
 
@@ -53,47 +60,6 @@ class Collected:
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
     window_ends: set[str] = field(default_factory=set)
     named: set[Cte] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class Binding:
-    """How a query is read, and where to put what is found. A query inside of another may have a binding of its own.
-
-    rules: of the dialect whose text is bound. rules_of: those of others, by name. moment: of the start of the query:
-    the newest commit that it follows. part: which rows of the relations count: all, of append-only ones those that come
-    after the moment, or those that were there before. still: what is no stream is read as it was at that moment, and
-    stands still. settings: of the query. closing_us: rows come out once their windows are over for so long (None: as
-    they come). depends_on: ids of the relations of the catalog that the query names. fills: what it finds that caches
-    of dictionaries lack.
-    """
-
-    catalog: Catalog
-    rules: DialectRules
-    rules_of: Callable[[str], DialectRules]
-    moment: int = 0
-    part: Part = "all"
-    still: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-    closing_us: int | None = None
-    depends_on: list[str] = field(default_factory=list)
-    fills: list[Fill] = field(default_factory=list)
-    collected: Collected = field(default_factory=Collected)
-
-    def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
-        """A column with an id of its own."""
-        column = Column(f"#{self.collected.next_id}", name, kind, nullable)
-        self.collected.next_id += 1
-        return column
-
-    def notice(self, text: str) -> None:
-        """Tells the user something that is no error; each text once."""
-        if text not in self.collected.notices:
-            self.collected.notices.append(text)
-
-    def depend(self, relation_id: str) -> None:
-        """Notes that the query names this relation of the catalog."""
-        if relation_id not in self.depends_on:
-            self.depends_on.append(relation_id)
 
 
 @dataclass(frozen=True)
@@ -136,7 +102,7 @@ class BoundQuery:
     depends_on: ids of the catalog relations that the query names, views among them.
     max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
     rows each may make in one epoch, None if the query does not say. fills, delayed: as in
-    `Binding`. nature, metadata_columns, layout: of its records, as in
+    `rules.Binding`. nature, metadata_columns, layout: of its records, as in
     `Bound`. functions: ids of the functions of SQL that the query calls.
     """
 
@@ -196,14 +162,14 @@ def filtered(relation: Relation, parts: list[Scalar]) -> Relation:
     return relation if predicate is None else Filter(relation, predicate)
 
 
-def one_row(relation: Relation, binding: Binding) -> Relation:
+def one_row(relation: Relation, binding: NewColumns) -> Relation:
     """One row if `relation` has any, else none."""
     mark = binding.new_column("exists", INTEGER, nullable=False)
     marked = Project(relation, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),))
     return distinct(marked, binding)
 
 
-def distinct(relation: Relation, binding: Binding) -> Relation:
+def distinct(relation: Relation, binding: NewColumns) -> Relation:
     """Each row of `relation` once."""
     outputs = tuple(binding.new_column(c.name, c.type, c.nullable) for c in relation.columns)
     return Aggregate(relation, tuple(read(c) for c in relation.columns), (), outputs)

@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.binding import Binding, Environment, check_alias_list, filtered, value_of
+from watersmeet.binder.binding import Environment, check_alias_list, filtered, value_of
 from watersmeet.binder.joins import check_aliases
 from watersmeet.binder.lookups import plain_join
-from watersmeet.binder.rules import JoinClause, Sourced
+from watersmeet.binder.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.binder.subqueries import Subqueries
 from watersmeet.binder.timewindows import check_join

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Binding, Cte, Environment, check_alias_list
-from watersmeet.binder.rules import BindQuery
+from watersmeet.binder.binding import Cte, Environment, check_alias_list
+from watersmeet.binder.rules import Binding, BindQuery
 from watersmeet.binder.sources import alias_of, not_supported
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error

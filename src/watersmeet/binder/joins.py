@@ -13,9 +13,9 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.asof import asof_join
 from watersmeet.binder.binding import Environment
 from watersmeet.binder.keys import condition_parts, equality_key, key_of
-from watersmeet.binder.rules import JoinClause, Sourced
+from watersmeet.binder.rules import JoinClause, JoinSubqueries, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, named
-from watersmeet.binder.subqueries import Subqueries, has_subquery
+from watersmeet.binder.subqueries import has_subquery
 from watersmeet.dialects.nodes import FirstName
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
@@ -80,7 +80,7 @@ class _On:
         scope: Scope,
         node: exp.Join,
         env: Environment,
-        subqueries: Callable[[Scope], Subqueries],
+        subqueries: Callable[[Scope], JoinSubqueries],
     ) -> None:
         self.left = left
         self.right = right
@@ -90,7 +90,7 @@ class _On:
         self.node = node
         self.subqueries = subqueries
 
-    def _context(self) -> tuple[ScopeContext, Subqueries]:
+    def _context(self) -> tuple[ScopeContext, JoinSubqueries]:
         subqueries = self.subqueries(self.scope)
         return ScopeContext(self.env.text, self.scope, "JOIN/ON", subqueries), subqueries
 

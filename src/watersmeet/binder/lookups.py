@@ -14,9 +14,9 @@ from watersmeet.algebra.durations import TIME_TYPES
 from watersmeet.algebra.relations import AsofJoin, Column, Join, KeyPair, Relation, Scan, TemporalJoin, Versions
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.binding import Binding, Environment, read
+from watersmeet.binder.binding import Environment, read
 from watersmeet.binder.joins import join
-from watersmeet.binder.rules import JoinClause, Sourced
+from watersmeet.binder.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.catalog import ARRIVAL
 from watersmeet.catalog import Relation as CatalogRelation

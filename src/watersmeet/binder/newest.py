@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project, Relation, Scan, SortKey, TopN, Unnest
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Binding, read
+from watersmeet.binder.binding import read
+from watersmeet.binder.rules import Binding
 from watersmeet.types import BIGINT
 
 

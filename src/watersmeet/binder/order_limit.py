@@ -14,7 +14,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Binding, Bound, Environment, Output, value_of
+from watersmeet.binder.binding import Bound, Environment, Item, Output, value_of
+from watersmeet.binder.rules import Binding
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line
@@ -24,9 +25,6 @@ from watersmeet.types import BIGINT
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
 _UNORDERED: Final = ("jsonb", "array", "struct")
-
-#: A bound item of the select list: its value, its name, its place.
-Item = tuple[Value, str | None, exp.Expression]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
-from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Output, read
+from watersmeet.binder.binding import Bound, BoundQuery, Environment, Output, read
 from watersmeet.binder.ctes import check_unnamed, with_ctes
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.order_limit import ended
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.setops import bind_set_operation
 from watersmeet.binder.sources import (

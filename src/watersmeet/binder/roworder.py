@@ -7,9 +7,10 @@ is known: rows of a join have none.
 from __future__ import annotations
 
 from watersmeet.algebra.relations import Relation, SortKey
-from watersmeet.binder.binding import Binding, read
+from watersmeet.binder.binding import read
 from watersmeet.binder.change_kinds import change_kind
 from watersmeet.binder.newest import arrivals
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.scope import Scope
 from watersmeet.expressions.context import RowOrder
 

@@ -3,36 +3,43 @@
 `DialectRules` is plain SQL, which may be all of a dialect. Another one is a subclass that overrides the hooks of the
 clauses in which it differs; the binder asks the rules of the dialect whose text it binds, and never for a name. A
 hook that gets `plain` may ask it for the meaning in plain SQL. A view that another dialect made is bound by the rules
-of that one.
+of that one. `Binding` is how a query is read: by whose rules, and over which catalog.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation
-from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Part, check_alias_list, scope_columns
+from watersmeet.algebra.relations import Column, Relation
+from watersmeet.binder.binding import (
+    Bound,
+    BoundQuery,
+    Collected,
+    Environment,
+    Fill,
+    Item,
+    Part,
+    check_alias_list,
+    scope_columns,
+)
 from watersmeet.binder.emission_request import Emission, Request, with_limit
-from watersmeet.binder.order_limit import Item
-from watersmeet.binder.scope import Scope, ScopeColumn, single
+from watersmeet.binder.scope import Scope, ScopeColumn, SubqueryValues, single
+from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.registry import Language
+from watersmeet.dialects.semantics import Semantics
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value
+from watersmeet.types import SqlType
 from watersmeet.watermarks import Watermark
-
-if TYPE_CHECKING:
-    from watersmeet.binder.subqueries import Subqueries
-    from watersmeet.dialects.registry import Language
-    from watersmeet.dialects.semantics import Semantics
 
 #: A relation and what can be read of it.
 Sourced = tuple[Relation, Scope]
-BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
 
 #: A row of DESCRIBE: name, type or value, whether it is never NULL; None for what is no column.
@@ -54,6 +61,51 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Binding:
+    """How a query is read, and where to put what is found. A query inside of another may have a binding of its own.
+
+    rules: of the dialect whose text is bound. rules_of: those of others, by name. moment: of the start of the query:
+    the newest commit that it follows. part: which rows of the relations count: all, of append-only ones those that come
+    after the moment, or those that were there before. still: what is no stream is read as it was at that moment, and
+    stands still. settings: of the query. closing_us: rows come out once their windows are over for so long (None: as
+    they come). depends_on: ids of the relations of the catalog that the query names. fills: what it finds that caches
+    of dictionaries lack.
+    """
+
+    catalog: Catalog
+    rules: DialectRules
+    rules_of: Callable[[str], DialectRules]
+    moment: int = 0
+    part: Part = "all"
+    still: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    closing_us: int | None = None
+    depends_on: list[str] = field(default_factory=list)
+    fills: list[Fill] = field(default_factory=list)
+    collected: Collected = field(default_factory=Collected)
+
+    def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
+        """A column with an id of its own."""
+        column = Column(f"#{self.collected.next_id}", name, kind, nullable)
+        self.collected.next_id += 1
+        return column
+
+    def notice(self, text: str) -> None:
+        """Tells the user something that is no error; each text once."""
+        if text not in self.collected.notices:
+            self.collected.notices.append(text)
+
+    def depend(self, relation_id: str) -> None:
+        """Notes that the query names this relation of the catalog."""
+        if relation_id not in self.depends_on:
+            self.depends_on.append(relation_id)
+
+
+#: Binds a query where it stands.
+BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
+
+
+@dataclass(frozen=True)
 class NamedItem:
     """How an item of FROM is called.
 
@@ -67,6 +119,22 @@ class NamedItem:
     schema: str | None = None
 
 
+class JoinSubqueries(SubqueryValues, Protocol):
+    """The subqueries of a join's condition."""
+
+    def reads(self) -> frozenset[str]:
+        """The ids of the columns around them that those read which `applied` has not taken yet."""
+        ...
+
+    def applied(self, relation: Relation) -> Relation:
+        """`relation` with the columns of those that were bound since the last time."""
+        ...
+
+    def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
+        """The rows of `relation` for which all parts are true."""
+        ...
+
+
 @dataclass(frozen=True)
 class JoinClause:
     """A JOIN and its sides. subqueries: those of a condition over a scope."""
@@ -76,7 +144,7 @@ class JoinClause:
     node: exp.Join
     env: Environment
     binding: Binding
-    subqueries: Callable[[Scope], Subqueries]
+    subqueries: Callable[[Scope], JoinSubqueries]
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Column, Project, Relation, Values
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, scope_columns
+from watersmeet.binder.binding import Bound, Environment, Item, Output, distinct, scope_columns
 from watersmeet.binder.chains import Chain, SetFunctions
 from watersmeet.binder.groupingsets import sets_of
 from watersmeet.binder.groupkeys import aliased
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.lookups import dangling, is_looked_up
-from watersmeet.binder.order_limit import Item, OrderLimit, note_order, order_limit_of, ordered_items
+from watersmeet.binder.order_limit import OrderLimit, note_order, order_limit_of, ordered_items
 from watersmeet.binder.roworder import StreamOrder
-from watersmeet.binder.rules import BindQuery, Groups, SelectList, Sourced
+from watersmeet.binder.rules import Binding, BindQuery, Groups, SelectList, Sourced
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.binder.sources import (
     SELECT_PARTS,

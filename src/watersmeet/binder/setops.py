@@ -17,8 +17,8 @@ from sqlglot import exp
 from watersmeet.algebra.coercion import is_exact
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Project, Relation, Repeat, Union
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.binder.binding import Binding, Bound, Environment, Output, distinct, read, value_of
-from watersmeet.binder.rules import BindQuery
+from watersmeet.binder.binding import Bound, Environment, Output, distinct, read, value_of
+from watersmeet.binder.rules import Binding, BindQuery
 from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.dialects.nodes import kind_of
 from watersmeet.expressions.casts import coerce

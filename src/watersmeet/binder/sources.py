@@ -9,18 +9,10 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
-from watersmeet.binder.binding import (
-    Binding,
-    Bound,
-    Environment,
-    Output,
-    Part,
-    check_alias_list,
-    read,
-)
+from watersmeet.binder.binding import Bound, Environment, Output, Part, check_alias_list, read
 from watersmeet.binder.dictionaries import with_cache
 from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
-from watersmeet.binder.rules import BindQuery, NamedItem, Sourced
+from watersmeet.binder.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog

@@ -19,9 +19,9 @@ from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.comparisons import NEGATED
 from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
 from watersmeet.algebra.scalars import conjuncts
-from watersmeet.binder.binding import Binding, Environment, filtered, value_of
+from watersmeet.binder.binding import Environment, filtered, value_of
 from watersmeet.binder.keys import key_of
-from watersmeet.binder.rules import BindQuery
+from watersmeet.binder.rules import Binding, BindQuery
 from watersmeet.binder.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.expressions.aggregatecalls import UNORDERED

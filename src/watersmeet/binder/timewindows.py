@@ -17,10 +17,10 @@ from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Project, Relation, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
-from watersmeet.binder.binding import Binding, Environment, check_alias_list, read, value_of
+from watersmeet.binder.binding import Environment, check_alias_list, read, value_of
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.late_rows import without_closed
-from watersmeet.binder.rules import BindQuery, NamedItem, Sourced
+from watersmeet.binder.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.sources import alias_of, bind_table, check_arguments
 from watersmeet.dialects.nodes import own_parts

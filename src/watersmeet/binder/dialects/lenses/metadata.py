@@ -13,9 +13,8 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Environment, scope_columns
+from watersmeet.binder.binding import Environment, Item, scope_columns
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
-from watersmeet.binder.order_limit import Item
 from watersmeet.binder.rules import NamedItem
 from watersmeet.binder.scope import RecordKind, RecordLayout, RecordMetadata, Scope, ScopeColumn, single
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME

@@ -13,7 +13,8 @@ from functools import reduce
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Binding, Environment
+from watersmeet.binder.binding import Environment
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.dialects.nodes import text_of
 from watersmeet.errors import Error

@@ -13,7 +13,7 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Binding, Environment, read, value_of
+from watersmeet.binder.binding import Environment, read, value_of
 from watersmeet.binder.dialects.lenses.metadata import check_decided
 from watersmeet.binder.dialects.lenses.on_conditions import check_on
 from watersmeet.binder.dialects.lenses.partitions import check_keys, copartitioned
@@ -21,7 +21,7 @@ from watersmeet.binder.dialects.lenses.records import packed
 from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of, time_of, windowed
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.rules import JoinClause, Sourced
+from watersmeet.binder.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.scope import RecordKind, RecordMetadata, Scope, ScopeColumn, ScopeContext
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import lengths_of

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
 from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Binding, Bound, BoundQuery, Environment, Part, check_alias_list
+from watersmeet.binder.binding import Bound, BoundQuery, Environment, Item, Part, check_alias_list
 from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.binder.dialects.lenses.describing import described
 from watersmeet.binder.dialects.lenses.metadata import (
@@ -29,8 +29,16 @@ from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
 from watersmeet.binder.groupkeys import spelled_out
 from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.order_limit import Item
-from watersmeet.binder.rules import BindQuery, Described, DialectRules, JoinClause, NamedItem, SelectList, Sourced
+from watersmeet.binder.rules import (
+    Binding,
+    BindQuery,
+    Described,
+    DialectRules,
+    JoinClause,
+    NamedItem,
+    SelectList,
+    Sourced,
+)
 from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sources import not_supported, scan
 from watersmeet.binder.timewindows import window_call

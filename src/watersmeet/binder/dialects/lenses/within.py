@@ -24,7 +24,8 @@ from watersmeet.algebra.relations import Column, Join, LateRowFilter, Project, R
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
-from watersmeet.binder.binding import Binding, Environment, read
+from watersmeet.binder.binding import Environment, read
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.scope import RecordMetadata, Scope
 from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.lenses.nodes import WithinJoin, lengths_of

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Filter, LateRowFilter, Project, Relation
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import Binding
 from watersmeet.binder.late_rows import clock_of
 from watersmeet.binder.newest import arrivals
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.scope import ScopeContext
 from watersmeet.catalog import ROWTIME
 from watersmeet.expressions.scalars import bind_value

@@ -15,9 +15,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import Binding, Bound, Environment, check_alias_list, scope_columns, value_of
-from watersmeet.binder.order_limit import Item, ordered_items
-from watersmeet.binder.rules import BindQuery, NamedItem
+from watersmeet.binder.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
+from watersmeet.binder.order_limit import ordered_items
+from watersmeet.binder.rules import Binding, BindQuery, NamedItem
 from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
 from watersmeet.binder.sources import not_supported
 from watersmeet.dialects.queries import is_marked, place_of

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import AsofJoin, Relation
 from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Binding, Bound, Environment
+from watersmeet.binder.binding import Bound, Environment, Item
 from watersmeet.binder.dialects.sqlstream.clock_joins import clock_join
 from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
 from watersmeet.binder.dialects.sqlstream.promotion import with_promoted
@@ -29,8 +29,8 @@ from watersmeet.binder.dialects.sqlstream.rowtimes import (
 from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
 from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities, stream_table_join
 from watersmeet.binder.joins import join
-from watersmeet.binder.order_limit import Item
 from watersmeet.binder.rules import (
+    Binding,
     BindQuery,
     DialectRules,
     Groups,

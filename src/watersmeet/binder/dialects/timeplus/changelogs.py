@@ -8,8 +8,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Scan
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.binding import Binding, Environment, read
+from watersmeet.binder.binding import Environment, read
 from watersmeet.binder.newest import newest
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.sources import not_supported
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.timeplus.nodes import StreamTable

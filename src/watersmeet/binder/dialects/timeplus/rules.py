@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.binder.binding import Binding, Bound, Environment, Part
+from watersmeet.binder.binding import Bound, Environment, Item, Part
 from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
 from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
@@ -23,8 +23,8 @@ from watersmeet.binder.dialects.timeplus.unions import check_said
 from watersmeet.binder.emission_request import Emission, Request
 from watersmeet.binder.joins import join
 from watersmeet.binder.lookups import is_looked_up, looking_up
-from watersmeet.binder.order_limit import Item
 from watersmeet.binder.rules import (
+    Binding,
     BindQuery,
     DialectRules,
     JoinClause,

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Binding
+from watersmeet.binder.rules import Binding
 from watersmeet.binder.settings import JOIN_ROWS_SETTING
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
