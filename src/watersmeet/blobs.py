@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class BlobRef(NamedTuple):
@@ -15,15 +15,6 @@ class BlobRef(NamedTuple):
     offset_bytes: int
     length_bytes: int
     rows: int
-
-    def to_json(self) -> list[Any]:
-        """A JSON value from which `from_json` makes the same reference."""
-        return list(self)
-
-    @staticmethod
-    def from_json(value: Any) -> BlobRef:
-        """The inverse of `to_json`."""
-        return BlobRef(*value)
 
     def within(self, pack: str) -> BlobRef:
         """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""

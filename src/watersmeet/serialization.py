@@ -10,6 +10,7 @@ class with `to_json` and `from_json` of its own has that form, wherever it is a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final, TypeVar, get_type_hints
 
 from cattrs import Converter
@@ -56,9 +57,16 @@ def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
 
     def reader(cls: Any) -> Any:
         plain = make_dict_structure_fn(
-            cls, _CONVERTER, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False
+            cls, _CONVERTER, _cattrs_forbid_extra_keys=False, _cattrs_detailed_validation=False
         )
-        return lambda value, _: plain({name: part for name, part in value.items() if name != _KIND}, cls)
+        known = {_KIND, *(f.name for f in fields(cls))}
+
+        def read(value: Any, _: Any) -> Any:
+            if not value.keys() <= known:
+                raise ValueError(f"a {cls.__name__} has no {', '.join(sorted(value.keys() - known))}")
+            return plain(value, cls)
+
+        return read
 
     _CONVERTER.register_unstructure_hook_factory(is_one, writer)
     _CONVERTER.register_structure_hook_factory(is_one, reader)
@@ -98,9 +106,13 @@ def _named_tuple_writer(cls: Any) -> Any:
 
 def _named_tuple_reader(cls: Any) -> Any:
     hints = get_type_hints(cls)
-    readers = [(_CONVERTER.get_structure_hook(hints[name]), hints[name]) for name in cls._fields]
+    wanted = [hints[name] for name in cls._fields]
+    readers = [(_CONVERTER.get_structure_hook(kind), kind) for kind in wanted]
+    plain = all(kind in _PLAIN for kind in wanted)
 
     def read(value: Any, _: Any) -> Any:
+        if plain and list(map(type, value)) == wanted:  # as it should be, and many times as fast
+            return cls(*value)
         return cls(*[reader(part, kind) for (reader, kind), part in zip(readers, value, strict=True)])
 
     return read

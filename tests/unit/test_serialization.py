@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from tests.reference import columns
 
+from watersmeet.blobs import BlobRef
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
@@ -22,6 +23,7 @@ from watersmeet.circuit.operators import (
     WindowSpec,
 )
 from watersmeet.serialization import from_json, to_json
+from watersmeet.store.manifests import RelationChange
 from watersmeet.types import BIGINT, Field, SqlType
 from watersmeet.watermarks import MonthStep, Step, Term
 
@@ -84,6 +86,23 @@ def test_what_is_no_form_of_the_class_is_refused(change):
     change(value)
     with pytest.raises(ValueError, match="not the JSON form of Operator"):
         from_json(Operator, value)
+
+
+def test_a_tuple_with_names_is_a_list():
+    blob = BlobRef("a.pack", 64, 10, 3)
+    assert to_json(blob) == ["a.pack", 64, 10, 3]
+    assert from_json(BlobRef, ["a.pack", 64, 10, 3]) == blob
+    change = RelationChange((blob, blob), 2, 1)
+    assert to_json(change) == [[["a.pack", 64, 10, 3]] * 2, 2, 1]
+    again = from_json(RelationChange, to_json(change))
+    assert again == change
+    assert type(again.blobs[0]) is BlobRef
+
+
+@pytest.mark.parametrize("value", [["a", 1, 2], ["a", 1, 2, 3, 4], ["a", 1, 2, "x"], ["a", 1, 2, None], 3, None])
+def test_what_has_another_length_or_other_types_is_no_tuple_with_names(value):
+    with pytest.raises(ValueError, match="not the JSON form of BlobRef"):
+        from_json(BlobRef, value)
 
 
 def test_two_kinds_of_operators_have_two_names():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass
@@ -50,15 +49,3 @@ class OperatorMetrics:
             min(waiting, default=None),
             self.made_rows + other.made_rows,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value."""
-        return {
-            "rows_in": self.rows_in,
-            "rows_out": self.rows_out,
-            "state_rows": self.state_rows,
-            "state_bytes": self.state_bytes,
-            "expression_errors": self.expression_errors,
-            "waits_for_us": self.waits_for_us,
-            "made_rows": self.made_rows,
-        }

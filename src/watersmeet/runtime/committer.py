@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
@@ -21,7 +21,7 @@ from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
 from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import Progress, RelationChange
+from watersmeet.store.manifests import Metrics, OperatorCounts, Progress, RelationChange, RelationTotals
 
 #: Keys of packs that a rebuild has made so far start so.
 _REBUILT: Final = "~"
@@ -82,7 +82,9 @@ def commit_epoch(
             packs=packs,
             circuit=intent.circuit,
             progress=_progress(db, circuit, intent, receipts, before, verdict),
-            metrics=_metrics(db, circuit, intent, receipts, last.metrics if last else {}, relations, duration_us),
+            metrics=_metrics(
+                db, circuit, intent, receipts, last.metrics if last else Metrics(), relations, duration_us
+            ),
             retired=retired,
         )
     )
@@ -130,7 +132,7 @@ def _progress(
             if isinstance(piece, SourceSlice):
                 taken.setdefault(piece.relation, []).append(piece)
         for receipt in receipts:
-            late.update({i: counts["late"] for i, counts in receipt.sources.items()})
+            late.update({i: counts.seen.late for i, counts in receipt.sources.items()})
     left_out.update(late_rows(circuit, _summed(receipts)))
     return Progress(
         intent.time_us,
@@ -144,16 +146,13 @@ def _progress(
     )
 
 
-def _summed(receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
+def _summed(receipts: Iterable[Receipt]) -> dict[str, OperatorCounts]:
     """By operator, what all tasks counted of it."""
-    operators: dict[str, dict[str, int]] = {}
+    found: dict[str, list[OperatorCounts]] = {}
     for receipt in receipts:
-        for operator_id, values in receipt.operators.items():
-            sums = operators.setdefault(operator_id, {})
-            for name, value in values.items():
-                if name != "waits_for_us":
-                    sums[name] = sums.get(name, 0) + value
-    return operators
+        for operator_id, counts in receipt.operators.items():
+            found.setdefault(operator_id, []).append(counts)
+    return {i: OperatorCounts(*map(sum, zip(*counts, strict=True))) for i, counts in found.items()}
 
 
 def _metrics(
@@ -161,55 +160,58 @@ def _metrics(
     circuit: Circuit,
     intent: Intent,
     receipts: list[Receipt],
-    before: dict[str, Any],
+    before: Metrics,
     relations: dict[str, RelationChange],
     duration_us: int,
-) -> dict[str, Any]:
-    """Of this epoch: rows, bytes, duration_us, operators, idle inputs. Sums since the beginning: totals by relation,
-    errors by operator; none of what was dropped.
-    """
+) -> Metrics:
+    """Nothing of what was dropped is in the sums since the beginning."""
     operators = _summed(receipts)
     known = db.catalog().relations
-    totals = {i: dict(t) for i, t in before.get("totals", {}).items() if i in known}
-    errors = Counter({i: n for i, n in before.get("errors", {}).items() if i in circuit.by_id})
-    errors.update({i: v["expression_errors"] for i, v in operators.items() if v.get("expression_errors")})
+    totals = {i: t for i, t in before.totals.items() if i in known}
+    first_dead = {i: d for i, d in before.first_dead.items() if i in known}
+    errors = Counter({i: n for i, n in before.errors.items() if i in circuit.by_id})
+    errors.update({i: c.expression_errors for i, c in operators.items() if c.expression_errors})
+
+    def add(relation_id: str, **counts: int) -> None:
+        total = totals.get(relation_id, RelationTotals())
+        totals[relation_id] = total._replace(**{name: getattr(total, name) + n for name, n in counts.items()})
+
     if not intent.mode.reads_history:
         for receipt in receipts:
-            for relation_id, counts in receipt.sources.items():
-                _count_source(totals.setdefault(relation_id, {}), counts)
+            for relation_id, read in receipt.sources.items():
+                add(relation_id, rows=read.rows, size_bytes=read.size_bytes, dead=read.dead, ahead=read.seen.ahead)
+                if read.first_dead is not None:
+                    first_dead.setdefault(relation_id, read.first_dead)
     for relation_id, change in relations.items():
-        total = totals.setdefault(relation_id, {})
-        total["inserted"] = total.get("inserted", 0) + change.inserted_rows
-        total["deleted"] = total.get("deleted", 0) + change.deleted_rows
+        add(relation_id, inserted=change.inserted_rows, deleted=change.deleted_rows)
     if not isinstance(intent.mode, Rebuild):
         for relation_id, rows_in in _rows_in(circuit, intent, operators).items():
-            total = totals.setdefault(relation_id, {})
-            total["rows_in"] = total.get("rows_in", 0) + rows_in
-    return {
-        "rows": sum(c["rows"] for r in receipts for c in r.sources.values()),
-        "bytes": intent.bytes,
-        "duration_us": duration_us,
-        "idle": sorted(intent.live.idle),
-        "operators": {i: v for i, v in operators.items() if v},
-        "totals": totals,
-        "errors": dict(errors),
-    }
+            add(relation_id, rows_in=rows_in)
+    return Metrics(
+        rows=sum(c.rows for r in receipts for c in r.sources.values()),
+        duration_us=duration_us,
+        idle=tuple(sorted(intent.live.idle)),
+        operators={i: c for i, c in operators.items() if c != OperatorCounts()},
+        totals=totals,
+        first_dead=first_dead,
+        errors=dict(errors),
+    )
 
 
 def _numbers(
     circuit: Circuit, intent: Intent, receipts: list[Receipt], before: Numbers, known: Mapping[str, Relation]
 ) -> dict[str, int]:
     """The sources' numbers with this epoch."""
-    seen = [{i: c["watermark_us"]} for r in receipts for i, c in r.sources.items() if c["watermark_us"] is not None]
-    seen += [c["clocks"] for r in receipts for c in r.sources.values()]
+    seen = [{i: c.seen.watermark_us} for r in receipts for i, c in r.sources.items() if c.seen.watermark_us is not None]
+    seen += [c.clocks for r in receipts for c in r.sources.values()]
     numbers = raised(risen(before, *seen), intent.live.idle, intent.live.overrides)
     own = {name for columns in clocks(circuit).values() for name in columns}
     return {i: n for i, n in numbers.items() if i in known or i in own}
 
 
-def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, int]]) -> dict[str, int]:
+def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, OperatorCounts]) -> dict[str, int]:
     """By relation, the rows that the scans below its sink gave in this epoch."""
-    scanned = {s.id: operators.get(s.id, {}).get("rows_out", 0) for s in circuit.scans}
+    scanned = {s.id: operators[s.id].rows_out for s in circuit.scans if s.id in operators}
     if not any(scanned.values()):
         return {}
     return {
@@ -217,10 +219,3 @@ def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, dict[str, in
         for s in circuit.sinks
         if intent.mode.runs(s.id)
     }
-
-
-def _count_source(total: dict[str, Any], counts: dict[str, Any]) -> None:
-    for name in ("rows", "bytes", "dead", "ahead"):
-        total[name] = total.get(name, 0) + counts[name]
-    if counts["first_dead"] is not None:
-        total.setdefault("first_dead", counts["first_dead"])

@@ -250,7 +250,7 @@ class Coordinator:
         self._failed = commit.progress.failed
         self.budget.ran(duration_s)
         if self.circuit is not None and self.circuit.fingerprint == commit.circuit:
-            self.budget.joined(commit.metrics.get("rows", 0), most_used(self._db, self.circuit, commit))
+            self.budget.joined(commit.metrics.rows, most_used(self._db, self.circuit, commit))
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)
         self._hold()

@@ -23,6 +23,7 @@ from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import LateRowFilter
 from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.store.manifests import OperatorCounts
 from watersmeet.watermarks import NOW, within
 
 Numbers = Mapping[str, int]
@@ -101,10 +102,10 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
     return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
 
 
-def late_rows(circuit: Circuit, operators: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict[str, int]:
     """By view, how many rows it left out as late in an epoch."""
     lost = {
-        o.id: operators[o.id].get("rows_in", 0) - operators[o.id].get("rows_out", 0)
+        o.id: operators[o.id].rows_in - operators[o.id].rows_out
         for o in circuit.operators
         if isinstance(o, LateRowFilter) and not o.late and o.id in operators
     }

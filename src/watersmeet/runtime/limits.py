@@ -54,7 +54,7 @@ def most_rows(db: Database, circuit: Circuit) -> dict[str, tuple[int, int]]:
 
 def most_used(db: Database, circuit: Circuit, commit: Commit) -> float:
     """How much of what its views allow the join made in an epoch that is nearest to its limit: 1 is all of it."""
-    made = {i: v["made_rows"] for i, v in commit.metrics.get("operators", {}).items() if "made_rows" in v}
+    made = {i: c.made_rows for i, c in commit.metrics.operators.items() if c.made_rows}
     bounds = most_rows(db, circuit) if made else {}
     least = {i: bounds.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))[0] or _ANY for i in made}
     return max((rows / least[i] for i, rows in made.items()), default=0.0)
@@ -90,7 +90,7 @@ class Verdict:
         self.held = _summed(db, wanted, receipts, before, packs)
         made: Counter[str] = Counter()
         for receipt in receipts:
-            made.update({i: values["made_rows"] for i, values in receipt.operators.items() if "made_rows" in values})
+            made.update({i: counts.made_rows for i, counts in receipt.operators.items() if counts.made_rows})
         # In a backfill of other views what it grows is not theirs.
         active = {s.relation_id for s in circuit.sinks if intent.mode.runs(s.id)}
         for relation_id, view in own.items():

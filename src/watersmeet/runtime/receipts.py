@@ -6,7 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from watersmeet.store.manifests import RelationChange
+from watersmeet.runtime.eventtimes import Observed
+from watersmeet.serialization import from_json, to_json
+from watersmeet.store.manifests import OperatorCounts, RelationChange
 
 #: The channel of frames whose body is a receipt.
 RECEIPT: Final = "receipt"
@@ -15,46 +17,47 @@ RECEIPT: Final = "receipt"
 CONTROL: Final = "control"
 
 
+@dataclass
+class SourceCounts:
+    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
+
+    clocks: see `epochs.Live`.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+    dead: int = 0
+    first_dead: dict[str, Any] | None = None
+    seen: Observed = field(default_factory=Observed)
+    clocks: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Receipt:
     """What one task of one stage has done.
 
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
-    wrote. operators: metrics by operator. sources: counts by relation. retired: files that its state needs no longer.
-    grown: by operator, by how many bytes its state has grown. hottest: by join that may have made too many rows, the
-    most rows of one key, and the key's values.
+    wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. retired: files that its state
+    needs no longer. grown: by operator, by how many bytes its state has grown. hottest: by join that may have made too
+    many rows, the most rows of one key, and the key's values.
     """
 
     stage: int
     bucket: int
     pack: str | None = None
     relations: dict[str, RelationChange] = field(default_factory=dict)
-    operators: dict[str, dict[str, int]] = field(default_factory=dict)
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    operators: dict[str, OperatorCounts] = field(default_factory=dict)
+    sources: dict[str, SourceCounts] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
     grown: dict[str, int] = field(default_factory=dict)
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Compact JSON."""
-        value = {
-            "stage": self.stage,
-            "bucket": self.bucket,
-            "pack": self.pack,
-            "relations": {i: c.to_json() for i, c in self.relations.items()},
-            "operators": self.operators,
-            "sources": self.sources,
-            "retired": self.retired,
-            "grown": self.grown,
-            "hottest": self.hottest,
-        }
-        return json.dumps(value, separators=(",", ":")).encode()
+        return json.dumps(to_json(self), separators=(",", ":")).encode()
 
     @staticmethod
     def from_bytes(data: bytes) -> Receipt:
         """The inverse of `to_bytes`."""
-        value = json.loads(data)
-        value["relations"] = {i: RelationChange.from_json(c) for i, c in value["relations"].items()}
-        value["retired"] = tuple(value["retired"])
-        value["hottest"] = {i: (rows, tuple(key)) for i, (rows, key) in value["hottest"].items()}
-        return Receipt(**value)
+        return from_json(Receipt, json.loads(data))

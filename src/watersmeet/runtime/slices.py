@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import read_slice
@@ -31,32 +32,6 @@ Diff = npt.NDArray[np.int64]
 
 _Part = tuple[pa.Table, Diff, Diff]
 """Columns by name, diff, ordinals."""
-
-
-@dataclass
-class SourceCounts:
-    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
-
-    clocks: see `epochs.Live`.
-    """
-
-    rows: int = 0
-    bytes: int = 0
-    dead: int = 0
-    first_dead: dict[str, Any] | None = None
-    seen: Observed = field(default_factory=Observed)
-    clocks: dict[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value."""
-        return {
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "dead": self.dead,
-            "first_dead": self.first_dead,
-            "clocks": self.clocks,
-            **asdict(self.seen),
-        }
 
 
 @dataclass
@@ -90,7 +65,7 @@ def read_slices(
         fields = {f.name: f for scan in readers for f in _columns(scan)}
         event_time = _event_time(intent, piece.relation, fields)
         counts = found.counts.setdefault(piece.relation, SourceCounts())
-        counts.bytes += piece.size_bytes
+        counts.size_bytes += piece.size_bytes
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
@@ -18,6 +18,9 @@ from watersmeet.runtime.sourcestatus import read_source_status
 from watersmeet.runtime.tasks import held_bytes, stored_state
 from watersmeet.serialization import to_json
 from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import OperatorCounts, RelationTotals
+
+_NOTHING: Final = RelationTotals()
 
 Sizes = dict[str, tuple[int, int]]
 
@@ -64,20 +67,20 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "transaction": commit.frontier.transaction,
         "behind": max(0, newest - commit.frontier.transaction),
         "backfill": to_json(commit.frontier.backfill),
-        "duration_us": commit.metrics.get("duration_us", 0),
-        "rows": commit.metrics.get("rows", 0),
+        "duration_us": commit.metrics.duration_us,
+        "rows": commit.metrics.rows,
         "time_us": commit.time_us,
     }
     status["operators"] = _operators(circuit, commit, state_sizes(db, commit))
     known = db.catalog().relations
-    totals = commit.metrics.get("totals", {})
+    totals = commit.metrics.totals
     filling = () if commit.frontier.backfill is None else commit.frontier.backfill.purpose.views
     progress, inputs = commit.progress, inputs_of_views(circuit)
     for sink in circuit.sinks:
         if sink.relation_id in known:
-            view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, {}))
+            view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, _NOTHING))
             view["late"] = progress.left_out.get(sink.relation_id, 0)
-            view |= _held_back(inputs[sink.relation_id], progress.watermarks, commit.metrics.get("idle", ()), known)
+            view |= _held_back(inputs[sink.relation_id], progress.watermarks, commit.metrics.idle, known)
             status["views"][sink.relation_id] = {
                 "name": known[sink.relation_id].shown,
                 "ready": sink.relation_id not in filling,
@@ -89,7 +92,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             status["views"][relation_id] = {
                 "name": known[relation_id].shown,
                 "ready": True,
-                **_kept(totals.get(relation_id, {})),
+                **_kept(totals.get(relation_id, _NOTHING)),
                 "late": progress.left_out.get(relation_id, 0),
                 "state_rows": 0,
                 "state_bytes": 0,
@@ -101,19 +104,19 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     if sources is None:
         sources = read_source_status(db)
     rejected = db.log.read(head).rejected
-    scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.get("idle", ())
+    scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.idle
     for relation_id in known:
         if relation_id in scanned and (known[relation_id].connector or known[relation_id].event_time):
             said = sources.get(relation_id, {})
-            total = totals.get(relation_id, {})
-            counts = {n: total.get(n, 0) for n in ("rows", "bytes", "dead", "ahead")}
+            total = totals.get(relation_id, _NOTHING)
+            counts = {"rows": total.rows, "bytes": total.size_bytes, "dead": total.dead, "ahead": total.ahead}
             counts["late"] = progress.late.get(relation_id, 0) + rejected.get(relation_id, 0)
             status["sources"][relation_id] = {
                 "name": known[relation_id].shown,
                 "connector": known[relation_id].connector,
                 **said,
                 **counts,
-                "first_dead": total.get("first_dead"),
+                "first_dead": commit.metrics.first_dead.get(relation_id),
                 "watermark": _text(progress.watermarks.get(relation_id)),
                 "idle": relation_id in idle,
             }
@@ -178,17 +181,16 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
 
 def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict[str, Any]]:
     found = {}
-    ran = commit.metrics.get("operators", {})
-    errors = commit.metrics.get("errors", {})
+    ran, errors = commit.metrics.operators, commit.metrics.errors
     for o in circuit.operators:
-        now = ran.get(o.id, {})
+        now = ran.get(o.id, OperatorCounts())
         rows, size_bytes = sizes.get(o.id, (0, 0))
         found[o.id] = {
             "kind": o.kind,
             "stage": circuit.stages[o.id],
-            "rows_in": now.get("rows_in", 0),
-            "rows_out": now.get("rows_out", 0),
-            "made_rows": now.get("made_rows", 0),
+            "rows_in": now.rows_in,
+            "rows_out": now.rows_out,
+            "made_rows": now.made_rows,
             "state_rows": rows,
             "state_bytes": size_bytes,
             "expression_errors": errors.get(o.id, 0),
@@ -197,7 +199,7 @@ def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict
 
 
 def _view(
-    circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: dict[str, Any]
+    circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: RelationTotals
 ) -> dict[str, Any]:
     upstream = circuit.upstream({sink_id})
     return {
@@ -208,12 +210,11 @@ def _view(
     }
 
 
-def _kept(total: dict[str, Any]) -> dict[str, int]:
+def _kept(total: RelationTotals) -> dict[str, int]:
     """What a view has shown since it was made."""
-    inserted, deleted = total.get("inserted", 0), total.get("deleted", 0)
     return {
-        "rows_in": total.get("rows_in", 0),
-        "inserted": inserted,
-        "deleted": deleted,
-        "rows": inserted - deleted,
+        "rows_in": total.rows_in,
+        "inserted": total.inserted,
+        "deleted": total.deleted,
+        "rows": total.inserted - total.deleted,
     }

@@ -28,12 +28,12 @@ from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
-from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
-from watersmeet.runtime.slices import SourceCounts, read_slices
+from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
+from watersmeet.runtime.slices import read_slices
 from watersmeet.slices import Slice
 from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import RelationChange
+from watersmeet.store.manifests import OperatorCounts, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
@@ -192,10 +192,13 @@ def _run(
     )
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
-    operators = {i: _metrics(m.to_json()) for i, m in result.metrics.items()}
-    sizes = {i: c.to_json() for i, c in counts.items()}
+    # The sizes of state are in the packs.
+    operators = {
+        i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows) for i, m in result.metrics.items()
+    }
+    waiting = {i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None}
     hottest = {i: (h.rows, h.values) for i, h in result.hottest.items()}
-    receipt = replace(receipt, operators=operators, sources=sizes, hottest=hottest)
+    receipt = replace(receipt, operators=operators, sources=dict(counts), waiting=waiting, hottest=hottest)
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
 
 
@@ -205,12 +208,6 @@ def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
         return {}
     joins = [o.id for o in circuit.operators if isinstance(o, (Join, MultiJoin, TemporalJoin))]
     return {i: MostRows(*intent.most_rows.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))) for i in joins}
-
-
-def _metrics(values: Mapping[str, int | None]) -> dict[str, int]:
-    """What changes with each epoch; the sizes of state are in the packs."""
-    found = {n: values[n] or 0 for n in ("rows_in", "rows_out", "expression_errors", "made_rows") if values.get(n)}
-    return found if values["waits_for_us"] is None else {**found, "waits_for_us": values["waits_for_us"]}
 
 
 class _Blobs:

@@ -51,9 +51,7 @@ def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], befor
         if not intent.mode.reads_history and intent.has_work
         else {i: n for i, n in before.items() if i in circuit.by_id}
     )
-    for of_operators in (*(r.operators for r in receipts), {i: {"waits_for_us": n} for i, n in known.items()}):
-        for operator_id, values in of_operators.items():
-            if "waits_for_us" in values:
-                least_us = values["waits_for_us"]
-                found[operator_id] = min(least_us, found.get(operator_id, least_us))
+    for told in (*(r.waiting for r in receipts), known):
+        for operator_id, least_us in told.items():
+            found[operator_id] = min(least_us, found.get(operator_id, least_us))
     return found

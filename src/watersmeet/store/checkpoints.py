@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from watersmeet import files
 from watersmeet.errors import Error, error
+from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.moments import Moment
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFile:
+class SnapshotFile(NamedTuple):
     """One data file in snapshots/. rows: stored rows (a row that is there n times counts once)."""
 
     name: str
@@ -84,44 +84,12 @@ class Checkpoint:
         """The bytes of all data files."""
         return sum(s.size_bytes for s in self.relations.values())
 
-    def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same checkpoint."""
-        return {
-            "number": self.moment.head,
-            "transaction": self.moment.transaction,
-            "next_number": self.next_number,
-            "before": self.before,
-            "relations": {i: _snapshot_json(s) for i, s in self.relations.items()},
-        }
-
-    @staticmethod
-    def from_json(value: Any) -> Checkpoint:
-        """The inverse of `to_json`."""
-        moment = Moment(value["number"], value["transaction"])
-        relations = {i: _snapshot(s) for i, s in value["relations"].items()}
-        return Checkpoint(moment, relations, value["next_number"], value["before"])
-
-
-def _snapshot_json(snapshot: Snapshot) -> Any:
-    levels = [
-        {"insert_only": v.insert_only, "files": [[f.name, f.rows, f.size_bytes] for f in v.files]}
-        for v in snapshot.levels
-    ]
-    return {"upto": snapshot.upto, "rows": snapshot.rows, "levels": levels}
-
-
-def _snapshot(value: Any) -> Snapshot:
-    levels = tuple(
-        Level(tuple(SnapshotFile(*f) for f in level["files"]), level["insert_only"]) for level in value["levels"]
-    )
-    return Snapshot(value["upto"], value["rows"], levels)
-
 
 def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> None:
     """Publishes `checkpoint`; all its files must be in place. It counts once a commit names it."""
     path = layout.snapshot_manifest(checkpoint.moment.head)
     # What is there under its name was left by an attempt that failed.
-    files.replace_file(path, layout.seal(path, checkpoint.to_json()), durable=layout.durable)
+    files.replace_file(path, layout.seal(path, to_json(checkpoint)), durable=layout.durable)
     log.append(Commit("checkpoint", time_us=time.time_ns() // 1000, checkpoint=checkpoint.moment.head))
 
 
@@ -130,8 +98,8 @@ def load_checkpoint(layout: Layout, number: int) -> Checkpoint:
     path = layout.snapshot_manifest(number)
     value = layout.unseal(path)
     try:
-        return Checkpoint.from_json(value)
-    except (KeyError, TypeError, IndexError) as cause:
+        return from_json(Checkpoint, value)
+    except ValueError as cause:
         raise error("DATABASE_DAMAGED", f"snapshots/{path.name} is not a checkpoint") from cause
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
@@ -14,8 +14,7 @@ from watersmeet.slices import SourceSlice
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
 
 
-@dataclass(frozen=True, slots=True)
-class RelationChange:
+class RelationChange(NamedTuple):
     """The change of one relation in one commit: blobs of `changes.encode_change`, to be added up.
 
     inserted_rows, deleted_rows: sums of the positive and (negated) of the negative diffs.
@@ -29,15 +28,6 @@ class RelationChange:
     def size_bytes(self) -> int:
         """The bytes of all blobs."""
         return sum(b.length_bytes for b in self.blobs)
-
-    def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same change."""
-        return [[b.to_json() for b in self.blobs], self.inserted_rows, self.deleted_rows]
-
-    @staticmethod
-    def from_json(value: Any) -> RelationChange:
-        """The inverse of `to_json`."""
-        return RelationChange(tuple(BlobRef(*b) for b in value[0]), value[1], value[2])
 
 
 @dataclass(frozen=True)
@@ -125,6 +115,49 @@ class Progress:
     left_out: dict[str, int] = field(default_factory=dict)
 
 
+class OperatorCounts(NamedTuple):
+    """What an operator did in one epoch. made_rows: as in `kernel.metrics.Counters`."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    expression_errors: int = 0
+    made_rows: int = 0
+
+
+class RelationTotals(NamedTuple):
+    """What there was of a relation since it was made.
+
+    rows, size_bytes, dead, ahead: of one that is read, see `runtime.receipts.SourceCounts`. inserted, deleted: rows of
+    its changes. rows_in: of one that the circuit writes, the rows that scans gave for it.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+    dead: int = 0
+    ahead: int = 0
+    inserted: int = 0
+    deleted: int = 0
+    rows_in: int = 0
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Figures of an epoch, and sums of such figures.
+
+    rows: that it read. duration_us: how long its tasks took. idle: inputs that are. operators: all that did something.
+    totals: by relation. first_dead: by relation, the first dead letter since it was made. errors: by operator, the
+    expression errors since it was made.
+    """
+
+    rows: int = 0
+    duration_us: int = 0
+    idle: tuple[str, ...] = ()
+    operators: dict[str, OperatorCounts] = field(default_factory=dict)
+    totals: dict[str, RelationTotals] = field(default_factory=dict)
+    first_dead: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Process:
     """Who took over: the number of a process on a host."""
@@ -145,7 +178,7 @@ class Commit:
     progress: what the epoch leaves to those after it.
     copied: of transactions that keep the cache of a dictionary: by view, the commit up to which its changes are in it.
     process: of fences only.
-    metrics: figures of an epoch, and sums of such figures. Nothing depends on them: they may be lost.
+    metrics: of epochs only. Nothing depends on them: they may be lost.
     retired: names of pack and run files that belong to the state no longer.
     last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
         and of the one before that; 0 if there is none. Set by the log.
@@ -168,7 +201,7 @@ class Commit:
     progress: Progress = field(default_factory=Progress)
     copied: dict[str, int] = field(default_factory=dict)
     process: Process | None = None
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=Metrics)
     retired: tuple[str, ...] = ()
     number: int = 0
     last_epoch: int = 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from watersmeet import files
 from watersmeet.errors import Error, error
+from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout, writer_files
@@ -48,11 +48,6 @@ class Position:
     upto: int | None = None
     asked_us: int = 0
     given: int = 0
-
-    @staticmethod
-    def from_json(value: Any) -> Position:
-        """The inverse of `asdict`."""
-        return Position(**{**value, "emitted": Emitted(**value["emitted"])})
 
 
 @dataclass(slots=True)
@@ -153,15 +148,15 @@ class Positions:
 
     def _write(self, relation_id: str, position: Position) -> None:
         path = self._layout.position(relation_id, self._log.writer)
-        files.replace_file(path, self._layout.seal(path, asdict(position)), durable=self._layout.durable)
+        files.replace_file(path, self._layout.seal(path, to_json(position)), durable=self._layout.durable)
 
     def _read(self, relation_id: str, writer: int | None) -> Position:
         if writer is None:
             raise error("DATABASE_DAMAGED", f"the position of subscription {relation_id} is missing from subscriptions")
         path = self._layout.position(relation_id, writer)
         try:
-            return Position.from_json(self._layout.unseal(path))
-        except (KeyError, TypeError) as cause:
+            return from_json(Position, self._layout.unseal(path))
+        except ValueError as cause:
             raise error("DATABASE_DAMAGED", f"subscriptions/{path.name} is not a position") from cause
 
     def _newest(self) -> dict[str, int]:

@@ -76,8 +76,8 @@ def test_a_view_on_a_view_is_filled_from_what_is_stored(tmp_path, buckets):
 
 def join_rows(kit):
     """Rows that joins read in the newest epoch."""
-    operators = kit.log.last_epoch().metrics["operators"]
-    return sum(m.get("rows_in", 0) for i, m in operators.items() if i.startswith("join"))
+    operators = kit.log.last_epoch().metrics.operators
+    return sum(m.rows_in for i, m in operators.items() if i.startswith("join"))
 
 
 def test_restart_goes_on(tmp_path, buckets):

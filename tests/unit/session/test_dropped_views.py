@@ -21,6 +21,6 @@ def test_errors_of_dropped_views_are_not_counted_for_ever(tmp_path):
             now = {v["name"]: v["expression_errors"] for v in connection.status()["views"]}
             counted.append((now["kept"], now["gone"]))
             connection.execute("DROP MATERIALIZED VIEW gone; FLUSH")
-        errors = CommitLog(Layout(tmp_path / "db", create=False)).last_epoch().metrics["errors"]
+        errors = CommitLog(Layout(tmp_path / "db", create=False)).last_epoch().metrics.errors
     assert counted == [(2, 2)] * 6
     assert sorted(errors.values()) == [2]

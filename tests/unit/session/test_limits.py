@@ -307,7 +307,7 @@ def test_epochs_that_were_planned_do_not_run_a_view_that_was_stopped(tmp_path):
         assert len(content(connection, "large")) == 18
         log = connection._session.database.log
         metrics = [log.read(n).metrics for n in range(1, log.head() + 1)]
-        first, second, third = [set(m["operators"]) for m in metrics if m.get("rows")][:3]
+        first, second, third = [set(m.operators) for m in metrics if m.rows][:3]
         assert third < second == first  # the second one stops it
 
 
@@ -344,9 +344,6 @@ def test_history_is_read_in_smaller_epochs_before_a_view_is_stopped(limit):
         connection.execute(f"CREATE MATERIALIZED VIEW v {option} AS SELECT i, j FROM l JOIN r ON l.k = r.k")
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(12_800,)]
         log = connection._session.database.log
-        made = [
-            sum(o.get("made_rows", 0) for o in log.read(n).metrics.get("operators", {}).values())
-            for n in range(1, log.head() + 1)
-        ]
+        made = [sum(o.made_rows for o in log.read(n).metrics.operators.values()) for n in range(1, log.head() + 1)]
         assert sum(made) == 12_800
         assert (max(made) <= 2000) == (limit > 0)

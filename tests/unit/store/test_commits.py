@@ -23,7 +23,7 @@ from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
 from watersmeet.store.floors import Floor, raise_floor
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout
 from watersmeet.store.lock import WriterLock
-from watersmeet.store.manifests import Backfill, Filling
+from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCounts, RelationTotals
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Reader
 from watersmeet.store.retention import clean_at_start
@@ -36,7 +36,9 @@ COMMIT = Commit(
     frontier=Frontier(3, {"t3": {"files": [1]}}, Backfill(Filling(("m1",), ("t3",)), 2, 3, 4, ("t3",), started=True)),
     packs={"0/1": "a.pack"},
     circuit="abc",
-    metrics={"rows": 1},
+    metrics=Metrics(
+        1, 5, ("s1",), {"o": OperatorCounts(3, 1)}, {"t1": RelationTotals(1, 9)}, {"s1": {"line": 1}}, {"o": 2}
+    ),
     retired=("b.run",),
 )
 
@@ -346,7 +348,9 @@ def test_what_a_log_remembers_is_bounded_by_bytes(layout):
     """A commit of many views is large: it is their bytes that count, not their number."""
     log = CommitLog(layout, writer=True, cache_bytes=100_000)
     for number in range(1, 40):
-        log.append(replace(COMMIT, epoch=number, metrics={"operators": {f"o{i}": i for i in range(100)}}))
+        log.append(
+            replace(COMMIT, epoch=number, metrics=Metrics(operators={f"o{i}": OperatorCounts(i) for i in range(100)}))
+        )
         assert log.cached_bytes <= 100_000
     assert 2 <= len(log._cache) < 20
     assert log.read(2).epoch == 1

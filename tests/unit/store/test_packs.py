@@ -17,7 +17,7 @@ BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
 def write(directory, blobs=(b"first", b"", b"third" * 20), prefix=epoch_prefix(3, 2, 1, 0)):
     writer = PackWriter(directory, prefix, durable=False)
     refs = [writer.add(b, i) for i, b in enumerate(blobs)]
-    name = writer.finish({"runs": [r.to_json() for r in refs]})
+    name = writer.finish({"runs": refs})
     return name, [r.within(name) for r in refs]
 
 

@@ -32,14 +32,15 @@ class State(Protocol):
 class StateManifest:
     """What of a state is stored: by operator, by trace, its runs, oldest first.
 
-    An operator may have no traces.
+    An operator may have no traces. Its JSON form is written by hand: the number of the state format comes with it, and
+    is looked at before anything else is read.
     """
 
     operators: Mapping[str, Mapping[str, tuple[BlobRef, ...]]]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same manifest."""
-        operators = {o: {n: [r.to_json() for r in refs] for n, refs in t.items()} for o, t in self.operators.items()}
+        operators = {o: {n: [list(r) for r in refs] for n, refs in t.items()} for o, t in self.operators.items()}
         return {"format": STATE_FORMAT_VERSION, "operators": operators}
 
     @staticmethod
@@ -49,7 +50,7 @@ class StateManifest:
             raise error("STATE_MISMATCH", f"the state has format {value.get('format')}, this is {STATE_FORMAT_VERSION}")
         return StateManifest(
             {
-                o: {n: tuple(BlobRef.from_json(r) for r in refs) for n, refs in traces.items()}
+                o: {n: tuple(BlobRef(*r) for r in refs) for n, refs in traces.items()}
                 for o, traces in value["operators"].items()
             }
         )
