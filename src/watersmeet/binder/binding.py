@@ -11,7 +11,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
-from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn
+from watersmeet.binder.scope import Extension, Scope, ScopeColumn
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER, Schema, SqlType
@@ -81,15 +81,17 @@ class Output:
 class Bound:
     """A bound query: its tree, whose columns are those of `outputs` in order.
 
-    nature, layout: of its records, in a dialect of records, where the last `metadata_columns` columns are not in the
-    select list.
+    extension: what its dialect adds to it.
     """
 
     relation: Relation
     outputs: tuple[Output, ...]
-    nature: RecordKind | None = None
-    metadata_columns: int = 0
-    layout: RecordLayout = PLAIN
+    extension: Extension | None = None
+
+    @property
+    def width(self) -> int:
+        """How many columns it has, without those beside its select list."""
+        return len(self.outputs) - (0 if self.extension is None else self.extension.beside)
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,7 @@ class BoundQuery:
     depends_on: ids of the catalog relations that the query names, views among them.
     max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
     rows each may make in one epoch, None if the query does not say. fills, delayed: as in
-    `rules.Binding`. nature, metadata_columns, layout: of its records, as in
-    `Bound`. functions: ids of the functions of SQL that the query calls.
+    `rules.Binding`. extension: as in `Bound`. functions: ids of the functions of SQL that the query calls.
     """
 
     tree: Relation
@@ -112,14 +113,17 @@ class BoundQuery:
     depends_on: tuple[str, ...]
     max_buffered_bytes: int | None = None
     most_join_rows: int | None = None
-    nature: RecordKind | None = None
-    metadata_columns: int = 0
+    extension: Extension | None = None
     rowtime: str | None = None
     hidden: bool = False
-    layout: RecordLayout = PLAIN
     fills: tuple[Fill, ...] = ()
     delayed: bool = False
     functions: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many columns it has, without those beside its select list."""
+        return len(self.columns) - (0 if self.extension is None else self.extension.beside)
 
 
 @dataclass(frozen=True)

@@ -104,12 +104,12 @@ class Chain:
     @property
     def left(self) -> Scope:
         """What can be read to the right of all items."""
-        metadata = self._written[0].metadata if len(self._written) == 1 else None
+        extension = self._written[0].extension if len(self._written) == 1 else None
         return Scope(
             tuple(t for s in self._written for t in s.tables),
             tuple(c for s in self._written for c in s.visible),
             self.env.outer,
-            metadata=metadata,
+            extension=extension,
         )
 
     def result(self) -> Sourced:

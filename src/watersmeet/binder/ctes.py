@@ -72,6 +72,4 @@ def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bin
         cte = env.ctes[name or ""]
         if cte not in binding.collected.named:
             bound = bind(cte.query, cte.environment, replace(binding, fills=[]))
-            check_alias_list(
-                names, len(bound.outputs) - bound.metadata_columns, f'table "{name}"', env.text, place_of(node)
-            )
+            check_alias_list(names, bound.width, f'table "{name}"', env.text, place_of(node))

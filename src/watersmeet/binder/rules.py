@@ -42,6 +42,14 @@ from watersmeet.watermarks import Watermark
 Sourced = tuple[Relation, Scope]
 
 
+@dataclass(frozen=True)
+class RecordsKept:
+    """How a topic keeps records. compacted: of each key the last one counts. key_format: None for a computed key."""
+
+    compacted: bool
+    key_format: str | None
+
+
 #: A row of DESCRIBE: name, type or value, whether it is never NULL; None for what is no column.
 Described = tuple[str, str, bool | None]
 
@@ -235,10 +243,17 @@ class DialectRules:
         """
         return query.tree
 
+    def records_kept(self, query: BoundQuery) -> RecordsKept | None:
+        """How a topic keeps the records of a query; None if the query reads no records.
+
+        Law: what the topic keeps so, read as a topic, is what the query reads as.
+        """
+        return None
+
     def records_of(self, query: BoundQuery) -> Relation:
         """The records that a processor writes to its topic: the changes of its query.
 
-        Law: what they make of the topic, read as the query's nature says, is the query's result.
+        Law: what they make of the topic, read as it is kept, is the query's result.
         """
         raise NotImplementedError(f"{self.name} has no processors: {query.columns}")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Final, Literal, Protocol
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -60,33 +60,14 @@ class StreamInput:
     window: exp.Window | None = None
 
 
-#: How the records of a topic are read: each for itself, or the last of each key.
-RecordKind = Literal["stream", "table"]
-
-
 @dataclass(frozen=True)
-class RecordLayout:
-    """How records are kept. key_format: None for a key that is computed.
+class Extension:
+    """What a dialect alone knows of a scope or a query, in a class of its own. General modules hand it on.
 
-    partitions: None for what comes from no topic.
+    beside: how many of a query's last columns are not in its select list.
     """
 
-    key_format: str | None = None
-    partitions: int | None = None
-
-
-#: Of what is no topic's.
-PLAIN: Final = RecordLayout()
-
-
-@dataclass(frozen=True)
-class RecordMetadata:
-    """What a query over records gives beside what it selects. key: None where there is none."""
-
-    nature: RecordKind
-    key: Value | None
-    time: Value
-    layout: RecordLayout = PLAIN
+    beside: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -95,7 +76,7 @@ class Scope:
 
     tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
     merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
-    columns is to a subquery in it, if not itself (above a GROUP BY). metadata: of the records, in a dialect of records.
+    columns is to a subquery in it, if not itself (above a GROUP BY). extension: what the dialect adds to it.
     stream: the rowtime of all together, in a dialect with rowtimes; None for what is no stream. order: that of the
     rows of all together, in a dialect that goes by it.
     """
@@ -104,7 +85,7 @@ class Scope:
     visible: tuple[ScopeColumn, ...] = ()
     outer: Scope | None = None
     from_inside: Callable[[Value, str, exp.Column], Value] | None = None
-    metadata: RecordMetadata | None = None
+    extension: Extension | None = None
     stream: StreamInput | None = None
     order: RowOrder | None = None
 

@@ -171,7 +171,7 @@ class Selecting:
             if alias is not None:
                 shown = [*names, *[c.name for c in scope.visible[len(names) :]]]
                 visible = [ScopeColumn(n, c.value) for n, c in zip(shown, scope.visible, strict=True)]
-                scope = replace(single(alias, visible, stream=scope.stream), metadata=scope.metadata)
+                scope = replace(single(alias, visible, stream=scope.stream), extension=scope.extension)
             return relation, scope
         return bind_derived(node, self.env, self.binding, self.bind)
 

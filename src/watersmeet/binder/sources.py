@@ -214,8 +214,7 @@ def _bind_cte(
     cte = env.ctes[name]
     binding.collected.named.add(cte)
     bound = bind(cte.query, cte.environment, binding)
-    width = len(bound.outputs) - bound.metadata_columns
-    check_alias_list(cte.names, width, f'table "{name}"', env.text, place_of(node))
+    check_alias_list(cte.names, bound.width, f'table "{name}"', env.text, place_of(node))
     item = NamedItem(alias, (*names, *cte.names[len(names) :]), f'table "{alias}"', node)
     return bound.relation, binding.rules.item_scope(bound.relation, item, env, bound)
 

@@ -186,7 +186,7 @@ def bind_running(
     bound = with_emission(bound, request.emission, text)
     session.notices.extend(bound.notices)
     whole = rules_of(session.dialect).told(bound, request.query, text) if log else bound.tree
-    tree = exactly(whole, whole.columns[: len(bound.columns) - bound.metadata_columns])
+    tree = exactly(whole, whole.columns[: bound.width])
     relation = Query(
         session.catalog.new_id("materialized view"),
         name,

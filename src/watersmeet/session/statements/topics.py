@@ -135,7 +135,9 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             f'topic "{name.shown}" does not exist',
             hint="SET defaults.topic.autocreate=true lets a processor make its topic.",
         )
-    if query.nature is None:
+    rules = rules_of(session.dialect)
+    kept = rules.records_kept(query)
+    if kept is None:
         raise error_at(
             statement,
             statement.span,
@@ -143,7 +145,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             "a processor that reads no records is not supported",
             hint="Write rows by INSERT … VALUES, or by a SELECT without STREAM and TABLE.",
         )
-    if query.nature == "table" and not any(c.name == KEY_COLUMN for c in query.columns):
+    if kept.compacted and not any(c.name == KEY_COLUMN for c in query.columns):
         raise error_at(
             statement,
             statement.span,
@@ -159,14 +161,12 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             f"the records have no key that could be stored as {statement.key_format}",
             hint="Select one: expression AS _key.",
         )
-    tree = rules_of(session.dialect).records_of(
-        query if declared is None else _into(session, query, declared, statement)
-    )
+    tree = rules.records_of(query if declared is None else _into(session, query, declared, statement))
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
-    key_format = statement.key_format or query.layout.key_format
+    key_format = statement.key_format or kept.key_format
     topic = Topic(
-        key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=query.nature == "table"
+        key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=kept.compacted
     )
     if declared is not None and declared.topic is not None:
         _check_formats(statement, declared.topic, name)

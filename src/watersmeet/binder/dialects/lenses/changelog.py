@@ -6,6 +6,7 @@ from watersmeet.algebra.relations import Column, Project, Records, Relation, Sca
 from watersmeet.algebra.trees import exactly, read, walk
 from watersmeet.binder.binding import BoundQuery
 from watersmeet.binder.dialects.lenses.change_times import changes_of
+from watersmeet.binder.dialects.lenses.extensions import records_in
 from watersmeet.binder.dialects.lenses.records import key_parts
 from watersmeet.catalog import KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE
 from watersmeet.types import BIGINT, BOOLEAN
@@ -21,7 +22,9 @@ def records_of(query: BoundQuery) -> Relation:
         Column("@offset", RECORD_NUMBER, BIGINT, nullable=False),
     )
     kept = tuple(c.id for c in metadata.values())
-    if query.nature == "stream":
+    own = records_in(query)
+    assert own is not None, "a query over records"
+    if own.nature == "stream":
         return Records(tree, None, kept, made)
     key = metadata.get(KEY_COLUMN)
     parts = [] if key is None else key_parts(read(key))

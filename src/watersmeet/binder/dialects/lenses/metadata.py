@@ -14,9 +14,10 @@ from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.binding import Environment, Item, scope_columns
+from watersmeet.binder.dialects.lenses.extensions import RecordKind, RecordLayout, RecordMetadata, metadata_in
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
 from watersmeet.binder.rules import NamedItem
-from watersmeet.binder.scope import RecordKind, RecordLayout, RecordMetadata, Scope, ScopeColumn, single
+from watersmeet.binder.scope import Scope, ScopeColumn, single
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import RecordSelect
 from watersmeet.dialects.queries import place_of
@@ -54,15 +55,16 @@ def scope_of_records(
             )
     shown = scope_columns(tree.columns, item.names)
     lost = [c for c in own if c.name in HIDDEN and c.name not in [s.name for s in shown]]
-    return replace(single(item.alias, [*shown, *lost], item.schema), metadata=metadata_of(own, kind, layout))
+    return replace(single(item.alias, [*shown, *lost], item.schema), extension=metadata_of(own, kind, layout))
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
     """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own
     (LS-35).
     """
-    assert scope.metadata is not None
-    layout, key = scope.metadata.layout, scope.metadata.key
+    metadata = metadata_in(scope)
+    assert metadata is not None
+    layout, key = metadata.layout, metadata.key
     kept = (
         not groups
         and key is not None
@@ -105,7 +107,8 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
 
     group: of an aggregate, whose records have what they are grouped by as their key; aliases are spelled out in it.
     """
-    assert scope.metadata is not None
+    metadata = metadata_in(scope)
+    assert metadata is not None
     _check_names(items, ctx)
     selected = {name for _, name, _ in items}
     key: Value | None
@@ -116,7 +119,7 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
             exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx
         )
     else:
-        key, time = scope.metadata.key, scope.metadata.time
+        key, time = metadata.key, metadata.time
     return [
         *items,
         *[
@@ -165,8 +168,9 @@ def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Co
 
 def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
-    assert scope.metadata is not None
-    if scope.metadata.key is None:
+    metadata = metadata_in(scope)
+    assert metadata is not None
+    if metadata.key is None:
         raise error(
             "COLUMN_NOT_GROUPED",
             "records without key can't be grouped by it",

@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Repartition
 from watersmeet.binder.binding import Environment
-from watersmeet.binder.scope import RecordLayout, RecordMetadata, Scope
+from watersmeet.binder.dialects.lenses.extensions import RecordLayout, RecordMetadata, metadata_in
+from watersmeet.binder.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
@@ -52,5 +53,6 @@ def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
 
 
 def _metadata(scope: Scope) -> RecordMetadata:
-    assert scope.metadata is not None, "only sources of records are joined"
-    return scope.metadata
+    metadata = metadata_in(scope)
+    assert metadata is not None, "only sources of records are joined"
+    return metadata

@@ -14,6 +14,7 @@ from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import Environment, read, value_of
+from watersmeet.binder.dialects.lenses.extensions import RecordKind, RecordMetadata, metadata_in
 from watersmeet.binder.dialects.lenses.metadata import check_decided
 from watersmeet.binder.dialects.lenses.on_conditions import check_on
 from watersmeet.binder.dialects.lenses.partitions import check_keys, copartitioned
@@ -22,7 +23,7 @@ from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of
 from watersmeet.binder.joins import check_aliases, join
 from watersmeet.binder.keys import condition_parts
 from watersmeet.binder.rules import Binding, JoinClause, Sourced
-from watersmeet.binder.scope import RecordKind, RecordMetadata, Scope, ScopeColumn, ScopeContext
+from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import lengths_of
 from watersmeet.dialects.queries import name_of, place_of
@@ -45,7 +46,7 @@ def record_join(clause: JoinClause) -> Sourced:
     """
     left, right, node, env, binding = clause.left, clause.right, clause.node, clause.env, clause.binding
     check_aliases(left[1], right[1], node, env)
-    one, other = left[1].metadata, right[1].metadata
+    one, other = metadata_in(left[1]), metadata_in(right[1])
     if one is None or other is None:
         raise error(
             "FEATURE_NOT_SUPPORTED",
@@ -80,7 +81,7 @@ def record_join(clause: JoinClause) -> Sourced:
     shown = _once(scope, len(left[1].visible), node, relation.kind)
     layout = layout if _by_key(relation, one, other) else replace(layout, key_format=None)
     return made, replace(
-        scope, visible=shown, metadata=RecordMetadata(nature, value_of(key_column), value_of(time_column), layout)
+        scope, visible=shown, extension=RecordMetadata(nature, value_of(key_column), value_of(time_column), layout)
     )
 
 

@@ -17,9 +17,9 @@ from watersmeet.algebra.relations import Arrivals, Column, Filter, Project, Rela
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.binding import read, value_of
+from watersmeet.binder.dialects.lenses.extensions import RecordKind
 from watersmeet.binder.newest import new_age, newest
 from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import RecordKind
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error

@@ -16,6 +16,14 @@ from watersmeet.binder.aggregates import Grouping
 from watersmeet.binder.binding import Bound, BoundQuery, Environment, Item, Part, check_alias_list
 from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.binder.dialects.lenses.describing import described
+from watersmeet.binder.dialects.lenses.extensions import (
+    PLAIN,
+    QueryRecords,
+    RecordKind,
+    RecordLayout,
+    metadata_in,
+    records_in,
+)
 from watersmeet.binder.dialects.lenses.metadata import (
     by_key,
     check_decided,
@@ -36,10 +44,11 @@ from watersmeet.binder.rules import (
     DialectRules,
     JoinClause,
     NamedItem,
+    RecordsKept,
     SelectList,
     Sourced,
 )
-from watersmeet.binder.scope import PLAIN, RecordKind, RecordLayout, Scope, ScopeColumn, ScopeContext
+from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sources import not_supported, scan
 from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import KEY_COLUMN
@@ -59,7 +68,8 @@ class LensesRules(DialectRules):
 
     def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
         """Of a table its changes, as its topic would have them."""
-        if query.nature != "table":
+        records = records_in(query)
+        if records is None or records.nature != "table":
             return query.tree
         if not any(c.name == KEY_COLUMN for c in query.columns):
             raise error(
@@ -70,6 +80,10 @@ class LensesRules(DialectRules):
                 hint="Select one: expression AS _key.",
             )
         return records_of(query)
+
+    def records_kept(self, query: BoundQuery) -> RecordsKept | None:
+        records = records_in(query)
+        return None if records is None else RecordsKept(records.nature == "table", records.layout.key_format)
 
     def records_of(self, query: BoundQuery) -> Relation:
         return records_of(query)
@@ -116,11 +130,11 @@ class LensesRules(DialectRules):
         return tree, scope_of_records(tree, item, kind, layout, env)
 
     def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
-        if bound is None or bound.nature is None:
+        records = None if bound is None else records_in(bound)
+        if bound is None or records is None:
             return super().item_scope(tree, item, env, bound)
-        width = len(bound.outputs) - bound.metadata_columns
-        check_alias_list(item.names, width, item.shown, env.text, place_of(item.node))
-        return scope_of_records(tree, item, bound.nature, bound.layout, env)
+        check_alias_list(item.names, bound.width, item.shown, env.text, place_of(item.node))
+        return scope_of_records(tree, item, records.nature, records.layout, env)
 
     def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
         """Also of topics: joins of records reckon with late ones."""
@@ -159,10 +173,11 @@ class LensesRules(DialectRules):
         self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Relation]:
         """Time decides nothing of a stream. Aggregates without GROUP BY are by the records' key."""
-        if scope.metadata is None:
+        metadata = metadata_in(scope)
+        if metadata is None:
             return node, relation
         where = node.args.get("where")
-        if where is not None and scope.metadata.nature == "stream":
+        if where is not None and metadata.nature == "stream":
             check_decided(condition_parts(where.this), ScopeContext(env.text, scope, "WHERE"))
         ctx = ScopeContext(env.text, scope, "SELECT")
         if node.args.get("group") is None and any(has_aggregate(e, ctx) for e in node.expressions):
@@ -175,7 +190,7 @@ class LensesRules(DialectRules):
         self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
     ) -> SelectList:
         """With the records' key and time behind it."""
-        metadata = scope.metadata
+        metadata = metadata_in(scope)
         if metadata is None:
             return SelectList(items)
         group, groups = node.args.get("group"), isinstance(ctx, Grouping)
@@ -185,7 +200,7 @@ class LensesRules(DialectRules):
 
         def finish(bound: Bound) -> Bound:
             kind: RecordKind = "table" if groups else metadata.nature
-            return replace(bound, nature=kind, metadata_columns=len(found) - len(items), layout=layout)
+            return replace(bound, extension=QueryRecords(kind, layout, beside=len(found) - len(items)))
 
         return SelectList(found, finish=finish)
 

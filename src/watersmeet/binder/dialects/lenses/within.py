@@ -25,8 +25,9 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
 from watersmeet.binder.binding import Environment, read
+from watersmeet.binder.dialects.lenses.extensions import RecordMetadata, metadata_in
 from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import RecordMetadata, Scope
+from watersmeet.binder.scope import Scope
 from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.lenses.nodes import WithinJoin, lengths_of
 from watersmeet.dialects.nodes import plain
@@ -188,5 +189,6 @@ def time_of(scope: Scope) -> exp.Column:
 
 
 def _metadata(scope: Scope) -> RecordMetadata:
-    assert scope.metadata is not None, "only sources of records are joined"
-    return scope.metadata
+    metadata = metadata_in(scope)
+    assert metadata is not None, "only sources of records are joined"
+    return metadata
